@@ -1,0 +1,73 @@
+"""The seams between methods and models. Batch in, batch out; every protocol has a fake in fake.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """One prompt with two places to fill: the public ``{label}`` and the private ``{reference}``.
+
+    Attributes:
+        private: Prompt around a reference. Must contain ``{reference}`` once.
+        public: Prompt without one. Must not contain ``{reference}``.
+        chat: Whether the filled prompt is one user message of the tokenizer's chat template.
+    """
+
+    private: str
+    public: str
+    chat: bool = False
+
+
+class Session(Protocol):
+    """Rows that are decoded together, one token at a time, over a KV cache."""
+
+    def logits(self) -> NDArray[np.float32]:
+        """Next-token logits of every row, shape (rows, vocabulary)."""
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Append one token to every row."""
+
+
+class LogitModel(Protocol):
+    """A causal language model whose logits a method may read.
+
+    Row independence (what the privacy proofs need): the logits of a row depend on that row's own
+    tokens and on nothing else: not on its position, its neighbours, or how many there are.
+    """
+
+    revision: str
+    """Digest of weights, tokenizer and numeric settings: enters the release id."""
+    vocab_size: int
+    eos: int
+    """Token that ends a text."""
+
+    def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
+        """Refuse, naming the numbers, a template or lengths that do not fit the model's context."""
+
+    def public_rows(
+        self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
+    ) -> Session:
+        """One row per label entry without any reference, in passes of their own and of fixed shape."""
+
+    def private_rows(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        references: Sequence[str],
+        reference_tokens: int,
+        max_tokens: int,
+    ) -> Session:
+        """One row per (label, reference), each reference cut to ``reference_tokens`` tokens and the
+        row padded to the same public length; micro-batches of one fixed shape, the last filled up
+        with dummy rows. Special tokens inside a reference are plain text. Zero rows are allowed.
+        """
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of generated tokens without special tokens. Total: never raises on any token."""

@@ -1,0 +1,375 @@
+"""params.yaml as frozen models: the only config file, and every driver's ``-S a.b.c=value``.
+
+Privacy settings (``account``, ``privacy``, ``methods``, and the parts of ``dataset`` and ``models``
+that shape the output) enter the release id. ``performance`` settings never change an output.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date as Date
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.errors import ConfigError
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+
+class Section(BaseModel):
+    """A frozen part of the config that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class DatasetConfig(Section):
+    """The private file and what its columns mean."""
+
+    name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
+    path: Path = Field(description="JSONL, CSV or Parquet, plain or compressed (.gz, .zst, .bz2).")
+    version: str = Field(
+        default="v1",
+        pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
+        description="Opaque version, set on a public schedule, never read from the data. "
+        "{date:%Y-%m} stands for the run's logical date.",
+    )
+    text: str = Field(default="text", min_length=1, description="Column of the text.")
+    label: str | None = Field(default=None, description="Column of the label.")
+    labels: tuple[str, ...] = Field(
+        default=(), description="The public list of labels; records with any other are dropped."
+    )
+    unit: str | None = Field(
+        default=None, description="Column of the stable unit id. Null: every row is its own unit."
+    )
+    max_records_per_unit: int = Field(
+        default=1, ge=1, le=10_000, description="Records of a unit that are used (m)."
+    )
+    holdout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of units, by keyed hash, kept out of generation for internal evaluation.",
+    )
+    test_path: Path | None = Field(
+        default=None, description="A separate file of held-out real records, same columns."
+    )
+
+    @model_validator(mode="after")
+    def _labels_go_with_a_column(self) -> DatasetConfig:
+        if (self.label is None) != (not self.labels):
+            raise ValueError(
+                "label and labels go together: the label set is public and is never read from data"
+            )
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels={list(self.labels)} holds a label twice")
+        return self
+
+    def resolved(self, day: Date) -> DatasetConfig:
+        """This config with ``{date:...}`` in the version filled in from a run's logical date."""
+        try:
+            version = self.version.format(date=day)
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"dataset.version={self.version!r} is not a valid pattern ({error}).",
+                hint="Use a literal such as v1, or {date:%Y-%m}.",
+            ) from None
+        if not re.match(NAME, version):
+            raise ConfigError(
+                f"dataset.version={version!r} must match {NAME}.", hint="Use letters and digits."
+            )
+        return self.model_copy(update={"version": version})
+
+
+class PeriodConfig(Section):
+    """A second filter over a sliding window; it renews nothing of the lifetime cap."""
+
+    days: int = Field(ge=1, le=3660, description="Length of the window in days.")
+    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap within the window.")
+
+
+class AccountConfig(Section):
+    """The privacy account all versions of the dataset share."""
+
+    name: str = Field(pattern=NAME, description="Account name in the ledger.")
+    unit: str = Field(
+        default="record", pattern=NAME, description="What is protected: record, patient, user."
+    )
+    adjacency: Adjacency = Field(description="add_remove, replace_null or replace_one.")
+    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Lifetime cap.")
+    delta: float = Field(ge=0, lt=1, allow_inf_nan=False, description="Lifetime cap's delta.")
+    period: PeriodConfig | None = Field(default=None, description="Optional cap per window.")
+
+
+class PrivacyConfig(Section):
+    """What this release may cost."""
+
+    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Epsilon of this release.")
+    delta: float = Field(gt=0, lt=1, allow_inf_nan=False, description="Delta of this release.")
+    draw: int = Field(
+        default=0,
+        ge=0,
+        description="Number of the draw. The same draw returns the same release at no cost; "
+        "a higher number makes a fresh one and is charged.",
+    )
+
+
+class ModelsConfig(Section):
+    """The models a method reads."""
+
+    language: str = Field(
+        default="builtin", min_length=1, description="builtin, a local directory, or a hub id."
+    )
+    revision: str | None = Field(default=None, description="Commit of a hub model.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="Numeric type of the weights."
+    )
+    trust_remote_code: bool = Field(
+        default=False, description="Run code that a hub model brings. Leave off unless you read it."
+    )
+
+
+class PerformanceConfig(Section):
+    """Settings that change speed and memory and never an output."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
+    rows_per_pass: int = Field(default=64, ge=1, description="Private rows per forward pass.")
+    texts_per_pass: int = Field(default=16, ge=1, description="Texts decoded together.")
+    shards: int = Field(default=4, ge=1, le=1000, description="Parts of a release (mapped tasks).")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
+
+
+class ValidationConfig(Section):
+    """The Great Expectations suite of the synthetic file."""
+
+    suite: str = Field(default="text", description="Name of a shipped suite, or a path to a JSON.")
+    min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
+    max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
+    min_share: float = Field(
+        default=0.95,
+        ge=0,
+        le=1,
+        description="Share of rows that must keep the soft bounds (length, duplicates).",
+    )
+    max_duplicate_share: float = Field(default=0.05, ge=0, le=1, description="Duplicates allowed.")
+    forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
+        default=(), description="Patterns no synthetic text may contain."
+    )
+    record_number_pattern: str = Field(
+        default=r"\b[A-Z]{2,4}-\d{5,8}\b", description="What a record number looks like."
+    )
+    json_schema: Path | None = Field(
+        default=None, description="JSON schema every text must satisfy (structured records)."
+    )
+
+    @field_validator("record_number_pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+
+class EvaluateConfig(Section):
+    """Internal evaluation against held-out real records."""
+
+    enabled: bool = Field(default=True, description="Train on synthetic, test on held-out real.")
+
+
+class ServicesConfig(Section):
+    """Where the ledger, the lineage and the published artifacts live."""
+
+    ledger: str | None = Field(
+        default=None, description="SQLAlchemy URL. Null: .privsyn/ledger.db in the project."
+    )
+    mlflow: str | None = Field(
+        default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
+    )
+    experiment: str = Field(default="privsyn", description="MLflow experiment.")
+    mlflow_ui: str = Field(
+        default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
+    )
+    dvc_remote: str | None = Field(default=None, description="DVC remote. Null: the default one.")
+    git_commit: bool = Field(
+        default=False, description="Commit the published DVC files to git as a step of publish."
+    )
+
+
+class ScheduleConfig(Section):
+    """How the DAG of a method runs."""
+
+    cron: str | None = Field(default=None, description="Airflow schedule; null: by hand only.")
+    retries: int = Field(default=2, ge=0, le=20, description="Retries of a task.")
+    retry_delay_seconds: int = Field(default=30, ge=0, description="Pause before a retry.")
+    gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
+
+
+class Config(Section):
+    """The whole of params.yaml."""
+
+    dataset: DatasetConfig
+    account: AccountConfig
+    privacy: PrivacyConfig
+    models: ModelsConfig = ModelsConfig()
+    methods: dict[str, Any] = Field(default_factory=dict)
+    validation: ValidationConfig = ValidationConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    performance: PerformanceConfig = PerformanceConfig()
+    services: ServicesConfig = ServicesConfig()
+    schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _unit_ids_where_rows_shift(self) -> Config:
+        if self.account.adjacency is Adjacency.ADD_REMOVE and self.dataset.unit is None:
+            raise ValueError(
+                "account.adjacency=add_remove needs dataset.unit: without unit ids a removed row "
+                "shifts every later one. Name the id column, or use replace_null"
+            )
+        if self.dataset.unit is None and self.dataset.max_records_per_unit != 1:
+            raise ValueError(
+                f"dataset.max_records_per_unit={self.dataset.max_records_per_unit} needs "
+                "dataset.unit: without it every row is its own unit"
+            )
+        return self
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The privacy unit: the account's name for it, the dataset's bound on its records."""
+        return PrivacyUnit(self.account.unit, self.dataset.max_records_per_unit)
+
+    def method(self, name: str) -> Any:
+        """Settings of one method, validated against its own model.
+
+        Raises:
+            ConfigError: Unknown method, or a setting of it is out of bounds.
+        """
+        from privsyn.methods.base import load_method
+
+        model = load_method(name).Config
+        return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read params.yaml and apply ``a.b.c=value`` overrides (values are YAML).
+
+    Raises:
+        ConfigError: The file is missing or not YAML, a key is unknown (the nearest known one is
+            named), or a value is out of bounds.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"params file {path} does not exist.",
+            hint="Run from the project folder or pass --params.",
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise ConfigError(f"params file {path} is not valid YAML{line}.") from None
+    except OSError as error:
+        raise ConfigError(f"params file {path} cannot be read: {error.strerror}.") from None
+    return parse_config(raw, overrides)
+
+
+def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
+    """Validate a mapping as read from YAML. See load_config."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError("params.yaml must be a mapping with dataset, account, privacy, methods.")
+    merged = _deep_copy(raw)
+    for item in overrides:
+        _override(merged, item)
+    config = _validated(Config, merged, prefix="")
+    for name in config.methods:
+        config.method(name)  # a bad section is refused whichever method is run
+    return config
+
+
+def _deep_copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _deep_copy(item) for key, item in value.items()}
+    return value
+
+
+def _override(raw: dict[str, Any], item: str) -> None:
+    key, equals, text = item.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"override {item!r} is not of the form a.b.c=value.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"override {key}: the value {text!r} is not valid YAML.") from None
+    node = raw
+    for part in parts[:-1]:
+        child = node.get(part)
+        if not isinstance(child, dict):
+            child = node[part] = {}
+        node = child
+    node[parts[-1]] = _number(value)
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-6 as a string; a user means a number."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_explain(model, error, prefix)) from None
+
+
+def _explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        key = prefix + ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            near = nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
+            meant = f" Did you mean {near}?" if near else ""
+            lines.append(f"{key} is not a known setting.{meant}")
+        elif problem["type"] == "missing":
+            lines.append(f"{key} is missing.")
+        elif problem["type"] == "value_error":
+            lines.append(f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}.")
+        else:
+            lines.append(f"{key}={problem['input']!r}: {_lower_first(problem['msg'])}.")
+    return " ".join(lines)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known name closest to a misspelt one, or None when nothing is near."""
+    found = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """Field names at a place in a nested model."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            return []
+        inner = [
+            kind
+            for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        if not inner:
+            return []
+        model = inner[0]
+    return list(model.model_fields)

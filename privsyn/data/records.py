@@ -1,0 +1,84 @@
+"""Records, and the one wrapper they travel in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+class Private(Generic[T]):
+    """A private value whose text form is redacted and that refuses to be pickled or serialised.
+
+    ``reveal()`` is the one door; only methods, partitioning and internal evaluation open it.
+
+    >>> Private("Ann has flu")
+    Private(<redacted>)
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def reveal(self) -> T:
+        """The value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Private(<redacted>)"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Private value is not pickled; pass a file reference instead")
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Private) and bool(self._value == other._value)
+
+    __hash__ = None  # type: ignore[assignment]  # equal values must not be findable by hash
+
+
+@dataclass(frozen=True, repr=False)
+class Record:
+    """One row of the private file, after column mapping.
+
+    Attributes:
+        unit: Stable id of the person or thing protected.
+        label: One of the declared labels, or None where the dataset has none.
+        text: The content.
+    """
+
+    unit: str
+    label: str | None
+    text: str
+
+    def __repr__(self) -> str:
+        return "Record(<redacted>)"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A public place in the partition: one label and one bucket number.
+
+    Attributes:
+        index: Position among all cells of the release, 0-based; also the row of its first output.
+        label: The label all records of the cell carry, or None.
+        bucket: Number within the label, 0-based.
+    """
+
+    index: int
+    label: str | None
+    bucket: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A cell and the private texts that fell into it; possibly none."""
+
+    cell: Cell
+    texts: Private[list[str]]

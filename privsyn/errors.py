@@ -1,0 +1,126 @@
+"""The errors privsyn raises, all of them.
+
+    PrivsynError                 exit 1
+    |-- ConfigError              exit 2   params.yaml, -S, trigger form
+    |   `-- ModelError                    a model or tokenizer cannot be loaded or does not fit
+    |-- DataError                exit 2   the private file
+    |   `-- StorageError                  disk full, not writable            (retryable)
+    |-- BudgetError              exit 3   the ledger
+    |   |-- BudgetExceeded                asked, left, short by              (never retried)
+    |   |-- AccountMismatch               an account is not what the config says it is
+    |   |-- LedgerUnavailable             locked or unreachable              (retryable)
+    |   |-- LeaseHeld                     another process is drawing         (retryable)
+    |   `-- ReleaseLost                   spent without an artifact, final
+    |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
+    `-- ValidationFailed         exit 5   the Great Expectations suite failed; the artifact is in quarantine
+
+A message names the field, the value, the limit and the next step, and never holds record text.
+"""
+
+from __future__ import annotations
+
+
+class PrivsynError(Exception):
+    """Base of all errors a user can cause or repair.
+
+    Args:
+        message: What is wrong, with field, value and limit. One line.
+        hint: The next step. One line, appended to the message.
+    """
+
+    exit_code = 1
+    retryable = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(f"{message} {hint}".strip() if hint else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.hint, self.__dict__))
+
+
+def _rebuild(
+    cls: type[PrivsynError], message: str, hint: str, state: dict[str, object]
+) -> PrivsynError:
+    """Restore an error from a pickle without calling a subclass's own signature."""
+    error = cls.__new__(cls)
+    PrivsynError.__init__(error, message, hint=hint)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(PrivsynError):
+    """A setting is unknown, missing or outside its bounds."""
+
+    exit_code = 2
+
+
+class ModelError(ConfigError):
+    """A model or tokenizer cannot be loaded, or does not fit the method's prompt."""
+
+
+class DataError(PrivsynError):
+    """The private file is missing, empty, or lacks a column."""
+
+    exit_code = 2
+
+
+class StorageError(DataError):
+    """A file cannot be written: disk full, or no permission."""
+
+    retryable = True
+
+
+class BudgetError(PrivsynError):
+    """The ledger refuses, or cannot be asked."""
+
+    exit_code = 3
+
+
+class BudgetExceeded(BudgetError):
+    """The account cannot pay for the release. Nothing was spent.
+
+    Attributes:
+        asked: Loss of the release at the account's order.
+        left: Loss the account can still pay.
+        short: ``asked - left``.
+    """
+
+    def __init__(
+        self, message: str, *, asked: float, left: float, short: float, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.asked, self.left, self.short = asked, left, short
+
+
+class AccountMismatch(BudgetError):
+    """The account exists with another lineage, unit, adjacency or cap."""
+
+
+class LedgerUnavailable(BudgetError):
+    """The ledger's database is locked or unreachable."""
+
+    retryable = True
+
+
+class LeaseHeld(BudgetError):
+    """Another live process is drawing the same part of the same release."""
+
+    retryable = True
+
+
+class ReleaseLost(BudgetError):
+    """The release is spent and has no artifact; another draw is another charge."""
+
+
+class VerificationError(PrivsynError):
+    """A certificate, an artifact or a ledger row does not agree with the others."""
+
+    exit_code = 4
+
+
+class ValidationFailed(PrivsynError):
+    """The synthetic file fails its suite. It stays in quarantine; its cost stays charged."""
+
+    exit_code = 5

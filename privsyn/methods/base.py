@@ -1,0 +1,115 @@
+"""What a method is, and how one is found by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from privsyn.config import PerformanceConfig, nearest
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from privsyn.backends.protocols import LogitModel
+    from privsyn.data.journal import Journal
+    from privsyn.data.records import Bucket, Cell
+    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.events import Event
+    from privsyn.dp.noise import NoiseSource
+
+METHODS: Mapping[str, str] = {
+    "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
+}
+"""Name -> "module:Class", imported on demand."""
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """What a run will do and cost, computed from public settings alone.
+
+    Attributes:
+        event: The privacy event of the whole release.
+        derived: Numbers solved from the target, such as ``clip_bound``; part of the certificate.
+        warnings: Advice on the settings, one line each.
+        invariants: Facts about the data the guarantee treats as known; on the certificate.
+    """
+
+    event: Event
+    derived: Mapping[str, float]
+    warnings: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One synthetic record: the public cell it was drawn in, and its text."""
+
+    cell: Cell
+    text: str
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The loaded models a method may use."""
+
+    language: LogitModel | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """A generator: a cost computed without data, and a run that never costs more."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    Config: ClassVar[type[Any]]
+
+    def plan(
+        self,
+        cfg: Any,
+        target: Guarantee,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+    ) -> MethodPlan:
+        """Event and derived numbers for a target guarantee. Opens no data."""
+
+    def resolve(self, cfg: Any, language: str) -> Any:
+        """Settings with model-dependent defaults filled in (``language`` as in models.language)."""
+
+    def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
+        """The public cells of the partition, in output order."""
+
+    def run(
+        self,
+        cfg: Any,
+        plan: MethodPlan,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        buckets: Sequence[Bucket],
+        models: Backends,
+        noise: NoiseSource,
+        journal: Journal,
+        performance: PerformanceConfig,
+    ) -> Iterator[Sample]:
+        """Draw the samples of some cells. Every private draw goes through ``journal``."""
+
+
+def load_method(name: str) -> Method:
+    """The method of a name.
+
+    Raises:
+        ConfigError: No such method; the nearest name is given.
+    """
+    try:
+        module, _, attribute = METHODS[name].partition(":")
+    except KeyError:
+        near = nearest(name, list(METHODS))
+        raise ConfigError(
+            f"method={name!r} is not known; known: {', '.join(METHODS)}.",
+            hint=f"Did you mean {near}?" if near else "",
+        ) from None
+    method: Method = getattr(importlib.import_module(module), attribute)()
+    return method
