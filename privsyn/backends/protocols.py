@@ -1,4 +1,4 @@
-"""The seams between methods and models. Batch in, batch out; every protocol has a fake in fake.py."""
+"""The seams between methods and models. Batch in, batch out; each has a fake in fake.py."""
 
 from __future__ import annotations
 
@@ -42,11 +42,17 @@ class LogitModel(Protocol):
     tokens and on nothing else: not on its position, its neighbours, or how many there are.
     """
 
-    revision: str
-    """Digest of weights, tokenizer and numeric settings: enters the release id."""
-    vocab_size: int
-    eos: int
-    """Token that ends a text."""
+    @property
+    def revision(self) -> str:
+        """Digest of weights, tokenizer and numeric settings: enters the release id."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits."""
+
+    @property
+    def eos(self) -> int:
+        """Token that ends a text. A row that was given it is finished; its logits may be zeros."""
 
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
         """Refuse, naming the numbers, a template or lengths that do not fit the model's context."""
@@ -54,7 +60,7 @@ class LogitModel(Protocol):
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> Session:
-        """One row per label entry without any reference, in passes of their own and of fixed shape."""
+        """One row per label entry without any reference, in fixed-shape passes of their own."""
 
     def private_rows(
         self,
@@ -64,9 +70,11 @@ class LogitModel(Protocol):
         reference_tokens: int,
         max_tokens: int,
     ) -> Session:
-        """One row per (label, reference), each reference cut to ``reference_tokens`` tokens and the
-        row padded to the same public length; micro-batches of one fixed shape, the last filled up
-        with dummy rows. Special tokens inside a reference are plain text. Zero rows are allowed.
+        """One row per (label, reference); zero rows are allowed.
+
+        Each reference is cut to ``reference_tokens`` tokens and the row padded to the same public
+        length; micro-batches have one fixed shape, the last is filled up with dummy rows. Special
+        tokens inside a reference are plain text.
         """
 
     def decode(self, tokens: Sequence[int]) -> str:
