@@ -1,0 +1,190 @@
+"""Files that are there whole or not at all, and the references that pass between stages.
+
+Everything is written beside its place under a temporary name, flushed to disk and renamed, so a
+crash or a full disk leaves either the old file or none.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from privsyn.errors import StorageError
+
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+@dataclass(frozen=True)
+class ArtifactRef:
+    """A reference to a finished file.
+
+    Attributes:
+        path: Where it lies.
+        sha256: Digest of its bytes, hexadecimal.
+        media_type: Such as ``application/jsonl``.
+        rows: Number of rows, or None where the file has none.
+    """
+
+    path: Path
+    sha256: str
+    media_type: str
+    rows: int | None = None
+
+
+def sha256_file(path: Path) -> str:
+    """Digest of a file's bytes, hexadecimal, in constant memory.
+
+    Raises:
+        StorageError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def write_jsonl_atomic(
+    path: Path, rows: Iterable[Mapping[str, Any]], *, mode: int = 0o644
+) -> ArtifactRef:
+    """Write rows as JSON Lines in UTF-8, keys in the order given, each row on one line.
+
+    Args:
+        path: Target; parent folders are made.
+        rows: Mappings of plain JSON values. NaN and infinity are refused.
+        mode: Permission bits of the finished file.
+
+    Raises:
+        StorageError: Disk full or no permission; the target is as it was before.
+    """
+    digest, count = hashlib.sha256(), 0
+    with atomic_file(path, mode=mode) as stream:
+        for row in rows:
+            line = _encode(json.dumps(row, ensure_ascii=False, allow_nan=False)) + b"\n"
+            digest.update(line)
+            stream.write(line)
+            count += 1
+    return ArtifactRef(path, digest.hexdigest(), "application/jsonl", count)
+
+
+def write_json_atomic(path: Path, obj: Any, *, mode: int = 0o644) -> ArtifactRef:
+    """Write one JSON value with sorted keys, so equal values have equal bytes.
+
+    Args:
+        path: Target; parent folders are made.
+        obj: A plain JSON value. NaN and infinity are refused.
+        mode: Permission bits of the finished file.
+
+    Raises:
+        StorageError: Disk full or no permission; the target is as it was before.
+    """
+    text = json.dumps(obj, ensure_ascii=False, allow_nan=False, sort_keys=True, indent=2)
+    data = _encode(text) + b"\n"
+    with atomic_file(path, mode=mode) as stream:
+        stream.write(data)
+    return ArtifactRef(path, hashlib.sha256(data).hexdigest(), "application/json")
+
+
+@contextmanager
+def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A stream whose content appears under ``path`` when the block ends without an exception.
+
+    Raises:
+        StorageError: Disk full or no permission; the target is as it was before.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb", opener=_private_opener) as stream:
+            yield stream
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        # An OSError of the caller's own block (reading another file, say) names its own file.
+        if error.filename not in (None, str(temporary), str(path), str(path.parent)):
+            raise
+        raise storage_error("write", path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter (mode 0700), or tighten one that exists.
+
+    Raises:
+        StorageError: It cannot be made, or a file is in its place.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.chmod(0o700)
+    except OSError as error:
+        raise storage_error("make", path, error) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable: a rename survives a power cut only after this."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # network file systems without it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def wipe(path: Path) -> None:
+    """Delete a folder and all in it. A missing one is fine; a link is removed, not followed.
+
+    Deleted is not overwritten: on journalling file systems and flash storage overwriting proves
+    nothing. Put the project on an encrypted disk if that matters.
+
+    Raises:
+        StorageError: Something in it cannot be deleted.
+    """
+    try:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
+            sync_folder(path.parent)
+    except FileNotFoundError:
+        return  # another process was faster
+    except OSError as error:
+        raise storage_error("delete", path, error) from error
+
+
+def storage_error(action: str, path: Path, error: OSError) -> StorageError:
+    """The error of a failed file operation, with the next step."""
+    reason = error.strerror or type(error).__name__
+    hints = {
+        errno.ENOSPC: "Free some space and run again.",
+        errno.EDQUOT: "Free some of your quota and run again.",
+        errno.EACCES: "Check the permissions of the folder.",
+        errno.EPERM: "Check the permissions of the folder.",
+        errno.EROFS: "Choose a folder on a writable disk.",
+    }
+    return StorageError(f"cannot {action} {path}: {reason}.", hint=hints.get(error.errno or 0, ""))
+
+
+def _private_opener(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
+
+
+def _encode(text: str) -> bytes:
+    # Three line breaks JSON leaves bare would split a row for readers that use str.splitlines();
+    # a lone surrogate becomes its JSON escape, as UTF-8 has no bytes for it.
+    return text.translate(_LINE_BREAKS).encode("utf-8", "backslashreplace")
