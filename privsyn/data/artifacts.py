@@ -104,7 +104,7 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb", opener=_private_opener) as stream:
+        with open(temporary, "xb", opener=_private_opener) as stream:
             yield stream
             stream.flush()
             os.fchmod(stream.fileno(), mode)
