@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from privsyn.config import PerformanceConfig, nearest
@@ -12,6 +12,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 
 if TYPE_CHECKING:
+    from privsyn.backends.load import ModelIdentity
     from privsyn.backends.protocols import LogitModel
     from privsyn.data.journal import Journal
     from privsyn.data.records import Bucket, Cell
@@ -54,8 +55,7 @@ class Sample:
 class Backends:
     """The loaded models a method may use."""
 
-    language: LogitModel | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    language: LogitModel
 
 
 class Method(Protocol):
@@ -76,8 +76,8 @@ class Method(Protocol):
     ) -> MethodPlan:
         """Event and derived numbers for a target guarantee. Opens no data."""
 
-    def resolve(self, cfg: Any, language: str) -> Any:
-        """Settings with model-dependent defaults filled in (``language`` as in models.language)."""
+    def resolve(self, cfg: Any, model: ModelIdentity) -> Any:
+        """Settings with the model's own defaults filled in."""
 
     def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
         """The public cells of the partition, in output order."""

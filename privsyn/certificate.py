@@ -1,0 +1,267 @@
+"""The certificate beside every artifact: what was spent, on what, and how to check it.
+
+A certificate holds public facts only. It names the dataset by an opaque version, never by a digest
+of private data: a digest would let anyone who holds a candidate dataset confirm it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from privsyn.data.artifacts import ArtifactRef, sha256_file
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.events import dump
+from privsyn.errors import LedgerUnavailable, PrivsynError, VerificationError
+from privsyn.ledger import Balance, Entry, Ledger
+from privsyn.release import IDENTITY, Plan, release_id
+
+SCHEMA = "privsyn-certificate/1"
+ARTIFACT = "synthetic.jsonl"
+CERTIFICATE = "certificate.json"
+LIBRARIES = ("privsyn", "opendp", "numpy", "scipy", "torch", "transformers")
+
+
+def build(
+    plan: Plan,
+    artifact: ArtifactRef,
+    entry: Entry,
+    balance: Balance,
+    *,
+    noise: str,
+    created: datetime,
+    root: Path,
+) -> dict[str, Any]:
+    """The certificate of a finished artifact, sealed with a digest of itself.
+
+    Args:
+        plan: The release.
+        artifact: The synthetic file.
+        entry: The release's row in the ledger.
+        balance: The account after this release.
+        noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
+        created: Time of the certificate.
+        root: Project folder, for its git commit.
+    """
+    method, _ = plan.load_method()
+    body = {
+        "schema": SCHEMA,
+        "class": "dp-release" if noise == "opendp" else "not-private",
+        "created": created.isoformat(timespec="seconds"),
+        "plan": plan.model_dump(mode="json", exclude={"warnings", "shards"}),
+        "method": {"name": method.name, "title": method.title, "paper": method.paper},
+        "artifact": {
+            "file": artifact.path.name,
+            "sha256": artifact.sha256,
+            "media_type": artifact.media_type,
+            "rows": artifact.rows,
+        },
+        "account": {
+            "name": plan.account,
+            "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
+            "order": balance.order,
+            "budget": balance.budget,
+            "spent": balance.spent,
+            "left": balance.left,
+            "loss": entry.loss,
+        },
+        "ledger": {"entry": entry.id},
+        "noise": noise,
+        "parents": [],
+        "software": {name: _version(name) for name in LIBRARIES}
+        | {"python": platform.python_version(), "git": _git_commit(root)},
+    }
+    return body | {"seal": _seal(body)}
+
+
+def canonical(certificate: Mapping[str, Any]) -> bytes:
+    """The one byte form of a certificate."""
+    return (json.dumps(certificate, indent=2, sort_keys=True, ensure_ascii=True) + "\n").encode()
+
+
+def digest(certificate: Mapping[str, Any]) -> str:
+    """SHA-256 of the certificate file: what the ledger and the Airflow asset carry."""
+    return hashlib.sha256(canonical(certificate)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing verify looked at. ``passed`` is None where it could not be checked."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
+    """Check a release folder: bytes, identity, event, guarantee and, where there is one, the ledger.
+
+    Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
+    no number it can derive.
+
+    Returns:
+        The checks made, failed ones included; see ``raise_failed``.
+
+    Raises:
+        VerificationError: There is no certificate, or it cannot be read.
+    """
+    raw, certificate = read(folder)
+    checks = [
+        Check(
+            "certificate is sealed",
+            raw == canonical(certificate) and certificate.get("seal") == _seal(certificate),
+            "the file's bytes agree with the seal inside it",
+        )
+    ]
+    try:
+        plan = Plan.model_validate(certificate["plan"] | {"warnings": (), "shards": 1})
+        artifact = dict(certificate["artifact"])
+        checks += [_artifact(folder, artifact), *_cost(plan, certificate)]
+    except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
+        field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
+        checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
+        return checks
+    checks += _ledger(plan, certificate, artifact, ledger)
+    return checks
+
+
+def raise_failed(folder: Path, checks: list[Check]) -> None:
+    """Raise if a check failed.
+
+    Raises:
+        VerificationError: Names the failed checks.
+    """
+    failed = [f"{check.name} ({check.detail})" for check in checks if check.passed is False]
+    if failed:
+        raise VerificationError(
+            f"{folder} does not verify: {'; '.join(failed)}.",
+            hint="Restore the release from DVC, and do not use this copy.",
+        )
+
+
+def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """The certificate of a release folder, as bytes and parsed.
+
+    Raises:
+        VerificationError: It is missing or not JSON.
+    """
+    file = folder / CERTIFICATE
+    try:
+        raw = file.read_bytes()
+        parsed = json.loads(raw)
+    except FileNotFoundError:
+        raise VerificationError(
+            f"{folder} holds no {CERTIFICATE}.", hint="Pass the folder of a release."
+        ) from None
+    except OSError as error:
+        raise VerificationError(f"{file} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise VerificationError(f"{file} is not JSON: it was changed.") from None
+    if not isinstance(parsed, dict):
+        raise VerificationError(f"{file} is not a certificate.")
+    return raw, parsed
+
+
+def _artifact(folder: Path, artifact: Mapping[str, Any]) -> Check:
+    file = folder / Path(str(artifact["file"])).name
+    if not file.is_file():
+        return Check("artifact is unchanged", False, f"{file.name} is missing")
+    same = sha256_file(file) == artifact["sha256"]
+    return Check("artifact is unchanged", same, f"SHA-256 of {file.name}")
+
+
+def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    identity = plan.model_dump(mode="json")
+    planned = plan.method_plan()
+    cost = guarantee(planned.event, plan.target_delta)
+    noise = certificate["noise"]
+    return [
+        Check(
+            "release id",
+            plan.release_id == release_id({key: identity[key] for key in IDENTITY}),
+            "recomputed from method, settings, dataset version, account, unit, models, draw",
+        ),
+        Check(
+            "event",
+            plan.event == dump(planned.event) and plan.derived == dict(planned.derived),
+            "recomputed from settings, target, adjacency and unit",
+        ),
+        Check(
+            "guarantee",
+            cost.epsilon <= plan.epsilon * (1 + 1e-12) and cost.delta <= plan.delta,
+            f"the event gives epsilon={cost.epsilon:.6g} at delta={cost.delta:g}",
+        ),
+        Check(
+            "class",
+            certificate["class"] == ("dp-release" if noise == "opendp" else "not-private"),
+            f"noise source {noise}",
+        ),
+    ]
+
+
+def _ledger(
+    plan: Plan,
+    certificate: Mapping[str, Any],
+    artifact: Mapping[str, Any],
+    ledger: Ledger | None,
+) -> list[Check]:
+    if ledger is None:
+        return [Check("ledger row", None, "no ledger at hand")]
+    try:
+        entry = ledger.find(plan.id)
+    except LedgerUnavailable as error:
+        return [Check("ledger row", None, error.message)]
+    if entry is None:
+        return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
+    return [
+        Check(
+            "ledger row",
+            entry.state == "COMMITTED"
+            and dump(entry.event) == plan.event
+            and entry.account == plan.account,
+            f"entry {entry.id} is {entry.state}",
+        ),
+        Check(
+            "ledger digests",
+            entry.artifact_sha256 == artifact["sha256"]
+            and entry.certificate_sha256 == digest(certificate),
+            "artifact and certificate as committed",
+        ),
+    ]
+
+
+def _seal(certificate: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in certificate.items() if key != "seal"}
+    return hashlib.sha256(canonical(body)).hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit(root: Path) -> str | None:
+    """Commit of the project folder; None outside git."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,127 @@
+"""A release before it exists: its plan, and the identity its name is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from privsyn.config import Section
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import Event, load
+from privsyn.methods.base import Method, MethodPlan, load_method
+
+PLAN_SCHEMA = "privsyn-plan/1"
+
+
+class DatasetIdentity(Section):
+    """The dataset as the release knows it: public facts, an opaque version, no digest of data."""
+
+    name: str
+    version: str
+    label: str | None
+    labels: tuple[str, ...]
+    text: str
+    unit: str | None
+    holdout: float
+
+
+class ModelUse(Section):
+    """The language model a release reads."""
+
+    source: str
+    revision: str
+    dtype: str
+
+
+class Plan(Section):
+    """A release before it exists: all public, computed without opening a data file.
+
+    ``identity`` fields decide the release id: whatever shapes the distribution of the output.
+    """
+
+    plan_schema: str = PLAN_SCHEMA
+    release_id: str | None = Field(description="Null until the account exists.")
+    method: str
+    settings: dict[str, Any]
+    dataset: DatasetIdentity
+    account: str
+    adjacency: Adjacency
+    unit: str
+    max_records_per_unit: int
+    target_epsilon: float
+    target_delta: float
+    draw: int
+    models: dict[str, ModelUse]
+    partition_key: str | None = Field(description="Public id of the account's partition key.")
+    epsilon: float
+    delta: float
+    rho: float | None
+    event: dict[str, Any]
+    derived: dict[str, float]
+    invariants: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: int = Field(description="Synthetic records the release will hold: public.")
+    shards: int = Field(description="Parts the release is generated in.")
+
+    @property
+    def id(self) -> str:
+        """The release id of a plan whose account exists."""
+        if self.release_id is None:
+            raise ValueError("the plan has no account yet")
+        return self.release_id
+
+    @property
+    def target(self) -> Guarantee:
+        """What the release was asked to cost at most."""
+        return Guarantee(self.target_epsilon, self.target_delta)
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """Unit and its bound on records."""
+        return PrivacyUnit(self.unit, self.max_records_per_unit)
+
+    def privacy_event(self) -> Event:
+        """The event tree."""
+        return load(self.event)
+
+    def load_method(self) -> tuple[Method, Any]:
+        """The method and its validated settings."""
+        method = load_method(self.method)
+        return method, method.Config.model_validate(self.settings)
+
+    def method_plan(self) -> MethodPlan:
+        """Event and derived numbers, computed again from settings, target, adjacency and unit."""
+        method, settings = self.load_method()
+        return method.plan(
+            settings, self.target, self.adjacency, self.privacy_unit, self.dataset.labels
+        )
+
+
+IDENTITY = (
+    "method",
+    "settings",
+    "dataset",
+    "account",
+    "adjacency",
+    "unit",
+    "max_records_per_unit",
+    "target_epsilon",
+    "target_delta",
+    "draw",
+    "models",
+    "partition_key",
+)
+"""Fields of a plan that enter the release id. Derived numbers follow from them."""
+
+
+def release_id(identity: Mapping[str, Any]) -> str:
+    """Name of a release: its method and 64 bits of the SHA-256 of its identity as canonical JSON."""
+    canonical = json.dumps(
+        {key: identity[key] for key in IDENTITY}, sort_keys=True, separators=(",", ":")
+    )
+    return f"{identity['method']}-{hashlib.sha256(canonical.encode()).hexdigest()[:16]}"

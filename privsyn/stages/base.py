@@ -1,0 +1,103 @@
+"""What every stage gets: a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from datetime import date as Date
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from privsyn.config import Config, load_config
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from privsyn.ledger import AccountSpec, Ledger, open_ledger
+from privsyn.tracking.base import Tracker
+from privsyn.workspace import Workspace
+
+
+class Progress(Protocol):
+    """Receives public progress counts."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None: ...
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress that goes nowhere."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Context:
+    """What the drivers share: config, project folder, ledger, tracker, clock, noise.
+
+    Attributes:
+        config: The validated config.
+        workspace: Paths of the project.
+        day: The run's logical date, for ``{date:...}`` in dataset.version.
+        origin: Public facts of the driver for lineage, such as the DAG and run id.
+        progress: Receives counts of finished outputs.
+        clock: Time of certificates.
+        noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
+    """
+
+    config: Config
+    workspace: Workspace
+    day: Date = field(default_factory=lambda: _now().date())
+    origin: Mapping[str, str] = field(default_factory=dict)
+    progress: Progress = silent
+    clock: Callable[[], datetime] = _now
+    noise: Callable[[], NoiseSource] = OpenDPNoise
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of the project."""
+        return open_ledger(self.config.services.ledger or self.workspace.ledger_url, clock=self.clock)
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """The MLflow tracker of the project."""
+        from privsyn.tracking.mlflow import MlflowTracker
+
+        services = self.config.services
+        return MlflowTracker(
+            uri=services.mlflow or self.workspace.mlflow_uri,
+            experiment=services.experiment,
+            artifact_root=None if services.mlflow else self.workspace.mlflow_artifacts,
+            ui=services.mlflow_ui,
+        )
+
+    @property
+    def account(self) -> AccountSpec:
+        """The account the config names."""
+        return AccountSpec.of(self.config)
+
+    def path(self, path: Path) -> Path:
+        """A config path, relative to the project folder."""
+        return path if path.is_absolute() else self.workspace.root / path
+
+
+def open_context(
+    params: Path,
+    overrides: Sequence[str] = (),
+    *,
+    day: Date | None = None,
+    origin: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> Context:
+    """The context of a project, from its params.yaml and ``a.b.c=value`` overrides.
+
+    Raises:
+        ConfigError: See privsyn.config.load_config.
+    """
+    return Context(
+        config=load_config(params, overrides),
+        workspace=Workspace(params.resolve().parent),
+        day=day or _now().date(),
+        origin=origin or {},
+        progress=progress,
+    )

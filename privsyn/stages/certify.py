@@ -1,0 +1,138 @@
+"""certify: merge the shards into the artifact, certify it, commit it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from privsyn import certificate
+from privsyn.data.artifacts import (
+    atomic_file,
+    sha256_file,
+    storage_error,
+    sync_folder,
+    write_jsonl_atomic,
+)
+from privsyn.errors import DataError, ReleaseLost, VerificationError
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.generate import shard_file
+from privsyn.stages.partition import Run
+from privsyn.stages.reserve import lost
+
+
+def certify(ctx: Context, plan: Plan) -> Path:
+    """Write the release folder and commit its digests to the ledger.
+
+    The folder is renamed into place whole; the ledger is told afterwards. Running again, at any
+    point, ends in the same folder and the same row.
+
+    Returns:
+        The release folder.
+
+    Raises:
+        DataError: A shard is missing, or the committed artifact is no longer here.
+        ReleaseLost: The release's scratch is gone.
+    """
+    entry = ctx.ledger.entry(plan.id)
+    if entry.state == "COMMITTED":
+        return find(ctx, plan)
+    scratch = ctx.workspace.scratch(plan.id)
+    folder = ctx.workspace.release(plan.id)
+    if not (folder / certificate.CERTIFICATE).is_file():
+        run = Run.load(scratch)
+        if run is None or entry.state != "BEGUN":
+            if entry.state == "BEGUN":
+                ctx.ledger.lose(plan.id, "scratch is gone")
+                raise lost(plan)
+            raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
+        _write(ctx, plan, scratch, run.shards, folder)
+    _, sealed = certificate.read(folder)
+    artifact = folder / str(sealed["artifact"]["file"])
+    if sha256_file(artifact) != sealed["artifact"]["sha256"]:
+        raise VerificationError(f"{artifact} was changed before its release was committed.")
+    ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
+    return folder
+
+
+def find(ctx: Context, plan: Plan) -> Path:
+    """The folder of a committed release.
+
+    Raises:
+        DataError: It is not on this machine; says how to bring it back.
+    """
+    folder = ctx.workspace.locate(plan.id)
+    if folder is None:
+        raise DataError(
+            f"release {plan.id} is committed, but its folder is not here.",
+            hint=f"Bring it back with: privsyn restore {plan.id}",
+        )
+    return folder
+
+
+def export(ctx: Context, plan: Plan) -> Path:
+    """Copy a release to synthetic/<method>/, the folder dvc.yaml tracks."""
+    source, target = find(ctx, plan), ctx.workspace.synthetic(plan.method)
+    fresh = target.with_name(f".{target.name}.new")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        for name in (certificate.ARTIFACT, certificate.CERTIFICATE):
+            shutil.copyfile(source / name, fresh / name)
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.replace(target)
+    except OSError as error:
+        raise storage_error("write", target, error) from error
+    return target
+
+
+def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -> None:
+    """Build the folder beside its place and rename it."""
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    noise, rows = _merged(plan, scratch, shards)
+    artifact = write_jsonl_atomic(building / certificate.ARTIFACT, rows)
+    sealed = certificate.build(
+        plan,
+        artifact,
+        ctx.ledger.entry(plan.id),
+        ctx.ledger.balance(plan.account),
+        noise=noise,
+        created=ctx.clock(),
+        root=ctx.workspace.root,
+    )
+    with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:
+        stream.write(certificate.canonical(sealed))
+    try:
+        os.replace(building, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise storage_error("write", folder, error) from error
+
+
+def _merged(plan: Plan, scratch: Path, shards: int) -> tuple[str, list[dict[str, Any]]]:
+    """Kind of noise source, and the rows of all shards in the order of their public cells."""
+    drawn: list[dict[str, Any]] = []
+    kinds: set[str] = set()
+    for shard in range(shards):
+        try:
+            part = json.loads(shard_file(scratch, shard).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(
+                f"shard {shard} of release {plan.id} is not generated yet.",
+                hint="Run generate again: it resumes at no cost.",
+            ) from None
+        kinds.add(part["noise"])
+        drawn += part["rows"]
+    drawn.sort(key=lambda row: int(row["cell"]))
+    if [row["cell"] for row in drawn] != list(range(plan.rows)):
+        raise DataError(f"release {plan.id} holds {len(drawn)} rows, planned were {plan.rows}.")
+    rows = [
+        {"id": f"{plan.id}-{row['cell']:06d}"}
+        | {key: row[key] for key in ("label", "text") if key in row}
+        for row in drawn
+    ]
+    return "+".join(sorted(kinds)), rows

@@ -1,0 +1,72 @@
+"""evaluate: train on synthetic, test on held-out real records. Internal by nature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privsyn import certificate
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.formats import read_records
+from privsyn.data.partition import read_holdout
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import find
+from privsyn.stages.validate import read_rows
+
+EVALUATION = "evaluation.json"
+
+
+def evaluate(ctx: Context, plan: Plan) -> Path | None:
+    """Measure a release against held-out real records.
+
+    The held-out records were never in the private training part: units held out by keyed hash, or
+    a file of their own. What is computed from them is not differentially private: it is labelled
+    ``internal``, stays in the state folder and in MLflow runs tagged so, and is never published.
+
+    Returns:
+        The folder with evaluation.json and the plots; None where evaluation is off or nothing is
+        held out.
+    """
+    if not ctx.config.evaluate.enabled:
+        return None
+    from privsyn.evaluation.classify import downstream
+    from privsyn.evaluation.fidelity import compare_lengths
+    from privsyn.evaluation.plots import draw_plots
+
+    texts, labels = _held_out(ctx, plan)
+    if not texts:
+        return None
+    rows = read_rows(find(ctx, plan) / certificate.ARTIFACT)
+    synthetic = [str(row["text"]) for row in rows]
+    synthetic_labels = [str(row["label"]) for row in rows if "label" in row]
+    metrics = compare_lengths(synthetic, texts)
+    if synthetic_labels and labels:
+        metrics += downstream(synthetic, synthetic_labels, texts, labels)
+    folder = ctx.workspace.internal(plan.id)
+    private_folder(folder)
+    write_json_atomic(
+        folder / EVALUATION,
+        {"release_id": plan.id, "metrics": [metric.to_json() for metric in metrics]},
+        mode=0o600,
+    )
+    draw_plots(folder, synthetic, synthetic_labels, metrics)
+    return folder
+
+
+def _held_out(ctx: Context, plan: Plan) -> tuple[list[str], list[str]]:
+    dataset = ctx.config.dataset
+    dataset = dataset.model_copy(update={"path": ctx.path(dataset.path)})
+    if dataset.test_path is not None:
+        records = read_records(dataset, ctx.path(dataset.test_path))
+    elif dataset.holdout > 0:
+        key = ctx.ledger.open_account(ctx.account).partition_key.reveal()
+        records = read_holdout(dataset, key)
+    else:
+        return [], []
+    texts, labels = [], []
+    for private in records:
+        record = private.reveal()
+        texts.append(record.text)
+        if record.label is not None:
+            labels.append(record.label)
+    return texts, labels

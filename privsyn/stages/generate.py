@@ -1,0 +1,123 @@
+"""generate: draw one shard of a release. The only stage that runs a mechanism."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from privsyn.backends.load import load_language_model
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.data.journal import Journal
+from privsyn.data.partition import load_shard
+from privsyn.dp.noise import NoiseSource
+from privsyn.errors import PrivsynError, ReleaseLost
+from privsyn.methods.base import Backends
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.partition import BUCKETS, Run
+from privsyn.stages.reserve import lost
+
+def shard_file(scratch: Path, shard: int) -> Path:
+    """Where the finished samples of a shard lie until certify merges them."""
+    return scratch / "samples" / f"shard-{shard:05d}.json"
+
+
+def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
+    """Draw the samples of one shard, resuming from its journal.
+
+    Every private draw is on disk before it is used. A killed run is resumed and spends nothing
+    more; an exception of our own after a draw makes the release LOST.
+
+    Args:
+        ctx: Config and ledger.
+        plan: The release; its account must hold a BEGUN entry.
+        shard: Which part, 0-based.
+        backends: Models already loaded; None loads what the config names.
+
+    Returns:
+        The shard's file; None where the release is already committed.
+    """
+    entry = ctx.ledger.entry(plan.id)
+    if entry.state == "COMMITTED":
+        return None
+    if entry.state != "BEGUN":
+        raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
+    scratch = ctx.workspace.scratch(plan.id)
+    run = Run.load(scratch)
+    if run is None:
+        ctx.ledger.lose(plan.id, "scratch is gone")
+        raise lost(plan)
+    ctx.ledger.begin(plan.id, str(scratch), run.nonce)  # refuses a scratch that is not this run's
+    target = shard_file(scratch, shard)
+    if target.exists():
+        return target
+    with (
+        ctx.ledger.acquire(plan.id, f"shard-{shard}"),
+        Journal.open(
+            scratch / f"journal-{shard:05d}", {"release": plan.id, "shard": shard}
+        ) as journal,
+    ):
+        try:
+            noise = ctx.noise()
+            rows = _draw(ctx, plan, shard, run.shards, journal, noise, backends)
+            write_json_atomic(target, {"noise": noise.kind, "rows": rows}, mode=0o600)
+        except Exception as error:
+            if not journal.drawn or _from_outside(error):
+                raise
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            ctx.ledger.lose(plan.id, f"{type(error).__name__} after a draw")
+            # A foreign exception's message may hold record text: only its type and place go on.
+            raise ReleaseLost(
+                f"release {plan.id} is LOST: {type(error).__name__} in {Path(where.filename).name}, "
+                f"line {where.lineno}, after private draws.",
+                hint=f"Its cost stays charged; a fresh draw needs privacy.draw={plan.draw + 1}.",
+            ) from None
+    return target
+
+
+def _draw(
+    ctx: Context,
+    plan: Plan,
+    shard: int,
+    shards: int,
+    journal: Journal,
+    noise: NoiseSource,
+    backends: Backends | None,
+) -> Sequence[dict[str, str | int]]:
+    performance = ctx.config.performance
+    method, settings = plan.load_method()
+    buckets = load_shard(
+        ctx.workspace.scratch(plan.id) / BUCKETS,
+        shard,
+        method.cells(settings, plan.dataset.labels),
+        shards,
+    )
+    if backends is None:
+        backends = Backends(load_language_model(ctx.config.models, performance))
+    samples = method.run(
+        settings,
+        plan.method_plan(),
+        plan.adjacency,
+        plan.privacy_unit,
+        buckets,
+        backends,
+        noise,
+        journal,
+        performance,
+    )
+    rows: list[dict[str, str | int]] = []
+    for sample in samples:
+        row: dict[str, str | int] = {"cell": sample.cell.index, "text": sample.text}
+        if sample.cell.label is not None:
+            row["label"] = sample.cell.label
+        rows.append(row)
+        ctx.progress(f"generate {shard + 1}/{shards}", len(rows), len(buckets))
+    return rows
+
+
+def _from_outside(error: Exception) -> bool:
+    """Whether a failure cannot depend on what was drawn, so that the release may be resumed."""
+    if isinstance(error, PrivsynError):
+        return error.retryable
+    return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"

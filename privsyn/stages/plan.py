@@ -1,0 +1,108 @@
+"""plan: config -> event -> cost. Opens no file of the dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privsyn.backends.load import describe
+from privsyn.dp.accountant import Guarantee, guarantee, rho
+from privsyn.dp.events import dump
+from privsyn.errors import ConfigError
+from privsyn.ledger import Preview
+from privsyn.methods.base import load_method
+from privsyn.release import IDENTITY, DatasetIdentity, ModelUse, Plan, release_id
+from privsyn.stages.base import Context
+
+
+def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
+    """Cost and identity of the release that the config describes.
+
+    Args:
+        ctx: Config and ledger.
+        method_name: Which method.
+        open_account: Create the account if it is new, so that the release gets its id. Without it
+            nothing is written anywhere.
+
+    Raises:
+        ConfigError: A setting is out of bounds, or the model cannot be found.
+        BudgetError: The ledger cannot be read, or the account is another one.
+    """
+    config = ctx.config
+    method = load_method(method_name)
+    model = describe(config.models, ctx.workspace.cache)
+    settings = method.resolve(config.method(method_name), model)
+    dataset = config.dataset.resolved(ctx.day)
+    target = Guarantee(config.privacy.epsilon, config.privacy.delta)
+    planned = method.plan(settings, target, config.account.adjacency, config.unit, dataset.labels)
+    cost = guarantee(planned.event, target.delta)
+    if cost.epsilon > target.epsilon:
+        raise ConfigError(
+            f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
+            f"privacy.epsilon={target.epsilon:.6g}."
+        )
+    if open_account:
+        account = ctx.ledger.open_account(ctx.account)
+    else:
+        account = ctx.ledger.find_account(config.account.name)
+    rows = len(method.cells(settings, dataset.labels))
+    fields: dict[str, Any] = {
+        "method": method_name,
+        "settings": settings.model_dump(mode="json"),
+        "dataset": DatasetIdentity(
+            name=dataset.name,
+            version=dataset.version,
+            label=dataset.label,
+            labels=dataset.labels,
+            text=dataset.text,
+            unit=dataset.unit,
+            holdout=dataset.holdout,
+        ).model_dump(mode="json"),
+        "account": config.account.name,
+        "adjacency": config.account.adjacency.value,
+        "unit": config.account.unit,
+        "max_records_per_unit": dataset.max_records_per_unit,
+        "target_epsilon": target.epsilon,
+        "target_delta": target.delta,
+        "draw": config.privacy.draw,
+        "models": {
+            "language": ModelUse(
+                source=model.source, revision=model.revision, dtype=config.models.dtype
+            ).model_dump(mode="json")
+        },
+        "partition_key": account.key_id if account else None,
+    }
+    return Plan(
+        **fields,
+        release_id=release_id({key: fields[key] for key in IDENTITY}) if account else None,
+        epsilon=cost.epsilon,
+        delta=cost.delta,
+        rho=rho(planned.event),
+        event=dump(planned.event),
+        derived=dict(planned.derived),
+        invariants=planned.invariants,
+        warnings=planned.warnings,
+        rows=rows,
+        shards=min(config.performance.shards, rows),
+    )
+
+
+def preview(ctx: Context, planned: Plan) -> Preview:
+    """What the account could still pay, and whether this release fits. Writes nothing."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event())
+
+
+def report(planned: Plan, account: Preview) -> dict[str, Any]:
+    """The plan and its account as one JSON-able answer."""
+    balance = account.balance
+    return planned.model_dump(mode="json") | {
+        "account": {
+            "name": planned.account,
+            "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
+            "spent": balance.spent_epsilon,
+            "left": balance.left_epsilon,
+            "order": balance.order,
+            "budget": balance.budget,
+            "asked": account.asked,
+            "fits": account.fits,
+        }
+    }

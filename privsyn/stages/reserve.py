@@ -1,0 +1,63 @@
+"""reserve and settle: the release's way into the ledger and out of it."""
+
+from __future__ import annotations
+
+from privsyn.data.artifacts import wipe
+from privsyn.data.formats import check_source
+from privsyn.dp.accountant import Guarantee
+from privsyn.errors import ReleaseLost
+from privsyn.ledger import Entry
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+
+
+def reserve(ctx: Context, plan: Plan) -> Entry:
+    """Set the cost of a release aside, once, however often this runs.
+
+    The input file is looked at for existence and columns first, so that a wrong path costs nothing.
+
+    Raises:
+        DataError: The input is missing, empty or lacks a column. Nothing is reserved.
+        BudgetExceeded: The account cannot pay. Nothing is reserved.
+        ReleaseLost: This release was spent without an artifact.
+    """
+    ctx.ledger.open_account(ctx.account)
+    known = ctx.ledger.find(plan.id)
+    if known is None or known.state in ("VOID", "RESERVED"):
+        check_source(ctx.config.dataset, ctx.path(ctx.config.dataset.path))
+    entry = ctx.ledger.reserve(
+        plan.account,
+        plan.id,
+        plan.privacy_event(),
+        method=plan.method,
+        guarantee=Guarantee(plan.epsilon, plan.delta),
+    )
+    if entry.state == "LOST":
+        raise lost(plan)
+    return entry
+
+
+def settle(ctx: Context, plan: Plan) -> str:
+    """End a run: give an untouched reservation back, wipe the scratch of a finished release.
+
+    A release that has begun and not finished keeps its scratch: running again resumes it.
+
+    Returns:
+        The state of the release after settling.
+    """
+    entry = ctx.ledger.find(plan.id)
+    if entry is None:
+        return "VOID"
+    if entry.state == "RESERVED":
+        entry = ctx.ledger.void(plan.id, "run ended before begin")
+    if entry.state in ("COMMITTED", "LOST", "VOID"):
+        wipe(ctx.workspace.scratch(plan.id))
+    return str(entry.state)
+
+
+def lost(plan: Plan) -> ReleaseLost:
+    """The error for a release that was spent without an artifact."""
+    return ReleaseLost(
+        f"release {plan.id} is LOST: its budget is spent and its draws cannot be used.",
+        hint=f"A fresh draw is a new charge: set privacy.draw={plan.draw + 1}.",
+    )

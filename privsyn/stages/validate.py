@@ -1,0 +1,106 @@
+"""validate: the Great Expectations suite of the synthetic file, and its readable page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from privsyn import certificate
+from privsyn.data.artifacts import storage_error, write_json_atomic
+from privsyn.errors import ValidationFailed
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import find
+
+VALIDATION, PAGE, QUALITY = "validation.json", "validation.html", "quality.json"
+
+
+def validate(ctx: Context, plan: Plan) -> Path:
+    """Validate a committed release; keep it in quarantine if it fails.
+
+    Reads the synthetic file alone, so its results may be published. A release that failed before
+    and passes now (the suite was changed) comes out of quarantine.
+
+    Returns:
+        The release folder, with validation.json, validation.html and quality.json in it.
+
+    Raises:
+        ValidationFailed: Names the failed expectations. The cost stays charged.
+    """
+    from privsyn.evaluation.fidelity import fidelity
+    from privsyn.validation.gx import validate_file
+    from privsyn.validation.page import render_page
+
+    folder = find(ctx, plan)
+    config = ctx.config.validation
+    if config.json_schema is not None:
+        config = config.model_copy(update={"json_schema": ctx.path(config.json_schema)})
+    result = validate_file(
+        folder / certificate.ARTIFACT, config, plan.dataset.labels, plan.rows, root=ctx.workspace.root
+    )
+    texts = [str(row.get("text", "")) for row in read_rows(folder / certificate.ARTIFACT)]
+    _, sealed = certificate.read(folder)
+    write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
+    write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in fidelity(texts)})
+    page = render_page(result, facts(sealed), folder / certificate.ARTIFACT)
+    (folder / PAGE).write_text(page, encoding="utf-8")
+    target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
+    folder = _move(folder, target)
+    _report(ctx, plan, folder)
+    if not result.success:
+        failed = ", ".join(sorted({item.name for item in result.failed}))
+        raise ValidationFailed(
+            f"release {plan.id} fails its suite: {failed}.",
+            hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged.",
+        )
+    return folder
+
+
+def read_rows(artifact: Path) -> list[dict[str, Any]]:
+    """Rows of a synthetic file."""
+    lines = artifact.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def facts(sealed: dict[str, Any]) -> dict[str, Any]:
+    """What a reader of the page wants to know of the release: all from its certificate."""
+    plan = sealed["plan"]
+    return {
+        "release_id": plan["release_id"],
+        "class": sealed["class"],
+        "method": sealed["method"]["title"],
+        "epsilon": plan["epsilon"],
+        "delta": plan["delta"],
+        "adjacency": plan["adjacency"],
+        "unit": plan["unit"],
+        "max_records_per_unit": plan["max_records_per_unit"],
+        "dataset": plan["dataset"]["name"],
+        "version": plan["dataset"]["version"],
+        "rows": sealed["artifact"]["rows"],
+        "created": sealed["created"],
+        "certificate_sha256": certificate.digest(sealed),
+    }
+
+
+def _move(folder: Path, target: Path) -> Path:
+    if folder != target:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            folder.replace(target)
+        except OSError as error:
+            raise storage_error("move", folder, error) from error
+    return target
+
+
+def _report(ctx: Context, plan: Plan, folder: Path) -> None:
+    """Copy the validation to reports/<method>/, which dvc.yaml tracks."""
+    reports = ctx.workspace.reports(plan.method)
+    try:
+        reports.mkdir(parents=True, exist_ok=True)
+        for name in (VALIDATION, PAGE, QUALITY):
+            shutil.copyfile(folder / name, reports / name)
+    except OSError as error:
+        raise storage_error("write", reports, error) from error
