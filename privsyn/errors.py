@@ -12,7 +12,9 @@
     |   |-- LeaseHeld                     another process is drawing         (retryable)
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
-    `-- ValidationFailed         exit 5   the Great Expectations suite failed; the artifact is in quarantine
+    |-- ValidationFailed         exit 5   the Great Expectations suite failed; the artifact is in quarantine
+    |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
+    `-- PublishError             exit 1   DVC or git refused                  (retryable)
 
 A message names the field, the value, the limit and the next step, and never holds record text.
 """
@@ -124,3 +126,15 @@ class ValidationFailed(PrivsynError):
     """The synthetic file fails its suite. It stays in quarantine; its cost stays charged."""
 
     exit_code = 5
+
+
+class TrackingUnavailable(PrivsynError):
+    """The MLflow store cannot be reached or refuses. Never ends a release that has drawn."""
+
+    retryable = True
+
+
+class PublishError(PrivsynError):
+    """DVC or git refused. The release is whole and paid for; publishing again is safe."""
+
+    retryable = True
