@@ -1,0 +1,53 @@
+# make demo | test | lint | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
+BIN := .venv/bin
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export GX_ANALYTICS_ENABLED := False
+export DVC_NO_ANALYTICS := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help setup demo test lint up down lock clean
+
+help:
+	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
+	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [TEXT= LABEL= UNIT= TEST= EPSILON=]"
+	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
+	@echo "make test    the whole suite"
+	@echo "make lint    ruff and mypy"
+
+setup: .venv/.installed
+
+.venv/.installed: requirements.lock pyproject.toml
+	@echo "setting up .venv (once)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	@DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
+		EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo
+
+test: setup
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+up: setup
+	@$(BIN)/python -m operators.services up
+
+down: setup
+	@$(BIN)/python -m operators.services down
+
+# torch goes in without a local version, so that the same lock serves CPU and CUDA builds.
+lock: setup
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --all-extras --constraint constraints.txt \
+		pyproject.toml | sed 's/^\(torch==[0-9.]*\)+.*/\1/' > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean:
+	@rm -rf .venv .airflow build *.egg-info

@@ -1,0 +1,5 @@
+"""python -m privsyn."""
+
+from privsyn.cli import main
+
+main()

@@ -1,0 +1,373 @@
+"""The command line. Every command is a thin driver of the stage functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date as Date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from privsyn.errors import ConfigError, PrivsynError
+
+if TYPE_CHECKING:
+    from privsyn.release import Plan
+    from privsyn.stages.base import Context, Progress
+
+app = typer.Typer(
+    name="privsyn",
+    help="Differentially private synthetic data: plan, draw, certify, verify.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
+ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
+app.add_typer(stage_app, name="stage")
+app.add_typer(ledger_app, name="ledger")
+
+Params = Annotated[Path, typer.Option("--params", help="The config file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-S", "--set", metavar="a.b.c=value", help="Override a setting.")
+]
+MethodName = Annotated[str, typer.Option("--method", "-m", help="Which method.")]
+Day = Annotated[
+    str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Logical date of the run.")
+]
+PlanFile = Annotated[Path, typer.Option("--plan", help="Plan file, as `stage plan` writes it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+PARAMS = Path("params.yaml")
+out, err = Console(), Console(stderr=True)
+
+
+def _context(
+    params: Path, overrides: list[str] | None, day: str | None = None, progress: Progress | None = None
+) -> Context:
+    from privsyn.stages.base import open_context, silent
+
+    return open_context(
+        params, overrides or (), day=_day(day), progress=progress or silent, origin=_origin()
+    )
+
+
+def _day(text: str | None) -> Date | None:
+    try:
+        return Date.fromisoformat(text) if text else None
+    except ValueError:
+        raise ConfigError(f"--date={text!r} is not of the form YYYY-MM-DD.") from None
+
+
+def _origin() -> dict[str, str]:
+    """Facts of the scheduler that started this process, for lineage."""
+    raw = os.environ.get("PRIVSYN_ORIGIN")
+    return dict(json.loads(raw)) if raw else {"driver": "cli"}
+
+
+@app.command()
+def plan(
+    method: MethodName = "invisible_ink",
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+    as_json: Json = False,
+) -> None:
+    """Print what a release would cost and whether it fits. Opens no data file."""
+    from privsyn.stages.plan import plan as make_plan
+    from privsyn.stages.plan import preview, report
+
+    ctx = _context(params, overrides, day)
+    planned = make_plan(ctx, method)
+    answer = report(planned, preview(ctx, planned))
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return
+    table = Table(title=f"{method}: what it would cost", show_header=False, title_justify="left")
+    account = answer["account"]
+    rows = {
+        "release": planned.release_id or "named when the account is opened",
+        "guarantee": f"epsilon {planned.epsilon:.6g}, delta {planned.delta:g}, per {planned.unit}"
+        f" (at most {planned.max_records_per_unit} record(s)), {planned.adjacency}",
+        "rho (zCDP)": f"{planned.rho:.6g}" if planned.rho is not None else "-",
+        **{key: f"{value:.6g}" for key, value in planned.derived.items()},
+        "synthetic rows": str(planned.rows),
+        "account": f"{planned.account}: cap epsilon {account['cap']['epsilon']:g}, "
+        f"spent {account['spent']:.4g}, left for one release {account['left']:.4g}",
+        "fits": "yes" if account["fits"] else "no",
+    }
+    for key, value in rows.items():
+        table.add_row(key, value)
+    out.print(table)
+    for warning in planned.warnings:
+        out.print(f"note: {warning}", highlight=False)
+
+
+@app.command()
+def run(
+    method: MethodName = "invisible_ink",
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+    publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,
+) -> None:
+    """Make one release: plan, draw, certify, validate, evaluate, publish."""
+    from privsyn.stages.run import run as run_stages
+    from privsyn.stages.summary import summary
+
+    with _progress() as progress:
+        ctx = _context(params, overrides, day, progress)
+        planned = run_stages(ctx, method, published=publish)
+    out.print(summary(ctx, planned))
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="RELEASE_DIR", help="Folder of a release.")],
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", metavar="URL", help="Ledger to check the row in.")
+    ] = None,
+    params: Params = PARAMS,
+    as_json: Json = False,
+) -> None:
+    """Check a release against its certificate and, where there is one, the ledger."""
+    from privsyn import certificate
+    from privsyn.ledger import open_ledger
+
+    book = None
+    if ledger is not None:
+        book = open_ledger(ledger)
+    elif params.is_file():
+        ctx = _context(params, None)
+        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
+            book = ctx.ledger
+    checks = certificate.verify(folder, book)
+    if as_json:
+        print(json.dumps([check.__dict__ for check in checks], indent=2))
+    else:
+        marks = {True: "[green]ok[/]", False: "[red]FAILED[/]", None: "[yellow]not checked[/]"}
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for check in checks:
+            table.add_row(marks[check.passed], check.name, check.detail)
+        out.print(table)
+    certificate.raise_failed(folder, checks)
+    if not as_json:
+        sealed = certificate.read(folder)[1]
+        cost = sealed["plan"]
+        out.print(
+            f"{sealed['class']}: epsilon {cost['epsilon']:.6g}, delta {cost['delta']:g}, "
+            f"per {cost['unit']}, {cost['adjacency']}",
+            highlight=False,
+        )
+
+
+@app.command("sample-data")
+def sample_data(
+    target: Annotated[
+        Path, typer.Option("--out", help="Where to write.")
+    ] = Path(".privsyn/sample/messages.jsonl"),
+    rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 7,
+) -> None:
+    """Write invented patient-portal messages to try everything on."""
+    from privsyn.data.sample import write_sample
+
+    written = write_sample(target, rows=rows, seed=seed)
+    out.print(
+        f"wrote {written.rows} messages of {written.patients} invented patients to {target}",
+        highlight=False,
+    )
+
+
+@app.command()
+def restore(
+    release_id: Annotated[str, typer.Argument(help="Release to bring back.")],
+    params: Params = PARAMS,
+) -> None:
+    """Bring a published release back from the DVC remote."""
+    from privsyn.stages.publish import restore as bring_back
+
+    folder = bring_back(_context(params, None), release_id)
+    out.print(f"{folder} is back; check it with: privsyn verify {folder}", highlight=False)
+
+
+@stage_app.command("plan")
+def stage_plan(
+    method: MethodName = "invisible_ink",
+    target: Annotated[Path | None, typer.Option("--out", help="Where to write the plan.")] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+) -> None:
+    """Write the data-free plan of a release, opening its account."""
+    from privsyn.data.artifacts import write_json_atomic
+    from privsyn.stages.plan import plan as make_plan
+
+    ctx = _context(params, overrides, day)
+    planned = make_plan(ctx, method, open_account=True)
+    file = target or ctx.workspace.plan(method)
+    write_json_atomic(file, planned.model_dump(mode="json"))
+    out.print(f"{planned.id}: epsilon {planned.epsilon:.6g}, plan in {file}", highlight=False)
+
+
+@stage_app.command("generate")
+def stage_generate(
+    plan_file: PlanFile,
+    shard: Annotated[
+        int | None, typer.Option(min=0, help="Draw one shard of a begun release and stop.")
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Draw a release: reserve, partition, generate, certify, copy to synthetic/<method>."""
+    from privsyn.stages.certify import export
+    from privsyn.stages.generate import generate
+    from privsyn.stages.reserve import settle
+    from privsyn.stages.run import draw
+
+    planned = _read_plan(plan_file)
+    with _progress() as progress:
+        ctx = _context(params, overrides, progress=progress)
+        if shard is not None:
+            generate(ctx, planned, shard)
+            return
+        try:
+            draw(ctx, planned)
+        finally:
+            settle(ctx, planned)
+        export(ctx, planned)
+
+
+@stage_app.command("validate")
+def stage_validate(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Run the Great Expectations suite on a committed release."""
+    from privsyn.stages.validate import validate
+
+    folder = validate(_context(params, overrides), _read_plan(plan_file))
+    out.print(f"valid: {folder / 'validation.html'}", highlight=False)
+
+
+@stage_app.command("evaluate")
+def stage_evaluate(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Measure a committed release against held-out real records (internal)."""
+    from privsyn.stages.evaluate import evaluate
+
+    folder = evaluate(_context(params, overrides), _read_plan(plan_file))
+    out.print(f"internal numbers in {folder}" if folder else "nothing is held out", highlight=False)
+
+
+@stage_app.command("publish")
+def stage_publish(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Version a validated release with DVC and push it."""
+    from privsyn.stages.publish import publish
+
+    answer = publish(_context(params, overrides), _read_plan(plan_file))
+    out.print(json.dumps(answer, indent=2), highlight=False)
+
+
+@ledger_app.command("show")
+def ledger_show(params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Accounts, what is left of them, and their releases."""
+    from privsyn.stages.summary import accounts
+
+    answer = accounts(_context(params, overrides).ledger)
+    if as_json:
+        print(json.dumps(answer.rows, indent=2))
+    else:
+        out.print(answer.table)
+
+
+@ledger_app.command("verify")
+def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Check the hash chain of the whole ledger."""
+    report = _context(params, overrides).ledger.verify()
+    out.print(str(report), highlight=False)
+
+
+def _read_plan(path: Path) -> Plan:
+    from pydantic import ValidationError
+
+    from privsyn.release import Plan
+
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"plan file {path} does not exist.", hint="Write it with: privsyn stage plan"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"plan file {path} cannot be read: {error.strerror}.") from None
+    except ValidationError:
+        raise ConfigError(
+            f"plan file {path} is not a plan.", hint="Write it anew with: privsyn stage plan"
+        ) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar where a person looks on, a line now and then elsewhere. Counts are public."""
+    if not err.is_terminal:
+        yield _lines()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=err) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield update
+
+
+def _lines() -> Progress:
+    shown: dict[str, int] = {}
+
+    def update(stage: str, done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if shown.get(stage) != tenth:
+            shown[stage] = tenth
+            err.print(f"{stage}: {done} of {total} texts", highlight=False)
+
+    return update
+
+
+def main() -> NoReturn:
+    """Run the command line. A user's mistake is one line and an exit code, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except PrivsynError as error:
+        print(f"privsyn: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        # A foreign message may hold record text, so only its type and place are shown.
+        if os.environ.get("PRIVSYN_DEBUG"):
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        print(
+            f"privsyn: {type(error).__name__} in {Path(where.filename).name}, line {where.lineno}. "
+            "This is a defect; PRIVSYN_DEBUG=1 shows the traceback, which may hold private text.",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    sys.exit(0)
+

@@ -1,0 +1,50 @@
+"""run: all stages of one release in one process, as the command line does."""
+
+from __future__ import annotations
+
+from privsyn.backends.load import load_language_model
+from privsyn.methods.base import Backends
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import certify
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import publish
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+
+
+def draw(ctx: Context, planned: Plan) -> None:
+    """Reserve, partition, generate and certify: everything that spends.
+
+    A release that is committed already is left as it is, at no cost.
+    """
+    if reserve(ctx, planned).state != "COMMITTED":
+        # Loading comes before begin: a model that does not load costs nothing.
+        backends = Backends(load_language_model(ctx.config.models, ctx.config.performance))
+        for shard in range(partition(ctx, planned)):
+            generate(ctx, planned, shard, backends)
+    certify(ctx, planned)
+
+
+def run(ctx: Context, method: str, *, published: bool = True) -> Plan:
+    """Plan, draw, validate, evaluate and publish one release; settle whatever happens.
+
+    Returns:
+        The plan of the release.
+
+    Raises:
+        PrivsynError: From the stage that failed.
+    """
+    planned = plan(ctx, method, open_account=True)
+    try:
+        draw(ctx, planned)
+        validate(ctx, planned)
+        evaluate(ctx, planned)
+        if published:
+            publish(ctx, planned)
+    finally:
+        settle(ctx, planned)
+    return planned
