@@ -1,0 +1,105 @@
+"""Clipping of logits and rounding to the integer lattice on which private sums are exact.
+
+Every function works on each row by itself: a row's result depends on that row (and on public
+arguments) alone, so one record changes one row. NaN and infinities are mapped inside their row
+first; a private text can make a model emit them, and they must neither spread nor escape a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LATTICE = 2**24
+"""Lattice steps per unit of a logit."""
+
+_LARGEST = float(np.finfo(np.float64).max) / 4
+
+
+def clip_difference(
+    private: NDArray[Any], public: NDArray[Any], bound: float, gain: float = 1.0
+) -> NDArray[np.float64]:
+    """Clip ``gain * (private - public)`` to [-bound, bound] (InvisibleInk, Algorithm 1).
+
+    Guarantee: every entry of every row lies in [-bound, bound], for any input whatever and any
+    gain; a record that is added or removed moves a sum of rows by at most ``bound`` in L-inf.
+    A NaN difference counts as 0, an infinite one as the bound with its sign.
+
+    Args:
+        private: Logits, shape (rows, vocabulary); zero rows are allowed.
+        public: Logits of the public row, shape (vocabulary,).
+        bound: The clip bound C in logits, at least 0.
+        gain: Public factor before the clip; it leaves the bound as it is.
+
+    Raises:
+        ValueError: A bound or gain that is not a finite number in range.
+
+    >>> clip_difference(np.array([[9.0, -1.0, np.nan]]), np.zeros(3), bound=2.0)
+    array([[ 2., -1.,  0.]])
+    """
+    _check(bound)
+    if not (math.isfinite(gain) and gain > 0):
+        raise ValueError(f"gain={gain!r} must be a finite number above 0")
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = gain * (np.asarray(private, np.float64) - np.asarray(public, np.float64))
+    return np.clip(np.nan_to_num(difference, nan=0.0, posinf=bound, neginf=-bound), -bound, bound)
+
+
+def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
+    """``max(-c, z_i - max_j z_j + c)`` in each row (Amin et al. 2024, section 3).
+
+    Guarantee: every entry of every row lies in [-c, c], for any input whatever. NaN counts as
+    the smallest logit of its row, an infinity as the largest number of its sign.
+
+    Args:
+        z: Logits, shape (..., vocabulary).
+        c: The clip bound in logits, at least 0.
+
+    Raises:
+        ValueError: ``c`` is not a finite number of at least 0.
+    """
+    _check(c)
+    rows = np.nan_to_num(
+        np.asarray(z, np.float64), nan=-_LARGEST, posinf=_LARGEST, neginf=-_LARGEST
+    ).clip(-_LARGEST, _LARGEST)
+    top = rows.max(axis=-1, keepdims=True, initial=-_LARGEST)
+    return np.clip(rows - top + c, -c, c)
+
+
+def grid_bound(bound: float) -> int:
+    """Largest lattice value within ``bound``: the L-inf sensitivity of one row of ``to_grid``.
+
+    >>> grid_bound(1.5) / LATTICE
+    1.5
+    """
+    _check(bound)
+    return math.floor(bound * LATTICE)  # a power of two scales exactly: floor rounds the true value
+
+
+def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
+    """Round to multiples of 2^-24, returned as int64 counts of them, and clip again.
+
+    Guarantee: every entry lies in [-grid_bound(bound), grid_bound(bound)], for any input whatever
+    (NaN counts as 0), so rounding never lifts a row above its clip bound. Sums of rows are exact
+    and do not depend on their order.
+
+    Args:
+        x: Clipped logits.
+        bound: The clip bound in logits.
+
+    Raises:
+        ValueError: ``bound`` is negative, not finite, or so large that 2^16 rows could overflow.
+    """
+    limit = grid_bound(bound)
+    steps = np.asarray(x, np.float64)
+    steps = np.nan_to_num(steps, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
+    return np.rint(steps * LATTICE).astype(np.int64).clip(-limit, limit)
+
+
+def _check(bound: float) -> None:
+    # 2^47 lattice steps leave room for 2^16 rows in an int64 sum and are exact in float64.
+    if not 0 <= bound <= 2.0**23:
+        raise ValueError(f"bound={bound!r} must lie in [0, 2^23]")

@@ -1,0 +1,278 @@
+"""From Renyi curves and closed forms to (epsilon, delta), and never below the truth.
+
+Renyi DP of order a is turned into (epsilon, delta) by Canonne, Kamath and Steinke 2020 (CKS20),
+Corollary 13,
+
+    delta = exp((a - 1)(loss - epsilon)) / (a - 1) * (1 - 1/a)^a,
+
+valid for every a > 1, so a numerical optimum over a can only be looser than the true one. Orders
+are handled as u = a - 1, which keeps its digits when a is near 1. Every reported epsilon is
+raised by a bound of its own rounding error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+ROUNDING = 2.0**-46
+"""Bound of the relative rounding error of a sum of few terms, against the sum of magnitudes."""
+
+GAUSSIAN_MARGIN = 1e-6
+"""Relative part of delta set aside for rounding and for the step from lattice to real noise."""
+
+FRACTIONAL_BELOW = 64.0
+"""Sampled Gaussian: orders below it get their own series, those above lie on chords."""
+
+LARGEST_SUM = 2**16
+"""Sampled Gaussian: terms of the binomial sum; above this order the unsampled curve is used."""
+
+
+def rdp_epsilon(loss: float, order: float, delta: float) -> float:
+    """Epsilon at ``delta`` of a mechanism whose Renyi loss at ``order`` is at most ``loss``."""
+    if math.isinf(order):
+        return loss  # order infinity is pure DP
+    return _epsilon(loss, order - 1, -math.log(delta))
+
+
+def rdp_budget(epsilon: float, order: float, delta: float) -> float:
+    """Largest Renyi loss at ``order`` that implies (epsilon, delta): inverse of rdp_epsilon."""
+    if math.isinf(order):
+        return epsilon
+    u, wanted = order - 1, -math.log(delta)
+    shrink, tail = math.log(u) - math.log1p(u), (wanted - math.log1p(u)) / u
+    size = epsilon - shrink + (wanted + math.log1p(u)) / u
+    return epsilon - shrink - tail - ROUNDING * size
+
+
+def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
+    """Smallest epsilon over orders 1 + [1e-3, 1e6]: a grid, then golden section between its points.
+
+    The logarithm of the moment is convex in the order, which makes epsilon quasi-convex in it, so
+    one valley is searched; any order that is tried gives a valid epsilon.
+    """
+
+    def at(log_u: float) -> float:
+        u = math.exp(log_u)
+        return _epsilon(curve(1 + u), u, -math.log(delta))
+
+    grid = np.log(np.geomspace(1e-3, 1e6, 91)).tolist()
+    values = [at(point) for point in grid]
+    lowest = min(range(len(grid)), key=values.__getitem__)
+    best = values[lowest]
+    low, high = grid[max(lowest - 1, 0)], grid[min(lowest + 1, len(grid) - 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = at(left), at(right)
+    for _ in range(30):
+        best = min(best, at_left, at_right)
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = at(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = at(right)
+    return best
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon at ``delta`` of rho-zCDP, at the best real order.
+
+    The derivative in u vanishes where rho u^2 = log(1 / (delta a)), which has one root.
+
+    >>> round(zcdp_epsilon(0.019223, 1e-6), 4)
+    0.8811
+    """
+    if rho == 0:
+        return 0.0
+    if math.isinf(rho):
+        return math.inf
+    wanted = -math.log(delta)
+    high = math.sqrt(wanted / rho)
+    low = 2 * wanted / (1 + math.sqrt(1 + 4 * rho * wanted))
+    u = _root(lambda u: rho * u * u + math.log1p(u) - wanted, min(low, high), high)
+    return _epsilon(rho * (1 + u), u, wanted)
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Delta at ``epsilon`` of rho-zCDP, at the best real order."""
+    if rho == 0:
+        return 0.0
+    high = epsilon / rho + 1 / math.sqrt(rho)
+    low = math.exp(min(0.0, max(epsilon - 3 * rho, -700.0)))
+    u = _root(
+        lambda u: rho * (1 + 2 * u) - epsilon + math.log(u) - math.log1p(u), min(low, high), high
+    )
+    terms = (u * (1 + u) * rho, -u * epsilon, u * (math.log(u) - math.log1p(u)), -math.log1p(u))
+    log_delta = math.fsum(terms) + ROUNDING * math.fsum(map(abs, terms))
+    return min(1.0, math.exp(min(0.0, log_delta)))
+
+
+def zcdp_order(epsilon: float, delta: float) -> float:
+    """The order at which the largest rho-zCDP mechanism within (epsilon, delta) is converted.
+
+    It maximises ``rdp_budget(epsilon, a, delta) / a``. Along the optimal pairs rho falls and u
+    grows as epsilon falls, so u is the root of a decreasing function.
+    """
+    wanted = -math.log(delta)
+
+    def excess(log_u: float) -> float:
+        u = math.exp(log_u)
+        left = wanted - math.log1p(u)
+        return epsilon - (left / u * (1 + 1 / u) + math.log(u) - math.log1p(u) + left / u)
+
+    # At u = 1/delta - 1 the optimal rho is 0; below 2^-40 an order loses its digits.
+    high = wanted + math.log(-math.expm1(-wanted))
+    low = min(-40 * math.log(2), high)
+    if excess(low) >= 0:
+        return 1 + math.exp(low)
+    return 1 + math.exp(_root(excess, low, high))
+
+
+def pure_rdp(epsilon: float, order: float) -> float:
+    """Renyi loss of randomised response, the worst epsilon-DP mechanism at every order.
+
+    log((e^(a eps) + e^((1-a) eps)) / (1 + e^eps)) / (a - 1), as a ratio of hyperbolic cosines.
+    """
+    if math.isinf(order):
+        return epsilon
+    u = order - 1
+    large, small = (order - 0.5) * epsilon, 0.5 * epsilon
+    if large < 1:  # here the logarithms nearly cancel
+        ratio = 2 * math.sinh(order * small) * math.sinh(u * small) / math.cosh(small)
+        return min(epsilon, math.log1p(ratio) / u)
+    tails = math.log1p(math.exp(-2 * large)) - math.log1p(math.exp(-2 * small))
+    return min(epsilon, epsilon + tails / u)
+
+
+def pure_epsilon(epsilon: float, delta: float) -> float:
+    """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly."""
+    kept = 1 - delta * (1 + math.exp(-epsilon))
+    if kept <= 0:
+        return 0.0
+    return max(0.0, (epsilon + math.log(kept)) + ROUNDING * (epsilon - math.log(kept)))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Delta of Gaussian noise with sensitivity over deviation ``mu`` (Balle and Wang 2018, Thm. 8).
+
+    Phi(x) - e^epsilon Phi(y), x = mu/2 - epsilon/mu, y = x - mu, with e^epsilon phi(y) = phi(x).
+    """
+    from scipy.special import erfcx, ndtr  # late: planning a zCDP method does without scipy
+
+    x = mu / 2 - epsilon / mu
+    y = x - mu
+    half, root = 0.5 * math.exp(-x * x / 2), math.sqrt(2)
+    first = float(ndtr(x)) if x > 0 else half * float(erfcx(-x / root))
+    return max(0.0, first - half * float(erfcx(-y / root)))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon at ``delta`` of Gaussian noise: the exact curve at delta (1 - 1e-6)."""
+    if math.isinf(mu):
+        return math.inf
+    lowered = delta * (1 - GAUSSIAN_MARGIN)
+    if gaussian_delta(mu, 0.0) <= lowered:
+        return 0.0
+    high = zcdp_epsilon(mu * mu / 2, delta)
+    if gaussian_delta(mu, high) > lowered:
+        return high
+    low = 0.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if gaussian_delta(mu, middle) <= lowered else (middle, high)
+    return high
+
+
+def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:
+    """Renyi loss of one Poisson-sampled Gaussian step, for a unit that is there or is not.
+
+    Mironov, Talwar and Zhang 2019: A(a) = E[(1 - q + q exp((2z - 1) / 2s^2))^a], z ~ N(0, s^2),
+    covers both directions. Integer orders are their finite sum. Between integers: the chord of
+    log A, which is convex in a, hence never below; under order 64 their series if it is smaller,
+    its omitted rest added. Never above the loss without sampling.
+    """
+    unsampled = order / (2 * noise_multiplier**2)
+    if rate == 0:
+        return 0.0
+    if rate == 1 or order >= LARGEST_SUM:
+        return unsampled
+    whole = math.floor(order)
+    part = order - whole
+    log_moment = (1 - part) * _log_moment(rate, noise_multiplier, whole)
+    if part:
+        log_moment += part * _log_moment(rate, noise_multiplier, whole + 1)
+        if order < FRACTIONAL_BELOW:
+            series = _log_moment_series(rate, noise_multiplier, order)
+            log_moment = min(log_moment, series)
+    return min(unsampled, log_moment / (order - 1))
+
+
+def _log_moment(rate: float, sigma: float, order: int) -> float:
+    """Log A(a) at an integer order, from sum_k binom(a, k) (1-q)^(a-k) q^k (e^g - 1), all >= 0.
+
+    Taking off the 1 keeps all digits when A is near 1.
+    """
+    from scipy.special import gammaln, logsumexp
+
+    if order < 2:
+        return 0.0
+    k = np.arange(2, order + 1, dtype=np.float64)
+    growth = k * (k - 1) / (2 * sigma**2)
+    parts = (
+        gammaln(order + 1.0) - gammaln(k + 1) - gammaln(order - k + 1),
+        (order - k) * math.log1p(-rate) + k * math.log(rate),
+        growth + np.log(-np.expm1(-growth)),
+    )
+    size = float(gammaln(order + 1.0)) + sum(float(np.abs(part).max()) for part in parts)
+    return float(np.logaddexp(0.0, logsumexp(sum(parts)) + ROUNDING * size))
+
+
+def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512) -> float:
+    """Log A(a) at a fractional order (their section 3.3), rounded up.
+
+    On each side of z0 the binomial series in a ratio below 1 alternates and falls once the index
+    passes a, so what is left out is at most its first term, which is added.
+    """
+    from scipy.special import gammaln, gammasgn, log_ndtr
+
+    i = np.arange(terms + 1, dtype=np.float64)
+    j = order - i
+    z0 = sigma**2 * math.log(1 / rate - 1) + 0.5
+    log_binomial = gammaln(order + 1) - gammaln(i + 1) - gammaln(j + 1)
+    sign = gammasgn(j + 1)
+    sign[-1] = 1.0
+    log_rate, log_rest = math.log(rate), math.log1p(-rate)
+    below = i * log_rate + j * log_rest + (i * i - i) / (2 * sigma**2) + log_ndtr((z0 - i) / sigma)
+    above = j * log_rate + i * log_rest + (j * j - j) / (2 * sigma**2) + log_ndtr((j - z0) / sigma)
+    exponents = log_binomial + np.logaddexp(below, above)
+    top = float(exponents.max())
+    scaled = np.exp(exponents - top)
+    # Exponents of the leading terms are sums of parts as large as a^2 / s^2 and a |log q|.
+    size = 1 + order**2 / sigma**2 + order * (abs(log_rate) + abs(log_rest)) + terms
+    total = math.fsum(sign * scaled) + ROUNDING * size * math.fsum(scaled)
+    return max(0.0, top + math.log(total)) if total > 0 else math.inf
+
+
+def _epsilon(loss: float, u: float, wanted: float) -> float:
+    """Corollary 13 solved for epsilon at order 1 + u, ``wanted`` = log(1/delta), rounded up."""
+    shrink = math.log(u) - math.log1p(u)
+    rest = (wanted - math.log1p(u)) / u
+    size = loss - shrink + (wanted + math.log1p(u)) / u
+    return max(0.0, loss + shrink + rest + ROUNDING * size)
+
+
+def _root(increasing: Callable[[float], float], low: float, high: float) -> float:
+    """Where an increasing function changes sign, by bisection to the last digit."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if increasing(middle) > 0 else (middle, high)
+    return high

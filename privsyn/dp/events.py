@@ -1,0 +1,262 @@
+"""What a mechanism does to its data, as small frozen values; what that costs is in accountant.py.
+
+The union is closed and the meaning of a kind never changes: new behaviour is a new kind. An event
+already holds adjacency and contribution bounds in its parameters (``rho``, ``noise_multiplier``),
+so it can be priced without knowing the data set, the method or the account.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+FORMAT_VERSION = 1
+MAX_DEPTH = 16
+"""Deepest nesting that ``load`` accepts: a ledger row is read back from a database."""
+
+
+@dataclass(frozen=True)
+class Pure:
+    """A mechanism of pure loss ``epsilon`` (nats)."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _real(self, "epsilon", low=0.0)
+
+
+@dataclass(frozen=True)
+class ZCDP:
+    """``count`` adaptive runs of a mechanism that is ``rho``-zCDP.
+
+    >>> ZCDP(rho=0.01, count=3)
+    ZCDP(rho=0.01, count=3)
+    """
+
+    rho: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _real(self, "rho", low=0.0)
+        _natural(self, "count")
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """``count`` adaptive runs of real-valued Gaussian noise.
+
+    Attributes:
+        noise_multiplier: Standard deviation over L2 sensitivity.
+        count: Number of runs.
+    """
+
+    noise_multiplier: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _real(self, "noise_multiplier", above=0.0)
+        _natural(self, "count")
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """``count`` adaptive runs of discrete Gaussian noise *on a fine lattice*.
+
+    The standard deviation is at least 2^16 lattice steps: only then does the continuous curve
+    hold (mechanisms.DiscreteGaussian sees to it, and charges zCDP on a coarser lattice).
+
+    Attributes:
+        noise_multiplier: Standard deviation over L2 sensitivity, both in lattice steps.
+        count: Number of runs.
+    """
+
+    noise_multiplier: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _real(self, "noise_multiplier", above=0.0)
+        _natural(self, "count")
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """``steps`` adaptive rounds of Gaussian noise on a Poisson sample of the units.
+
+    Holds for neighbours that differ by one unit that is there or contributes nothing; not for
+    the replacement of one unit by another.
+
+    Attributes:
+        rate: Probability of each unit to enter a round.
+        noise_multiplier: Standard deviation over the norm one unit is clipped to.
+        steps: Number of rounds.
+    """
+
+    rate: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        _real(self, "rate", low=0.0, high=1.0)
+        _real(self, "noise_multiplier", above=0.0)
+        _natural(self, "steps")
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """All of ``events``, one after the other, on the same units. Costs add."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        _events(self.events, "sequence")
+
+
+@dataclass(frozen=True)
+class Disjoint:
+    """Each of ``cells`` public parts of the data runs one of ``events``. Costs the dearest one.
+
+    Right only where the part of a record is fixed by the record's own unit id and label, and
+    where what one unit changes over all parts together stays within the one sensitivity that
+    each event was computed with (m records, and both places of a replaced unit, counted already).
+    Trusted inside one release only. A sampled Gaussian is refused: its sensitivity is not additive.
+
+    Attributes:
+        events: The different events that occur in the parts; one entry if all are equal.
+        cells: Number of parts.
+    """
+
+    events: tuple[Event, ...]
+    cells: int
+
+    def __post_init__(self) -> None:
+        _events(self.events, "disjoint")
+        _natural(self, "cells")
+        if self.cells < len(self.events):
+            raise ValueError(f"cells={self.cells} is less than the {len(self.events)} events")
+        if any(isinstance(leaf, SampledGaussian) for leaf in leaves(self)):
+            raise ValueError("a sampled Gaussian cannot run inside disjoint parts")
+
+
+Event: TypeAlias = Pure | ZCDP | Gaussian | DiscreteGaussian | SampledGaussian | Sequence | Disjoint
+
+KINDS: Mapping[str, type[Any]] = {
+    "pure": Pure,
+    "zcdp": ZCDP,
+    "gaussian": Gaussian,
+    "discrete_gaussian": DiscreteGaussian,
+    "sampled_gaussian": SampledGaussian,
+    "sequence": Sequence,
+    "disjoint": Disjoint,
+}
+
+
+def leaves(event: Event) -> Iterator[Event]:
+    """The events without children, in order."""
+    if isinstance(event, Sequence | Disjoint):
+        for child in event.events:
+            yield from leaves(child)
+    else:
+        yield event
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as a JSON object, without the format version.
+
+    >>> to_json(Pure(0.5))
+    {'kind': 'pure', 'epsilon': 0.5}
+    """
+    kind = next((name for name, cls in KINDS.items() if type(event) is cls), None)
+    if kind is None:
+        raise TypeError(f"{type(event).__name__} is not an event")
+    values: dict[str, Any] = {}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        values[field.name] = (
+            [to_json(child) for child in value] if field.name == "events" else value
+        )
+    return {"kind": kind, **values}
+
+
+def from_json(value: object, depth: int = 0) -> Event:
+    """The event of a JSON object as made by ``to_json``.
+
+    Raises:
+        ValueError: Unknown kind, a field too many or too few, or a value out of bounds.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"an event must be an object, not {type(value).__name__}")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"an event is nested more than {MAX_DEPTH} deep")
+    kind = value.get("kind")
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ValueError(f"event kind {kind!r} is not one of {', '.join(KINDS)}")
+    given = {name: item for name, item in value.items() if name != "kind"}
+    known = {field.name for field in fields(cls)}
+    if set(given) != known:
+        wrong = ", ".join(sorted(map(str, set(given) ^ known)))
+        raise ValueError(f"event kind {kind!r} has a missing or unknown field: {wrong}")
+    if "events" in given:
+        if not isinstance(given["events"], list):
+            raise ValueError("events must be a list")
+        given["events"] = tuple(from_json(child, depth + 1) for child in given["events"])
+    event: Event = cls(**given)
+    return event
+
+
+def dump(event: Event) -> dict[str, Any]:
+    """An event as a JSON object with the format version: what ledgers and certificates store."""
+    return {"version": FORMAT_VERSION, **to_json(event)}
+
+
+def load(value: object) -> Event:
+    """The inverse of ``dump``.
+
+    Raises:
+        ValueError: Another format version, or anything ``from_json`` refuses.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"an event must be an object, not {type(value).__name__}")
+    version = value.get("version")
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise ValueError(f"event format version {version!r} is not {FORMAT_VERSION}")
+    return from_json({name: item for name, item in value.items() if name != "version"})
+
+
+def _real(
+    event: object,
+    name: str,
+    *,
+    low: float = -math.inf,
+    above: float = -math.inf,
+    high: float = math.inf,
+) -> None:
+    """Store the field as a finite float within its bounds, so that 1 and 1.0 are one event."""
+    given = getattr(event, name)
+    try:
+        value = float(given)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if isinstance(given, bool | str | bytes) or not math.isfinite(value):
+        raise ValueError(f"{name}={given!r} must be a finite number")
+    if not (low <= value <= high and value > above):
+        least = f"at least {low:g}" if low > above else f"above {above:g}"
+        most = f" and at most {high:g}" if high < math.inf else ""
+        raise ValueError(f"{name}={given!r} must be {least}{most}")
+    object.__setattr__(event, name, value + 0.0)  # -0.0 becomes 0.0: one event, one JSON
+
+
+def _natural(event: object, name: str) -> None:
+    value = getattr(event, name)
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+
+
+def _events(events: object, kind: str) -> None:
+    if not isinstance(events, tuple) or not events:
+        raise ValueError(f"a {kind} needs a tuple of at least one event")
+    for child in events:
+        if type(child) not in KINDS.values():
+            raise TypeError(f"{type(child).__name__} is not an event")

@@ -1,0 +1,119 @@
+"""Where private randomness comes from: OpenDP's exact samplers, or a seeded twin for tests.
+
+A noise source only draws. What a draw costs is known to the mechanism that asks for it
+(mechanisms.py), from the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class NoiseSource(Protocol):
+    """Draws over int64 lattices. ``kind`` is ``opendp`` or ``seeded`` and is on the certificate."""
+
+    @property
+    def kind(self) -> str:
+        """``opendp`` (OS entropy, exact), or another word, which makes a release not private."""
+
+    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+        """An index drawn with probability proportional to exp(score / scale)."""
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        """``values`` plus independent discrete Laplace noise."""
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """``values`` plus independent discrete Gaussian noise."""
+
+
+class OpenDPNoise:
+    """Exact samplers of OpenDP over OS entropy: the only source a private release may use.
+
+    It holds no state, so that nothing of it can be stored, forked or replayed.
+    """
+
+    kind = "opendp"
+
+    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+        """Exactly softmax(scores / scale), by Gumbel noise.
+
+        Raises:
+            RuntimeError: The installed OpenDP prices the draw higher than (D/scale)^2/2.
+        """
+        return int(_noisy_max(scale, sensitivity)(np.ascontiguousarray(scores)))
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        """Discrete Laplace noise; results saturate at the ends of int64."""
+        return np.asarray(_laplace(scale)(np.ascontiguousarray(values)), np.int64)
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """Discrete Gaussian noise; results saturate at the ends of int64."""
+        return np.asarray(_gaussian(sigma)(np.ascontiguousarray(values)), np.int64)
+
+
+class SeededNoise:
+    """The same distributions from a seeded generator, for tests. Whoever knows the seed sees all."""
+
+    kind = "seeded"
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
+        """Softmax by Gumbel noise in floating point."""
+        shifted = (scores - scores.max()).astype(np.float64) / scale
+        return int(np.argmax(shifted + self._rng.gumbel(size=len(scores))))
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        """Difference of two geometric variables."""
+        stop = -math.expm1(-1 / scale)
+        sides = self._rng.geometric(stop, size=(2, *values.shape))
+        return np.asarray(values + sides[0] - sides[1], np.int64)
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """A rounded normal variable."""
+        noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
+        return np.asarray(values + noise.astype(np.int64), np.int64)
+
+
+@lru_cache(maxsize=64)
+def _noisy_max(scale: float, sensitivity: int) -> Callable[[Any], Any]:
+    dp = _opendp()
+    # monotonic=True would price a fourth of the loss, max_divergence() samples permute-and-flip.
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=False)
+    measurement = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=scale)
+    price, expected = measurement.map(sensitivity), (sensitivity / scale) ** 2 / 2
+    if not price <= expected * (1 + 1e-9):
+        raise RuntimeError(f"opendp prices noisy max at rho={price!r}, expected {expected!r}")
+    draw: Callable[[Any], Any] = measurement
+    return draw
+
+
+@lru_cache(maxsize=64)
+def _laplace(scale: float) -> Callable[[Any], Any]:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    draw: Callable[[Any], Any] = dp.m.make_laplace(*space, scale=scale)
+    return draw
+
+
+@lru_cache(maxsize=64)
+def _gaussian(sigma: float) -> Callable[[Any], Any]:
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    draw: Callable[[Any], Any] = dp.m.make_gaussian(*space, scale=sigma)
+    return draw
+
+
+@lru_cache(maxsize=1)
+def _opendp() -> Any:
+    import opendp.prelude as dp  # late: the import takes seconds and planning draws nothing
+
+    dp.enable_features("contrib")
+    return dp
