@@ -43,10 +43,13 @@ up: setup
 down: setup
 	@$(BIN)/python -m operators.services down
 
-# torch goes in without a local version, so that the same lock serves CPU and CUDA builds.
+# torch goes in without its build and without CUDA's packages: the installer adds what the build
+# it finds (CPU or CUDA) asks for, so that one lock serves both.
 lock: setup
-	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --all-extras --constraint constraints.txt \
-		pyproject.toml | sed 's/^\(torch==[0-9.]*\)+.*/\1/' > requirements.lock.new
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --all-extras \
+		--constraint constraints.txt pyproject.toml \
+		| sed -e 's/^\(torch==[0-9.]*\)+.*/\1/' -e '/^nvidia-/d' -e '/^cuda-/d' -e '/^triton==/d' \
+		> requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
 clean:
