@@ -20,7 +20,7 @@ class Adjacency(StrEnum):
 
     @property
     def moves(self) -> int:
-        """Contributions that differ between neighbours: 2 where one goes and another comes, else 1."""
+        """Contributions that differ between neighbours: 2 where one goes and one comes, else 1."""
         return 2 if self is Adjacency.REPLACE_ONE else 1
 
 

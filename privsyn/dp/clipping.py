@@ -45,7 +45,7 @@ def clip_difference(
         raise ValueError(f"gain={gain!r} must be a finite number above 0")
     with np.errstate(invalid="ignore", over="ignore"):
         difference = gain * (np.asarray(private, np.float64) - np.asarray(public, np.float64))
-    return np.clip(np.nan_to_num(difference, nan=0.0, posinf=bound, neginf=-bound), -bound, bound)
+    return _clip(difference, bound)
 
 
 def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
@@ -62,11 +62,9 @@ def clip_recentre(z: NDArray[Any], c: float) -> NDArray[np.float64]:
         ValueError: ``c`` is not a finite number of at least 0.
     """
     _check(c)
-    rows = np.nan_to_num(
-        np.asarray(z, np.float64), nan=-_LARGEST, posinf=_LARGEST, neginf=-_LARGEST
-    ).clip(-_LARGEST, _LARGEST)
+    rows = np.nan_to_num(np.asarray(z, np.float64), nan=-_LARGEST).clip(-_LARGEST, _LARGEST)
     top = rows.max(axis=-1, keepdims=True, initial=-_LARGEST)
-    return np.clip(rows - top + c, -c, c)
+    return _clip(rows - top + c, c)
 
 
 def grid_bound(bound: float) -> int:
@@ -94,9 +92,14 @@ def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
         ValueError: ``bound`` is negative, not finite, or so large that 2^16 rows could overflow.
     """
     limit = grid_bound(bound)
-    steps = np.asarray(x, np.float64)
-    steps = np.nan_to_num(steps, nan=0.0, posinf=bound, neginf=-bound).clip(-bound, bound)
-    return np.rint(steps * LATTICE).astype(np.int64).clip(-limit, limit)
+    steps = np.rint(_clip(np.asarray(x, np.float64), bound) * LATTICE).astype(np.int64)
+    return steps.clip(-limit, limit)
+
+
+def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    clipped = np.clip(x, -bound, bound)
+    clipped[np.isnan(clipped)] = 0.0  # np.clip takes infinities to the bound and lets NaN pass
+    return clipped
 
 
 def _check(bound: float) -> None:

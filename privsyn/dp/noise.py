@@ -58,7 +58,7 @@ class OpenDPNoise:
 
 
 class SeededNoise:
-    """The same distributions from a seeded generator, for tests. Whoever knows the seed sees all."""
+    """The same distributions from a seeded generator, for tests: the seed reveals all."""
 
     kind = "seeded"
 
