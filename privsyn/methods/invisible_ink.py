@@ -24,7 +24,7 @@ from privsyn.config import PerformanceConfig, Section
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate_rho
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.clipping import GRID, clip_difference, to_grid
+from privsyn.dp.clipping import LATTICE, clip_difference, grid_bound, to_grid
 from privsyn.dp.events import ZCDP, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
@@ -119,7 +119,7 @@ class InvisibleInk:
             ConfigError: The target is so small that the clip norm is under the integer grid.
         """
         token = self._mechanism(cfg, calibrate_rho(target), adjacency, unit)
-        clip_bound = token.sensitivity / (adjacency.moves * unit.max_records) / GRID
+        clip_bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
         return MethodPlan(
             event=Disjoint((ZCDP(token.event.rho, count=cfg.max_tokens),), len(self.cells(cfg, labels))),
             derived={"clip_bound": clip_bound, "rho_per_token": token.event.rho},
@@ -148,11 +148,11 @@ class InvisibleInk:
     ) -> Iterator[Sample]:
         """One text per bucket, several buckets per forward pass."""
         moved = adjacency.moves * unit.max_records
-        bound = round(plan.derived["clip_bound"] * GRID)
-        token = ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * GRID)
+        bound = round(plan.derived["clip_bound"] * LATTICE)
+        token = ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
         for start in range(0, len(buckets), performance.texts_per_pass):
             group = buckets[start : start + performance.texts_per_pass]
-            texts = self._texts(cfg, bound / GRID, token, group, models.language, noise, journal)
+            texts = self._texts(cfg, bound / LATTICE, token, group, models.language, noise, journal)
             for bucket, tokens in zip(group, texts, strict=True):
                 yield Sample(bucket.cell, models.language.decode(tokens).strip())
 
@@ -162,13 +162,13 @@ class InvisibleInk:
         """The mechanism of one token: the one place where noise and cost come from."""
         moved = adjacency.moves * unit.max_records
         exact = cfg.batch_size * cfg.temperature * math.sqrt(2 * rho / cfg.max_tokens) / moved
-        bound = math.floor(exact * GRID)  # down: toward privacy
+        bound = grid_bound(exact)  # down: toward privacy
         if bound < 1:
             raise ConfigError(
-                f"privacy.epsilon buys a clip bound of {exact:.3g}, below the grid of {1 / GRID:.3g}.",
+                f"privacy.epsilon buys a clip bound of {exact:.3g}, below the grid of {1 / LATTICE:.3g}.",
                 hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
             )
-        return ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * GRID)
+        return ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
 
     def _texts(
         self,
@@ -220,7 +220,7 @@ def _draw(
     gain = 1.0 if cfg.guidance is None else cfg.guidance
     difference = clip_difference(phi[:, support].astype(np.float64), public, bound, gain)  # [I2]
     votes = to_grid(difference, bound).sum(axis=0, dtype=np.int64)
-    scores = cfg.batch_size * np.rint(public * GRID).astype(np.int64) + votes
+    scores = cfg.batch_size * np.rint(public * LATTICE).astype(np.int64) + votes
     return int(support[token.draw(scores, noise)])
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from privsyn.config import Config, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.ledger import AccountSpec, Ledger, open_ledger
-from privsyn.tracking.base import Tracker
+from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
 
 
@@ -70,6 +70,11 @@ class Context:
             artifact_root=None if services.mlflow else self.workspace.mlflow_artifacts,
             ui=services.mlflow_ui,
         )
+
+    @cached_property
+    def lineage(self) -> Tracker:
+        """The tracker as stages write to it: a store that is down is a warning."""
+        return BestEffort(self.tracker)
 
     @property
     def account(self) -> AccountSpec:

@@ -20,10 +20,13 @@ from privsyn.errors import DataError, ReleaseLost, VerificationError
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import shard_file
+from privsyn.stages.lineage import traced
 from privsyn.stages.partition import Run
 from privsyn.stages.reserve import lost
+from privsyn.tracking.base import CLASS_TAG
 
 
+@traced
 def certify(ctx: Context, plan: Plan) -> Path:
     """Write the release folder and commit its digests to the ledger.
 
@@ -55,6 +58,16 @@ def certify(ctx: Context, plan: Plan) -> Path:
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
         raise VerificationError(f"{artifact} was changed before its release was committed.")
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
+    run = ctx.lineage.release_run(plan.id)
+    ctx.lineage.set_tags(
+        run,
+        {
+            CLASS_TAG: sealed["class"],
+            "privsyn.certificate_sha256": certificate.digest(sealed),
+            "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
+        },
+    )
+    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
     return folder
 
 

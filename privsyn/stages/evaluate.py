@@ -11,11 +11,13 @@ from privsyn.data.partition import read_holdout
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
+from privsyn.stages.lineage import traced
 from privsyn.stages.validate import read_rows
 
 EVALUATION = "evaluation.json"
 
 
+@traced
 def evaluate(ctx: Context, plan: Plan) -> Path | None:
     """Measure a release against held-out real records.
 
@@ -49,7 +51,10 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
         {"release_id": plan.id, "metrics": [metric.to_json() for metric in metrics]},
         mode=0o600,
     )
-    draw_plots(folder, synthetic, synthetic_labels, metrics)
+    run = ctx.lineage.start_stage(plan.id, "evaluate")
+    ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
+    for plot in draw_plots(folder, synthetic, synthetic_labels, metrics):
+        ctx.lineage.log_artifact(run, plot, "plots")
     return folder
 
 

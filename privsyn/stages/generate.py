@@ -15,6 +15,7 @@ from privsyn.errors import PrivsynError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.lineage import traced
 from privsyn.stages.partition import BUCKETS, Run
 from privsyn.stages.reserve import lost
 
@@ -23,6 +24,7 @@ def shard_file(scratch: Path, shard: int) -> Path:
     return scratch / "samples" / f"shard-{shard:05d}.json"
 
 
+@traced
 def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
     """Draw the samples of one shard, resuming from its journal.
 

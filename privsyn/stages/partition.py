@@ -11,6 +11,7 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import partition as write_partition
 from privsyn.release import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.lineage import traced
 
 BUCKETS = "buckets"
 
@@ -46,6 +47,7 @@ class Run:
         return run
 
 
+@traced
 def partition(ctx: Context, plan: Plan) -> int:
     """Begin the release in the ledger, durably, and only then open a record.
 

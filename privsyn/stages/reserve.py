@@ -9,6 +9,7 @@ from privsyn.errors import ReleaseLost
 from privsyn.ledger import Entry
 from privsyn.release import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.lineage import open_release
 
 
 def reserve(ctx: Context, plan: Plan) -> Entry:
@@ -20,7 +21,9 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         DataError: The input is missing, empty or lacks a column. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
+        TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
     """
+    ctx.tracker.check()
     ctx.ledger.open_account(ctx.account)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
@@ -34,6 +37,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     )
     if entry.state == "LOST":
         raise lost(plan)
+    open_release(ctx, plan, entry)
     return entry
 
 

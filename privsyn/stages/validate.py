@@ -13,10 +13,12 @@ from privsyn.errors import ValidationFailed
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
+from privsyn.stages.lineage import traced
 
 VALIDATION, PAGE, QUALITY = "validation.json", "validation.html", "quality.json"
 
 
+@traced
 def validate(ctx: Context, plan: Plan) -> Path:
     """Validate a committed release; keep it in quarantine if it fails.
 
@@ -43,12 +45,18 @@ def validate(ctx: Context, plan: Plan) -> Path:
     texts = [str(row.get("text", "")) for row in read_rows(folder / certificate.ARTIFACT)]
     _, sealed = certificate.read(folder)
     write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
-    write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in fidelity(texts)})
+    quality = fidelity(texts)
+    write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
     page = render_page(result, facts(sealed), folder / certificate.ARTIFACT)
     (folder / PAGE).write_text(page, encoding="utf-8")
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
     folder = _move(folder, target)
     _report(ctx, plan, folder)
+    run = ctx.lineage.release_run(plan.id)
+    ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if result.success else "failed"})
+    ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in quality})
+    for name in (VALIDATION, PAGE):
+        ctx.lineage.log_artifact(run, folder / name)
     if not result.success:
         failed = ", ".join(sorted({item.name for item in result.failed}))
         raise ValidationFailed(
