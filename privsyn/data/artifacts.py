@@ -104,7 +104,7 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb", opener=_private_opener) as stream:
+        with open(temporary, "xb", opener=private_opener) as stream:
             yield stream
             stream.flush()
             os.fchmod(stream.fileno(), mode)
@@ -180,7 +180,8 @@ def storage_error(action: str, path: Path, error: OSError) -> StorageError:
     return StorageError(f"cannot {action} {path}: {reason}.", hint=hints.get(error.errno or 0, ""))
 
 
-def _private_opener(name: str, flags: int) -> int:
+def private_opener(name: str, flags: int) -> int:
+    """Opener for ``open`` that makes new files readable by their owner only (mode 0600)."""
     return os.open(name, flags, 0o600)
 
 

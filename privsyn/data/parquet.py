@@ -1,0 +1,117 @@
+"""Rows of a Parquet file, batch by batch. pyarrow is imported on first use."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import storage_error
+from privsyn.data.columns import check_header
+from privsyn.data.streams import open_bytes, split_suffix
+from privsyn.errors import DataError
+
+_BATCH_ROWS = 512
+
+
+def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
+    """Refuse a file whose schema does not fit; reads no row.
+
+    Args:
+        path: The file, plain or compressed as a whole.
+        columns: Setting under ``dataset.`` -> column wanted.
+
+    Raises:
+        DataError: Not Parquet, no row, or a column is missing or of a type that holds no text.
+    """
+    from pyarrow import types as t
+
+    with ExitStack() as stack:
+        file = _open(path, stack)
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    check_header(path, columns, schema.names)
+    for setting, name in columns.items():
+        kind = schema.field(name).type
+        kind = kind.value_type if t.is_dictionary(kind) else kind
+        text = _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)
+        number = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+        if not text and (setting == "text" or not number):
+            raise DataError(
+                f"column {name!r} (dataset.{setting}) of {path} is of type {kind}, not text.",
+                hint="Choose or write a column of strings.",
+            )
+    if not rows:
+        raise DataError(f"{path} holds no row.", hint="Check how it was exported.")
+
+
+def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+    """Values of the wanted columns, row by row; strings come as bytes.
+
+    Args:
+        path: A file that check_parquet passed.
+        columns: Setting -> column wanted.
+
+    Raises:
+        DataError: The file turns out to be damaged.
+    """
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(columns.values()))
+    with ExitStack() as stack:
+        file = _open(path, stack)
+        batches = file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError):
+                raise DataError(f"{path} is damaged.", hint="Export the file again.") from None
+            if batch is None:
+                return
+            values = {name: _plain(batch.column(name)) for name in names}
+            yield from zip(*(values[name] for name in columns.values()), strict=True)
+
+
+def _open(path: Path, stack: ExitStack) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    source = _unpacked(path, stack) if split_suffix(path)[1] else path
+    try:
+        return stack.enter_context(parquet.ParquetFile(source, buffer_size=1 << 20))
+    except (pa.ArrowException, OSError):
+        raise DataError(
+            f"{path} is not a Parquet file, or is damaged.", hint="Export the file again."
+        ) from None
+
+
+def _unpacked(path: Path, stack: ExitStack) -> Any:
+    """A nameless copy without compression: Parquet is read from its end."""
+    copy = stack.enter_context(tempfile.TemporaryFile())
+    with open_bytes(path) as stream:
+        while block := stream.read(1 << 20):
+            try:
+                copy.write(block)
+            except OSError as error:
+                raise storage_error("write", Path(tempfile.gettempdir()), error) from error
+    copy.seek(0)
+    return copy
+
+
+def _plain(column: Any) -> list[Any]:
+    """Python values; strings as bytes, as Parquet does not promise that they are UTF-8."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        column = column.cast(pa.large_binary())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types as t
+
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))

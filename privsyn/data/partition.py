@@ -1,0 +1,334 @@
+"""From the private file to buckets: by keyed hash of the unit, with bounded contributions.
+
+Guarantee. Which cell a unit's records fall into, which of them are kept, whether the unit is held
+out, and the order of a text in its bucket are functions of that unit's own records and of the
+secret key. Adding, removing or replacing a unit therefore changes nothing of any other unit, and
+the unit itself touches at most ``max_records_per_unit`` texts (twice that where it is replaced).
+Buckets are not filled up, evened out or truncated: each of those would let one unit move another.
+
+A unit with records under several labels is in one cell of each of those labels.
+
+Source: the partition that Amin et al. 2024 (*Private prediction for large-scale synthetic text
+generation*) and Vinod et al. 2025 (*InvisibleInk*) take for granted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from privsyn.config import DatasetConfig
+from privsyn.data.artifacts import (
+    private_folder,
+    private_opener,
+    storage_error,
+    wipe,
+    write_json_atomic,
+)
+from privsyn.data.formats import read_records
+from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.errors import DataError, VerificationError
+
+_SPILL = "spill"
+_SPILLS = 64
+_SORTED_TOGETHER = 1 << 25
+"""Bytes of one spill that may wait before what no unit can keep is thrown away."""
+_HEX = 32
+"""Width of the two keyed hashes, unit and record, that a spilled line begins with."""
+_SHARD = slice(2 * _HEX, 2 * _HEX + 5)
+_MARKER = "complete.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the key puts a unit: independent parts of one keyed hash."""
+
+    unit: str
+    bucket: int
+    share: float
+
+
+class _Key:
+    """The secret key of the lineage and the hashes made with it."""
+
+    def __init__(self, key: bytes) -> None:
+        if not 16 <= len(key) <= 64:
+            raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
+        self._unit = hashlib.blake2b(key=key, person=b"privsyn unit", digest_size=40)
+        self._record = hashlib.blake2b(key=key, person=b"privsyn record", digest_size=16)
+        self.check = hashlib.blake2b(key=key, person=b"privsyn check", digest_size=16).hexdigest()
+
+    def place(self, unit: str) -> _Place:
+        hasher = self._unit.copy()
+        hasher.update(unit.encode())
+        digest = hasher.digest()
+        share = (int.from_bytes(digest[32:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
+        return _Place(digest[:16].hex(), int.from_bytes(digest[16:32]), share)
+
+    def order(self, record: Record) -> str:
+        """Decides which of a unit's records are kept, and their order in the bucket."""
+        hasher = self._record.copy()
+        for part in (record.unit, record.label or "", record.text):
+            data = part.encode()
+            hasher.update(len(data).to_bytes(8))  # so that no two records run together alike
+            hasher.update(data)
+        return hasher.hexdigest()
+
+
+def partition(
+    cfg: DatasetConfig, key: bytes, cells: Sequence[Cell], out: Path, n_shards: int
+) -> None:
+    """Split the private file into one file per shard, in memory independent of its size.
+
+    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing where
+    ``out`` holds the finished partition already; what a killed attempt left there is replaced.
+
+    Args:
+        cfg: The private file and its columns, the bound on records per unit, the hold-out share.
+        key: Secret of the lineage, drawn before any record was read.
+        cells: All cells of the release; per label their buckets are numbered from 0 without gaps.
+        out: Folder to write, mode 0700; the files in it have mode 0600.
+        n_shards: Number of shards.
+
+    Raises:
+        DataError: The private file is missing, empty, lacks a column, or is damaged.
+        StorageError: Disk full or no permission; nothing is left behind.
+        VerificationError: ``out`` is finished, but was made with other settings.
+    """
+    secret = _Key(key)
+    marker = _marker(cfg, secret, cells, n_shards)
+    groups = _groups(cells)
+    if _finished(out, marker):
+        return
+    private_folder(out)
+    try:
+        _clear(out)
+        private_folder(out / _SPILL)
+        _spill(cfg, secret, groups, out / _SPILL, n_shards)
+        _write_shards(cfg.max_records_per_unit, out / _SPILL, out, n_shards)
+        wipe(out / _SPILL)
+        write_json_atomic(out / _MARKER, marker, mode=0o600)
+    except BaseException:
+        _clear(out)
+        raise
+
+
+def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
+    """The buckets of one shard in the order of ``cells``, the empty ones too.
+
+    Texts of a bucket are in the order of their keyed hashes.
+
+    Args:
+        out: Folder that partition filled.
+        shard: Number of the shard, 0-based.
+        cells: All cells of the release, as given to partition.
+        n_shards: Number of shards, as given to partition.
+
+    Raises:
+        DataError: The partition is not there or not finished.
+        VerificationError: It was made with other cells or another number of shards, or is damaged.
+    """
+    if not 0 <= shard < n_shards:
+        raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
+    found = _read_marker(out)
+    if found is None:
+        raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
+    _refuse_other(out, found, {"cells": _digest(cells), "shards": n_shards})
+    rows: dict[int, list[tuple[str, str]]] = {
+        cell.index: [] for cell in cells if cell.index % n_shards == shard
+    }
+    path = out / _shard_name(shard)
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                row = json.loads(line)
+                rows[row["cell"]].append((row["order"], row["text"]))
+    except FileNotFoundError:
+        raise DataError(f"{path} is gone.", hint="Run partition again.") from None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except (ValueError, LookupError, TypeError):
+        raise VerificationError(f"{path} is damaged.", hint="Run partition again.") from None
+    return [
+        Bucket(cell, Private([text for _, text in sorted(rows[cell.index])]))
+        for cell in cells
+        if cell.index in rows
+    ]
+
+
+def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
+    """Records that no release of the dataset was made from, for internal evaluation only.
+
+    The held-out units of ``cfg.path`` (all their records), then all of ``cfg.test_path``.
+
+    Raises:
+        DataError: As for partition, and for ``test_path`` likewise.
+    """
+    secret = _Key(key)
+    if cfg.holdout:
+        for record in read_records(cfg):
+            if secret.place(record.reveal().unit).share < cfg.holdout:
+                yield record
+    if cfg.test_path is not None:
+        yield from read_records(cfg, cfg.test_path)
+
+
+def _spill(
+    cfg: DatasetConfig,
+    key: _Key,
+    groups: dict[str | None, list[Cell]],
+    spill: Path,
+    n_shards: int,
+) -> None:
+    """First pass: each record to the spill file of its unit, behind its hashes and its shard."""
+    paths = [spill / f"{n:02d}" for n in range(_SPILLS)]
+    try:
+        with ExitStack() as stack:
+            files = [
+                stack.enter_context(open(path, "xb", buffering=1 << 16, opener=private_opener))
+                for path in paths
+            ]
+            for private in read_records(cfg):
+                record = private.reveal()
+                place = key.place(record.unit)
+                group = groups.get(record.label)
+                if place.share < cfg.holdout or not group:
+                    continue
+                cell = group[place.bucket % len(group)]
+                order = key.order(record)
+                row = {"cell": cell.index, "order": order, "text": record.text}
+                line = f"{place.unit}{order}{cell.index % n_shards:05d}{json.dumps(row)}\n"
+                files[int(place.unit[:4], 16) % _SPILLS].write(line.encode("ascii"))
+    except OSError as error:  # a failing flush on closing, too
+        raise storage_error("write", spill, error) from error
+
+
+def _write_shards(most: int, spill: Path, out: Path, n_shards: int) -> None:
+    """Second pass: bound each unit's records, spill by spill, and append them to the shards."""
+    names = [_shard_name(shard) for shard in range(n_shards)]
+    parts = [out / f"{name}.part" for name in names]
+    try:
+        for part in parts:
+            open(part, "xb", opener=private_opener).close()
+        for path in sorted(spill.iterdir()):
+            by_shard: dict[int, list[bytes]] = {}
+            for line in _bounded(path, most):
+                by_shard.setdefault(int(line[_SHARD]), []).append(line[_SHARD.stop :])
+            path.unlink()
+            for shard, lines in by_shard.items():
+                with parts[shard].open("ab") as stream:
+                    stream.writelines(lines)
+        for part, name in zip(parts, names, strict=True):
+            with part.open("ab") as stream:
+                os.fsync(stream.fileno())
+            part.replace(out / name)
+    except OSError as error:
+        raise storage_error("write", out, error) from error
+
+
+def _clear(out: Path) -> None:
+    """Remove what a partition wrote, and nothing else: ``out`` may hold other files."""
+    wipe(out / _SPILL)
+    for path in out.glob("shard-*.jsonl*"):
+        wipe(path)
+
+
+def _bounded(path: Path, most: int) -> list[bytes]:
+    """Of every unit in a spill the ``most`` records with the smallest keyed hashes.
+
+    Records of one unit beyond the bound are thrown away in between, so that a unit with millions of
+    them needs no more memory than any other.
+    """
+    kept: list[bytes] = []
+    grown, limit = 0, _SORTED_TOGETHER
+    with path.open("rb") as stream:
+        for line in stream:
+            kept.append(line)
+            grown += len(line)
+            if grown > limit:
+                kept = _smallest(kept, most)
+                grown = sum(map(len, kept))
+                limit = max(_SORTED_TOGETHER, 2 * grown)
+    return _smallest(kept, most)
+
+
+def _smallest(lines: list[bytes], most: int) -> list[bytes]:
+    lines.sort()  # by unit, then by record
+    return [
+        line
+        for _, group in groupby(lines, key=itemgetter(slice(_HEX)))
+        for line in islice(group, most)
+    ]
+
+
+def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:
+    """Label -> its cells by bucket number."""
+    groups: dict[str | None, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.bucket):
+        groups.setdefault(cell.label, []).append(cell)
+    for label, group in groups.items():
+        if [cell.bucket for cell in group] != list(range(len(group))):
+            raise ValueError(f"buckets of label {label!r} are not numbered 0..{len(group) - 1}")
+    if len({cell.index for cell in cells}) != len(cells):
+        raise ValueError("two cells have the same index")
+    return groups
+
+
+def _shard_name(shard: int) -> str:
+    return f"shard-{shard:05d}.jsonl"
+
+
+def _digest(cells: Sequence[Cell]) -> str:
+    listed = [[cell.index, cell.label, cell.bucket] for cell in cells]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "cells": _digest(cells),
+        "shards": n_shards,
+        "key": key.check,
+        "max_records_per_unit": cfg.max_records_per_unit,
+        "holdout": cfg.holdout,
+    }
+
+
+def _finished(out: Path, marker: dict[str, Any]) -> bool:
+    found = _read_marker(out)
+    if found is None:
+        return False
+    # Draws may have been made from it: another layout under the same release would redraw them.
+    _refuse_other(out, found, marker)
+    return True
+
+
+def _read_marker(out: Path) -> dict[str, Any] | None:
+    path = out / _MARKER
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except ValueError:
+        raise VerificationError(f"{path} is damaged.") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse_other(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    differing = sorted(name for name, value in wanted.items() if found.get(name) != value)
+    if differing:
+        raise VerificationError(
+            f"the partition in {out} was made with another value of {', '.join(differing)}.",
+            hint="Keep the settings of a release until it is finished.",
+        )

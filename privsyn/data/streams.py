@@ -1,0 +1,145 @@
+"""Opening the private file, plain or compressed, and reading lines of bounded length."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
+
+from privsyn.errors import DataError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+LONGEST_LINE = 1 << 24
+"""Lines beyond this many bytes (characters in CSV) are dropped: a fixed bound, not one of the data.
+A text of a million characters fits, however it is escaped."""
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is no readable file.
+
+    Raises:
+        DataError: It does not exist, is a folder, or may not be read.
+    """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, not a file.", hint="Set dataset.path to a file.")
+    if not path.exists():
+        raise DataError(f"{path} does not exist.", hint="Set dataset.path to the private file.")
+    if not path.is_file():
+        raise DataError(f"{path} is not a regular file.", hint="Set dataset.path to a file.")
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path} may not be read.", hint="Check the file's permissions.")
+
+
+def split_suffix(path: Path) -> tuple[str, str]:
+    """Suffix of the format and of the compression, lower case: ``(".csv", ".gz")``."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        return (suffixes[-2] if len(suffixes) > 1 else ""), suffixes[-1]
+    return (suffixes[-1] if suffixes else ""), ""
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The decompressed bytes of a file, buffered, in constant memory.
+
+    Raises:
+        DataError: The file cannot be read, or its compression is damaged or cut off. Raised while
+            reading, too, as long as that happens inside the block.
+    """
+    try:
+        with _decompressed(path) as stream:
+            yield stream
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # No cause is attached: gzip's own message quotes the first bytes of the file.
+        reason = getattr(error, "strerror", None) or "its compression is damaged or cut off"
+        raise DataError(
+            f"{path} cannot be read: {reason}.", hint="Copy or export the file again."
+        ) from None
+
+
+def bounded_lines(read: Callable[[int], AnyStr]) -> Iterator[AnyStr | None]:
+    """Lines of a stream by its ``readline``; None stands for one beyond LONGEST_LINE."""
+    while line := read(LONGEST_LINE):
+        if _cut(line):
+            while (rest := read(LONGEST_LINE)) and _cut(rest):
+                pass
+            yield None
+        else:
+            yield line
+
+
+def _cut(line: AnyStr) -> bool:
+    if len(line) < LONGEST_LINE:
+        return False
+    return not (line.endswith(("\n", "\r")) if isinstance(line, str) else line.endswith(b"\n"))
+
+
+def _decompressed(path: Path) -> BinaryIO:
+    match split_suffix(path)[1]:
+        case ".gz":
+            import gzip
+
+            stream: Any = gzip.open(path)
+        case ".bz2":
+            import bz2
+
+            stream = bz2.open(path)
+        case ".xz":
+            stream = lzma.open(path)
+        case ".zst":
+            stream = _ZstdReader(path)
+        case _:
+            return path.open("rb", buffering=1 << 20)
+    return cast(BinaryIO, io.BufferedReader(stream, 1 << 20))
+
+
+class _ZstdReader(io.RawIOBase):
+    """Frames of a .zst file. zstandard's own reader ends without an error on a cut-off file."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._error = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._file = path.open("rb")
+        self._frame: Any = None
+        self._input = b""
+        self._output = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        while not self._output:
+            if not self._input:
+                self._input = self._file.read(1 << 14)
+                if not self._input:
+                    if self._frame is not None:
+                        raise EOFError
+                    return 0
+            if self._frame is None:
+                self._frame = self._new_frame()
+            try:
+                self._output = memoryview(self._frame.decompress(self._input))
+            except self._error as error:
+                raise OSError("not a zstandard file, or damaged") from error
+            self._input = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame = None
+        view = memoryview(buffer).cast("B")
+        n = min(len(view), len(self._output))
+        view[:n] = self._output[:n]
+        self._output = self._output[n:]
+        return n
