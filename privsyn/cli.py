@@ -348,12 +348,21 @@ def _lines() -> Progress:
     return update
 
 
+def _error_line(error: PrivsynError) -> str:
+    """One line for a person; for a scheduler one JSON object, whose class decides on a retry."""
+    if "PRIVSYN_ORIGIN" in os.environ:
+        return json.dumps(
+            {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        )
+    return f"privsyn: {error}"
+
+
 def main() -> NoReturn:
     """Run the command line. A user's mistake is one line and an exit code, never a traceback."""
     try:
         app(standalone_mode=True)
     except PrivsynError as error:
-        print(f"privsyn: {error}", file=sys.stderr)
+        print(_error_line(error), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)
