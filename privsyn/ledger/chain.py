@@ -1,0 +1,151 @@
+"""The append-only history: each row's hash covers the row before it.
+
+The history is what happened; the tables of accounts and entries are its newest values and can be
+computed from it. ``project`` is the one place that says how, for writing and for auditing alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.ledger import tables
+from privsyn.ledger.accounts import Change, State, stamp
+
+OPENED = "OPENED"
+GENESIS = "0" * 64
+
+BEFORE: Mapping[str, tuple[State | None, ...]] = {
+    State.RESERVED: (None, State.VOID),
+    State.BEGUN: (State.RESERVED,),
+    State.COMMITTED: (State.BEGUN,),
+    State.LOST: (State.BEGUN,),
+    State.VOID: (State.RESERVED,),
+}
+"""State -> the states it may follow; None is a release the ledger has not seen."""
+
+UNBEGUN: Mapping[str, None] = dict.fromkeys(
+    ("scratch", "host", "nonce", "artifact_sha256", "certificate_sha256", "reason")
+)
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling: sorted keys, no spaces, ASCII, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(
+    seq: int,
+    at: str,
+    account: str,
+    release_id: str | None,
+    change: str,
+    body: Mapping[str, Any],
+    previous: str,
+) -> str:
+    """Hash of a history row."""
+    row = {
+        "seq": seq,
+        "at": at,
+        "account": account,
+        "release_id": release_id,
+        "change": change,
+        "body": body,
+    }
+    return hashlib.sha256(f"{previous}\n{canonical(row)}".encode()).hexdigest()
+
+
+def key_digest(key: bytes) -> str:
+    """What the history holds of a partition key, so that a swapped key is found."""
+    return hashlib.sha256(b"privsyn partition key\n" + key).hexdigest()
+
+
+def lock(connection: Connection) -> tuple[int, str]:
+    """Lock the head until the transaction ends: of all writers one goes on."""
+    row = connection.execute(
+        sa.select(tables.head.c.seq, tables.head.c.hash)
+        .where(tables.head.c.id == 1)
+        .with_for_update()  # SQLite's BEGIN IMMEDIATE has the lock already and ignores this
+    ).one()
+    return row.seq, row.hash
+
+
+def append(
+    connection: Connection,
+    at: datetime,
+    account: str,
+    release_id: str | None,
+    change: str,
+    body: Mapping[str, Any],
+) -> Change:
+    """Add a row to the history, and bring the table it concerns up to date."""
+    seq, previous = lock(connection)
+    seq, time = seq + 1, stamp(at)
+    row = Change(
+        seq,
+        time,
+        account,
+        release_id,
+        change,
+        body,
+        previous,
+        digest(seq, time, account, release_id, change, body, previous),
+    )
+    connection.execute(
+        sa.insert(tables.history).values(**(row.__dict__ | {"body": canonical(body)}))
+    )
+    connection.execute(
+        sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
+    )
+    if change != OPENED:  # an account's row holds the secret key, which the history must not
+        values = project(row)
+        update = connection.execute(
+            sa.update(tables.entries)
+            .where(tables.entries.c.release_id == release_id)
+            .values(values)
+        )
+        if update.rowcount == 0:
+            connection.execute(sa.insert(tables.entries).values(release_id=release_id, **values))
+    return row
+
+
+def project(row: Change) -> dict[str, Any]:
+    """The columns that a row sets in the table of accounts or of entries."""
+    body = dict(row.body)
+    if row.change == OPENED:
+        del body["key_sha256"]
+        return {"name": row.account, "opened_at": row.at, **body}
+    values = {"state": str(row.change), "changed_at": row.at, **body}
+    if row.change == State.RESERVED:
+        values |= {
+            "number": row.seq,
+            "account": row.account,
+            "reserved_at": row.at,
+            "event": canonical(body["event"]),
+            **UNBEGUN,  # a void release is reserved anew with nothing left of its first life
+        }
+    return values
+
+
+def walk(connection: Connection, release_id: str | None = None) -> Iterator[Change]:
+    """The rows of the history, oldest first."""
+    query = sa.select(tables.history).order_by(tables.history.c.seq)
+    if release_id is not None:
+        query = query.where(tables.history.c.release_id == release_id)
+    for row in connection.execute(query):
+        yield Change(
+            row.seq,
+            row.at,
+            row.account,
+            row.release_id,
+            row.change,
+            json.loads(row.body),
+            row.previous,
+            row.hash,
+        )

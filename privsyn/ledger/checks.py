@@ -1,0 +1,119 @@
+"""Refusals: what an account, a release or a name must be for a call to go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from math import isclose
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import AccountMismatch, BudgetError, ReleaseLost, VerificationError
+from privsyn.ledger import rows
+from privsyn.ledger.accounts import SETTINGS, AccountSpec, Entry, State
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def matching(connection: Connection, spec: AccountSpec) -> Mapping[str, Any] | None:
+    """The row of a spec's account; None if neither name nor dataset has one."""
+    row = rows.find_account(connection, spec.name)
+    if row is not None:
+        check_same(spec, rows.spec_of(row))
+        return row
+    other = rows.find_lineage(connection, spec.dataset)
+    if other is not None:
+        raise AccountMismatch(
+            f"account.name={spec.name}: dataset {spec.dataset} already has the account "
+            f"{other['name']}, and all its versions share people.",
+            hint=f"Set account.name={other['name']}.",
+        )
+    return None
+
+
+def check_same(asked: AccountSpec, held: AccountSpec) -> None:
+    """Refuse a spec that is not the account's, naming the first setting that differs."""
+    for item in fields(AccountSpec):
+        given, fixed = getattr(asked, item.name), getattr(held, item.name)
+        if given != fixed:
+            raise AccountMismatch(
+                f"{SETTINGS[item.name]}={given}: account {held.name} was opened with {fixed}, "
+                "which is fixed for its life.",
+                hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+            )
+
+
+def account_row(connection: Connection | None, name: str) -> Mapping[str, Any]:
+    """The row of an account that must exist."""
+    row = rows.find_account(connection, name) if connection else None
+    if row is None:
+        raise BudgetError(f"account {name} is not in the ledger.", hint="See: privsyn ledger show")
+    return row
+
+
+def entry_row(connection: Connection | None, release_id: str) -> Entry:
+    """The entry of a release that must exist."""
+    entry = rows.find_entry(connection, release_id) if connection else None
+    if entry is None:
+        raise BudgetError(
+            f"release {release_id} is not in the ledger.", hint="See: privsyn ledger entries"
+        )
+    return entry
+
+
+def check_entry(
+    entry: Entry, account: str, method: str, losses: tuple[float, float | None]
+) -> None:
+    """Refuse to take a release for a known one that it does not match.
+
+    Costs are compared and not events, because two machines may solve for a parameter to within a
+    rounding of each other.
+    """
+    for name, asked, held in (
+        ("account", account, entry.account),
+        ("method", method, entry.method),
+        ("cost", losses[0], entry.loss),
+        ("cost in the period", losses[1], entry.period_loss),
+    ):
+        if asked == held:
+            continue
+        if isinstance(asked, float) and isinstance(held, float) and isclose(asked, held):
+            continue
+        raise VerificationError(
+            f"release {entry.release_id} is in the ledger with {name} {held}, not {asked}.",
+            hint="The plan was edited, or made by another version of privsyn: plan again.",
+        )
+
+
+def check_state(entry: Entry, wanted: State) -> None:
+    """Refuse a release in any other state."""
+    if entry.state is wanted:
+        return
+    if entry.state is State.LOST:
+        raise lost(entry.release_id, entry.reason or "")
+    hints = {
+        State.RESERVED: "It has not begun: begin it, or void it.",
+        State.BEGUN: "It has begun and its cost stands: resume it, or give it up.",
+        State.COMMITTED: f"It is finished. Bring it back: privsyn restore {entry.release_id}",
+        State.VOID: "Reserve it again.",
+    }
+    raise BudgetError(
+        f"release {entry.release_id} is {entry.state}, not {wanted}.", hint=hints[entry.state]
+    )
+
+
+def lost(release_id: str, reason: str) -> ReleaseLost:
+    """The error of a release that is spent without an artifact."""
+    return ReleaseLost(
+        f"release {release_id} is LOST ({reason}): its cost stands and it has no artifact.",
+        hint="Another draw is another charge: raise privacy.draw by one.",
+    )
+
+
+def check_name(what: str, value: str) -> None:
+    """Refuse a name that could not stand in a file name or a message."""
+    if not NAME.fullmatch(value):
+        raise ValueError(f"{what}={value!r} must match {NAME.pattern}")

@@ -1,0 +1,208 @@
+"""Connections, transactions and their failures. SQLite and PostgreSQL behave alike above this file.
+
+Writes are serialised: SQLite by ``BEGIN IMMEDIATE`` (its default deferred transaction lets several
+processes read the same balance and all spend it), PostgreSQL by a row lock on the chain's head.
+Waiting is bounded, then ``LedgerUnavailable``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from privsyn.errors import ConfigError, LedgerUnavailable
+from privsyn.ledger.migrations import MIGRATIONS, migrate, version
+
+CONNECT_SECONDS = 5
+
+
+class Database:
+    """Where a ledger lives. Constructing one touches nothing.
+
+    Args:
+        url: SQLAlchemy URL: ``sqlite:///path`` or ``postgresql://user@host/name``.
+        timeout: Longest wait for a lock, in seconds.
+
+    Raises:
+        ConfigError: Not such a URL, or PostgreSQL without its driver.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._timeout = timeout
+        self._url = _parse(url)
+        self.where = _describe(self._url)
+        self._ready = False
+        self._path: Path | None = None
+        if self._url.get_backend_name() == "sqlite":
+            self._path = Path(os.path.abspath(self._url.database or ""))
+            self._engine = sa.create_engine(
+                "sqlite://", creator=self._open_sqlite, poolclass=NullPool
+            )
+            event.listen(self._engine, "begin", _begin_sqlite)
+        else:
+            try:
+                self._engine = sa.create_engine(
+                    self._url,
+                    # no pool: a connection that survives a fork of an Airflow task breaks both
+                    poolclass=NullPool,
+                    # after waiting for the head's lock a statement must see what the holder wrote
+                    isolation_level="READ COMMITTED",
+                    connect_args={"connect_timeout": CONNECT_SECONDS},
+                )
+            except (ImportError, NoSuchModuleError):
+                raise ConfigError(
+                    f"services.ledger={self.where}: driver {self._url.drivername!r} is missing.",
+                    hint="Run: pip install 'privsyn[postgres]'.",
+                ) from None
+            event.listen(self._engine, "begin", self._begin_postgres)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection | None]:
+        """A transaction that sees one state of the ledger; None where there is no ledger yet."""
+        with self._translated():
+            if self._path is not None and not self._path.exists():
+                yield None
+                return
+            if not self._ready:
+                with self._engine.connect() as connection, connection.begin():
+                    found = version(connection)
+                if found == 0:
+                    yield None
+                    return
+                if found < len(MIGRATIONS):
+                    self._prepare()
+                self._ready = True
+            options = {} if self._path else {"isolation_level": "REPEATABLE READ"}
+            with self._engine.connect() as raw:
+                connection = raw.execution_options(**options)
+                with connection.begin():
+                    yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A durable transaction, rolled back on any exception. Creates the ledger if need be."""
+        with self._translated():
+            if not self._ready or (self._path is not None and not self._path.exists()):
+                self._create_file()
+                self._prepare()
+                self._ready = True
+            with self._write() as connection:
+                yield connection
+
+    def _prepare(self) -> None:
+        with self._write() as connection:
+            migrate(connection)
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with self._engine.connect() as raw:
+            connection = raw.execution_options(privsyn_write=True)
+            with connection.begin():
+                yield connection
+
+    def _open_sqlite(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self._path))}?mode=rw",  # never creates: _create_file sets the mode
+            uri=True,
+            timeout=self._timeout,
+            isolation_level=None,  # the begin event starts transactions, not the driver
+        )
+        # EXTRA: a commit outlives a power cut, the removal of the rollback journal included
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    def _begin_postgres(self, connection: Connection) -> None:
+        # set per transaction, so that it also holds behind a connection pooler
+        milliseconds = str(max(1, round(self._timeout * 1000)))
+        connection.exec_driver_sql(
+            "SELECT set_config('lock_timeout', %s, true),"
+            " set_config('statement_timeout', %s, true),"
+            " set_config('synchronous_commit', 'on', true)",
+            (milliseconds, str(2 * int(milliseconds) + 5000)),
+        )
+
+    def _create_file(self) -> None:
+        """The file holds the partition keys: it is its owner's alone from its first moment."""
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise LedgerUnavailable(
+                f"ledger {self.where} cannot be created: {error.strerror}.",
+                hint="Check services.ledger and the folder's permissions.",
+            ) from None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._unavailable(str(error.orig)) from None
+        except SQLAlchemyError as error:
+            raise self._unavailable(type(error).__name__) from None
+
+    def _unavailable(self, text: str) -> LedgerUnavailable:
+        reason = (text.strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        if self._url.password:
+            reason = reason.replace(self._url.password, "***")
+        low = reason.lower()
+        if "locked" in low or "lock timeout" in low or "statement timeout" in low:
+            return LedgerUnavailable(
+                f"ledger {self.where} is locked: another process has held it for more than "
+                f"{self._timeout:g} s.",
+                hint="Run again; if it stays, end the process that holds it.",
+            )
+        return LedgerUnavailable(
+            f"ledger {self.where} cannot be used: {reason}.",
+            hint="Check services.ledger and that its database is up.",
+        )
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("privsyn_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _parse(text: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:  # its message quotes the URL, password and all
+        raise ConfigError(
+            "services.ledger is not a database URL.",
+            hint="Use sqlite:///path/to/ledger.db or postgresql://user@host/name.",
+        ) from None
+    name = url.get_backend_name()
+    if url.drivername in ("postgres", "postgresql"):
+        return url.set(drivername="postgresql+psycopg")
+    if name not in ("sqlite", "postgresql"):
+        raise ConfigError(
+            f"services.ledger names the database {name!r}; known: sqlite, postgresql.",
+            hint="Use sqlite:///path/to/ledger.db or postgresql://user@host/name.",
+        )
+    if name == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError(
+            "services.ledger is a SQLite database in memory, which forgets what was spent.",
+            hint="Name a file: sqlite:///path/to/ledger.db.",
+        )
+    return url
+
+
+def _describe(url: URL) -> str:
+    """A URL for messages: no user, no password, no query."""
+    bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
+    return bare.render_as_string()

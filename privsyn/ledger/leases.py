@@ -1,0 +1,269 @@
+"""Leases: of several processes one draws a part of a release, and a late one is found out.
+
+Each ``acquire`` takes a higher token for its part. A holder that was overtaken, because its host
+slept or its network broke for longer than the lease, holds an old token, and is refused at its next
+renewal and at ``commit``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, RowMapping
+
+from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable
+from privsyn.ledger.accounts import moment, stamp
+from privsyn.ledger.tables import leases
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that no later one can be taken for.
+
+    Attributes:
+        machine: Host, boot and process-id namespace: within it, a process id and its start time
+            are one process.
+        host: Host name, for messages.
+        pid: Process id.
+        started: Start time in clock ticks since boot; None where the system does not tell.
+    """
+
+    machine: str
+    host: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def me(cls) -> Holder:
+        """This process."""
+        return cls(_machine(), platform.node(), os.getpid(), _started(os.getpid()))
+
+    @classmethod
+    def of(cls, row: RowMapping) -> Holder:
+        """The process a lease row names."""
+        return cls(row["machine"], row["host"], row["pid"], row["started"])
+
+    @property
+    def known_dead(self) -> bool:
+        """Whether the process has ended, as far as this machine can tell; False if it cannot."""
+        if self.machine != _machine():
+            return False
+        if self.started is not None:
+            return _started(self.pid) != self.started
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+@functools.cache
+def _machine() -> str:
+    parts = [platform.node()]
+    try:
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    except OSError:  # not Linux: the host name has to do
+        pass
+    return "/".join(parts)
+
+
+def _started(pid: int) -> int | None:
+    """Start time of a live process, from field 22 of its stat file; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat[stat.rindex(")") + 2 :].split()
+    return None if state in "ZX" else int(rest[18])  # a zombie draws nothing any more
+
+
+class Lease:
+    """The right to draw one part of a release, kept alive by a thread while in a ``with`` block.
+
+    Attributes:
+        release_id: The release.
+        part: ``partition``, ``shard-3``, ...
+        token: Grows with every holder of the part.
+        ttl: Seconds it lives after each renewal.
+    """
+
+    def __init__(
+        self,
+        release_id: str,
+        part: str,
+        token: int,
+        ttl: float,
+        renew: Callable[[Lease], None],
+        free: Callable[[Lease], None],
+    ) -> None:
+        self.release_id, self.part, self.token, self.ttl = release_id, part, token, ttl
+        self._renew, self._free = renew, free
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: BudgetError | None = None
+
+    def __repr__(self) -> str:
+        return f"Lease({self.release_id!r}, {self.part!r}, token={self.token})"
+
+    def check(self) -> None:
+        """Raise if the lease was lost. Cheap: asks the renewing thread, not the ledger.
+
+        Raises:
+            LeaseHeld: Another process has overtaken this one.
+            ReleaseLost: The release was given up meanwhile.
+            LedgerUnavailable: It could not be renewed for longer than it lives.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Lease:
+        self._thread = threading.Thread(target=self._beat, name=f"lease {self.part}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if kind is None:
+                self.check()
+        finally:
+            try:
+                self._free(self)
+            except LedgerUnavailable:
+                pass  # it runs out by itself, and an error under way matters more
+
+    def _beat(self) -> None:
+        missed = 0.0
+        pause = self.ttl / 3
+        while not self._stop.wait(pause):
+            try:
+                self._renew(self)
+                missed = 0.0
+            except LedgerUnavailable as failure:
+                missed += pause
+                if missed >= self.ttl:
+                    self._failure = failure
+                    return
+            except BudgetError as failure:
+                self._failure = failure
+                return
+
+
+def take(connection: Connection, release_id: str, part: str, ttl: float, now: datetime) -> int:
+    """Hold a part, if nobody alive does.
+
+    Returns:
+        The new token.
+
+    Raises:
+        LeaseHeld: Somebody does.
+    """
+    row = _row(connection, release_id, part)
+    if row is not None and _live(row, now):
+        raise LeaseHeld(
+            f"release {release_id}, {part}: process {row['pid']} on {row['host']} is drawing it.",
+            hint=f"Wait for it, or until its lease runs out at {row['expires_at']}.",
+        )
+    token = row["token"] + 1 if row is not None else 1
+    me = Holder.me()
+    values = {
+        "token": token,
+        "machine": me.machine,
+        "host": me.host,
+        "pid": me.pid,
+        "started": me.started,
+        "expires_at": stamp(now + timedelta(seconds=ttl)),
+    }
+    if row is None:
+        connection.execute(sa.insert(leases).values(release_id=release_id, part=part, **values))
+    else:
+        connection.execute(sa.update(leases).where(*_key(release_id, part)).values(values))
+    return token
+
+
+def check(connection: Connection, lease: Lease) -> None:
+    """Refuse a lease that is not its part's newest.
+
+    Raises:
+        LeaseHeld: It was overtaken or given back.
+    """
+    row = _row(connection, lease.release_id, lease.part)
+    if row is None or row["token"] != lease.token or row["machine"] is None:
+        raise LeaseHeld(
+            f"release {lease.release_id}, {lease.part}: this process's lease (token {lease.token}) "
+            f"was overtaken by token {row['token'] if row else 'none'}.",
+            hint="Nothing of this process counts from here; let the other one finish.",
+        )
+
+
+def extend(connection: Connection, lease: Lease, now: datetime) -> None:
+    """Let a lease live on, if it is its part's newest."""
+    check(connection, lease)
+    connection.execute(
+        sa.update(leases)
+        .where(*_key(lease.release_id, lease.part))
+        .values(expires_at=stamp(now + timedelta(seconds=lease.ttl)))
+    )
+
+
+def free(connection: Connection, lease: Lease) -> None:
+    """Give a lease back. Its token stays used. Nothing happens if it was overtaken."""
+    connection.execute(
+        sa.update(leases)
+        .where(*_key(lease.release_id, lease.part), leases.c.token == lease.token)
+        .values(machine=None)
+    )
+
+
+def check_alone(connection: Connection, release_id: str, now: datetime) -> None:
+    """Refuse while another live process draws any part of a release.
+
+    Raises:
+        LeaseHeld: Names the process and the part.
+    """
+    me = Holder.me()
+    query = sa.select(leases).where(leases.c.release_id == release_id).order_by(leases.c.part)
+    for row in connection.execute(query).mappings():
+        if Holder.of(row) != me and _live(row, now):
+            raise LeaseHeld(
+                f"release {release_id}: process {row['pid']} on {row['host']} is drawing its "
+                f"{row['part']}.",
+                hint="Wait for it to finish.",
+            )
+
+
+def _key(release_id: str, part: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return leases.c.release_id == release_id, leases.c.part == part
+
+
+def _row(connection: Connection, release_id: str, part: str) -> RowMapping | None:
+    return (
+        connection.execute(sa.select(leases).where(*_key(release_id, part)))
+        .mappings()
+        .one_or_none()
+    )
+
+
+def _live(row: RowMapping, now: datetime) -> bool:
+    if row["machine"] is None or moment(row["expires_at"]) <= now:
+        return False
+    return not Holder.of(row).known_dead

@@ -1,0 +1,322 @@
+"""The ledger: what every release costs, reserved before a record is read and never given back.
+
+Any number of processes may use one ledger. Each call is one durable transaction, all writes happen
+one after the other, and every call may be repeated: a repetition answers like the first one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.dp.events import Event, dump
+from privsyn.errors import LeaseHeld, VerificationError
+from privsyn.ledger import balances, chain, leases, rows, tables
+from privsyn.ledger.accounts import Account, AccountSpec, Entry, State
+from privsyn.ledger.caps import check_kind
+from privsyn.ledger.checks import (
+    SHA256,
+    account_row,
+    check_entry,
+    check_name,
+    check_same,
+    check_state,
+    entry_row,
+    lost,
+    matching,
+)
+from privsyn.ledger.leases import Lease
+from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
+
+if TYPE_CHECKING:
+    from privsyn.dp.accountant import Guarantee
+
+LEASE_TTL = 60.0
+"""Seconds a lease lives without renewal."""
+LONGEST_REASON = 500
+
+
+def open_ledger(
+    url: str, *, clock: Callable[[], datetime] = utc_now, timeout: float = TIMEOUT
+) -> Ledger:
+    """The ledger at a SQLAlchemy URL. Nothing is created or asked before the first call.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql://user@host/name``.
+        clock: Time of entries and leases. Workers that share a ledger should agree on it to within
+            a fraction of a lease's life.
+        timeout: Longest wait for another process's write, in seconds.
+
+    Raises:
+        ConfigError: Not such a URL, or PostgreSQL without its driver.
+    """
+    return Ledger(url, clock=clock, timeout=timeout)
+
+
+class Ledger(LedgerView):
+    """Accounts, releases and leases.
+
+    Guarantee: an account's charged releases, chosen adaptively, together cost no more than its cap
+    (epsilon, delta), whatever runs at once or crashes - given that each costs no more than its
+    event says, and that no record is read before ``begin``.
+
+    Every method may raise ``LedgerUnavailable``; one that names an account or a release raises
+    ``BudgetError`` for one the ledger does not know.
+    """
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with self._database.write() as connection:
+            chain.lock(connection)
+            yield connection
+
+    # Accounts
+
+    def open_account(self, spec: AccountSpec) -> Account:
+        """The account of a spec, created with a fresh partition key if it is new.
+
+        Raises:
+            AccountMismatch: The name is taken by another spec, or the dataset has an account.
+        """
+        found = self.find_account(spec.name)  # an existing one is answered without a write lock
+        if found is not None:
+            check_same(spec, found.spec)
+            return found
+        with self._write() as connection:
+            row = matching(connection, spec)
+            if row is None:
+                row = self._open(connection, spec)
+            return rows.account_of(row)
+
+    def _open(self, connection: Connection, spec: AccountSpec) -> Mapping[str, Any]:
+        lifetime, period = balances.new_caps(spec)
+        key = secrets.token_bytes(32)
+        body = {
+            "dataset": spec.dataset,
+            "unit": spec.unit,
+            "adjacency": spec.adjacency,
+            "epsilon": spec.epsilon,
+            "delta": spec.delta,
+            "renyi_order": lifetime.order,
+            "budget": lifetime.budget,
+            "period_days": spec.period_days,
+            "period_epsilon": spec.period_epsilon,
+            "period_order": period.order if period else None,
+            "period_budget": period.budget if period else None,
+            "key_id": secrets.token_hex(6),
+            "key_sha256": chain.key_digest(key),
+        }
+        change = chain.append(connection, self._clock(), spec.name, None, chain.OPENED, body)
+        values = chain.project(change) | {"partition_key": key.hex()}
+        connection.execute(sa.insert(tables.accounts).values(values))
+        return values
+
+    # Releases
+
+    def reserve(
+        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
+    ) -> Entry:
+        """Set the cost of a release aside, once: a known release returns its entry as it stands.
+
+        A void release is reserved anew.
+
+        Args:
+            account: Name of the account that pays.
+            release_id: Name of the release; decides what counts as the same one.
+            event: What the release does to the data; its loss is what is charged.
+            method: Name of the method, for the record.
+            guarantee: (epsilon, delta) of the release alone, for the record.
+
+        Raises:
+            BudgetExceeded: It does not fit the account's cap or period cap. Nothing is charged.
+            BudgetError: The account does not take events of this kind.
+            VerificationError: The release is known with another cost, method or account.
+        """
+        check_name("release id", release_id)
+        with self._write() as connection:
+            row = account_row(connection, account)
+            check_kind(rows.spec_of(row), event)
+            lifetime, period = rows.caps_of(row)
+            loss, period_loss = lifetime.loss(event), period.loss(event) if period else None
+            entry = rows.find_entry(connection, release_id)
+            if entry is not None:
+                check_entry(entry, account, method, (loss, period_loss))
+                if entry.charged:
+                    return entry
+            now = self._clock()
+            entries = rows.entries_of(connection, account)
+            balances.check_fits(row, entries, release_id, event, guarantee, now)
+            body = {
+                "method": method,
+                "event": dump(event),
+                "loss": loss,
+                "period_loss": period_loss,
+                "epsilon": guarantee.epsilon,
+                "delta": guarantee.delta,
+            }
+            chain.append(connection, now, account, release_id, State.RESERVED, body)
+            return entry_row(connection, release_id)
+
+    def begin(self, release_id: str, scratch: str, nonce: str) -> Entry:
+        """Record, durably, that records are about to be opened: from here the cost stands.
+
+        Call it before the first record is read and whenever a release is resumed.
+
+        Args:
+            release_id: A reserved release, or a begun one to resume.
+            scratch: Folder of buckets and journals.
+            nonce: Random text that lies in that folder, and pins the release to it.
+
+        Raises:
+            ReleaseLost: The release is lost, or is now: its scratch was replaced.
+            LeaseHeld: It was begun in another place, or another process draws it.
+            BudgetError: It is void or already committed.
+        """
+        scratch, host, now = os.path.abspath(scratch), platform.node(), self._clock()
+        with self._write() as connection:
+            entry = entry_row(connection, release_id)
+            if entry.state is State.RESERVED:
+                body = {"scratch": scratch, "host": host, "nonce": nonce}
+                chain.append(connection, now, entry.account, release_id, State.BEGUN, body)
+                return entry_row(connection, release_id)
+            check_state(entry, State.BEGUN)
+            if (entry.scratch, entry.nonce) == (scratch, nonce):
+                return entry
+            leases.check_alone(connection, release_id, now)
+            if (entry.scratch, entry.host) != (scratch, host):
+                # that scratch may be whole and its driver between two tasks: not ours to end
+                raise LeaseHeld(
+                    f"release {release_id} was begun in {entry.scratch} on {entry.host}, not in "
+                    f"{scratch} on {host}.",
+                    hint="Resume it there. If that folder is gone, give the release up: "
+                    f"privsyn ledger lose {release_id}",
+                )
+            body = {"reason": "scratch was replaced: its draws are gone"}
+            chain.append(connection, now, entry.account, release_id, State.LOST, body)
+        raise lost(release_id, str(body["reason"]))
+
+    def commit(
+        self,
+        release_id: str,
+        artifact_sha256: str,
+        certificate_sha256: str,
+        *,
+        lease: Lease | None = None,
+    ) -> Entry:
+        """Close a begun release over its artifact, after that is in its final place.
+
+        Args:
+            release_id: A begun release.
+            artifact_sha256: Digest of the synthetic file.
+            certificate_sha256: Digest of its certificate.
+            lease: A lease the caller drew under; refused if it was overtaken.
+
+        Raises:
+            LeaseHeld: Another live process still draws it, or ``lease`` was overtaken.
+            ReleaseLost: The release is lost.
+            VerificationError: It is committed with other digests.
+            BudgetError: It has not begun.
+        """
+        for name, value in (("artifact", artifact_sha256), ("certificate", certificate_sha256)):
+            if not SHA256.fullmatch(value):
+                raise ValueError(f"{name}_sha256={value!r} is not 64 lower-case hex digits")
+        with self._write() as connection:
+            entry = entry_row(connection, release_id)
+            if entry.state is State.COMMITTED:
+                if (entry.artifact_sha256, entry.certificate_sha256) != (
+                    artifact_sha256,
+                    certificate_sha256,
+                ):
+                    raise VerificationError(
+                        f"release {release_id} is committed with another artifact or certificate.",
+                        hint=f"Bring the committed one back: privsyn restore {release_id}",
+                    )
+                return entry
+            check_state(entry, State.BEGUN)
+            if lease is not None:
+                leases.check(connection, lease)
+            leases.check_alone(connection, release_id, self._clock())
+            body = {"artifact_sha256": artifact_sha256, "certificate_sha256": certificate_sha256}
+            return self._move(connection, entry, State.COMMITTED, body)
+
+    def void(self, release_id: str, reason: str) -> Entry:
+        """Give an untouched reservation back.
+
+        Raises:
+            BudgetError: The release has begun: its cost stands.
+        """
+        return self._end(release_id, State.RESERVED, State.VOID, reason)
+
+    def lose(self, release_id: str, reason: str) -> Entry:
+        """Declare a begun release spent without an artifact: final.
+
+        Args:
+            release_id: A begun release.
+            reason: Why, in words that hold no record text.
+
+        Raises:
+            BudgetError: The release has not begun, or is committed.
+        """
+        return self._end(release_id, State.BEGUN, State.LOST, reason)
+
+    def _end(self, release_id: str, before: State, after: State, reason: str) -> Entry:
+        with self._write() as connection:
+            entry = entry_row(connection, release_id)
+            if entry.state is after:
+                return entry
+            check_state(entry, before)
+            return self._move(connection, entry, after, {"reason": reason[:LONGEST_REASON]})
+
+    def _move(
+        self, connection: Connection, entry: Entry, state: State, body: Mapping[str, Any]
+    ) -> Entry:
+        chain.append(connection, self._clock(), entry.account, entry.release_id, state, body)
+        return entry_row(connection, entry.release_id)
+
+    # Leases
+
+    def acquire(self, release_id: str, part: str, *, ttl: float = LEASE_TTL) -> Lease:
+        """The right to draw a part of a begun release; use it as a context manager.
+
+        Args:
+            release_id: A begun release.
+            part: ``partition``, ``shard-3``, ...
+            ttl: Seconds it lives without renewal. In a ``with`` block a thread renews it.
+
+        Raises:
+            LeaseHeld: Another process draws the part. One that has died on this machine does not
+                count; one elsewhere counts until its lease runs out.
+            ReleaseLost: The release is lost.
+            BudgetError: It has not begun, or is committed.
+        """
+        check_name("part", part)
+        with self._write() as connection:
+            check_state(entry_row(connection, release_id), State.BEGUN)
+            token = leases.take(connection, release_id, part, ttl, self._clock())
+        return Lease(release_id, part, token, ttl, self.renew, self.release_lease)
+
+    def renew(self, lease: Lease) -> None:
+        """Let a lease live on.
+
+        Raises:
+            LeaseHeld: It was overtaken.
+            ReleaseLost: The release was given up meanwhile.
+        """
+        with self._write() as connection:
+            entry = entry_row(connection, lease.release_id)
+            if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
+                check_state(entry, State.BEGUN)
+            leases.extend(connection, lease, self._clock())
+
+    def release_lease(self, lease: Lease) -> None:
+        """Give a lease back; nothing happens if it was overtaken."""
+        with self._write() as connection:
+            leases.free(connection, lease)

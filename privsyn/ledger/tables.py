@@ -1,0 +1,91 @@
+"""The ledger's tables as queries see them; migrations.py is what creates them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+migrations = sa.Table(
+    "ledger_migration",
+    metadata,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("applied_at", sa.Text, nullable=False),
+)
+
+head = sa.Table(  # one row: every write locks it first, so writes happen one after the other
+    "ledger_head",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+)
+
+history = sa.Table(  # append-only: the truth; accounts and entries are its newest values
+    "ledger_history",
+    metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("release_id", sa.Text),
+    sa.Column("change", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("previous", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+)
+
+accounts = sa.Table(
+    "ledger_account",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("dataset", sa.Text, nullable=False, unique=True),
+    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("adjacency", sa.Text, nullable=False),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("renyi_order", sa.Double),  # null where delta is 0
+    sa.Column("budget", sa.Double, nullable=False),
+    sa.Column("period_days", sa.Integer),
+    sa.Column("period_epsilon", sa.Double),
+    sa.Column("period_order", sa.Double),
+    sa.Column("period_budget", sa.Double),
+    sa.Column("key_id", sa.Text, nullable=False),
+    sa.Column("partition_key", sa.Text, nullable=False),  # hex; secret
+    sa.Column("opened_at", sa.Text, nullable=False),
+)
+
+entries = sa.Table(
+    "ledger_entry",
+    metadata,
+    sa.Column("release_id", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False, unique=True),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("method", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("loss", sa.Double, nullable=False),
+    sa.Column("period_loss", sa.Double),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("reserved_at", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Text, nullable=False),
+    sa.Column("scratch", sa.Text),
+    sa.Column("host", sa.Text),
+    sa.Column("nonce", sa.Text),
+    sa.Column("artifact_sha256", sa.Text),
+    sa.Column("certificate_sha256", sa.Text),
+    sa.Column("reason", sa.Text),
+)
+
+leases = sa.Table(  # a row stays after its release, so that tokens only ever grow
+    "ledger_lease",
+    metadata,
+    sa.Column("release_id", sa.Text, primary_key=True),
+    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("machine", sa.Text),  # null: nobody holds it
+    sa.Column("host", sa.Text),
+    sa.Column("pid", sa.BigInteger),
+    sa.Column("started", sa.BigInteger),
+    sa.Column("expires_at", sa.Text, nullable=False),
+)

@@ -1,0 +1,135 @@
+"""The asking half of the ledger: nothing here writes, or creates a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from privsyn.dp.events import Event
+from privsyn.ledger import audit, balances, chain, rows
+from privsyn.ledger.accounts import (
+    Account,
+    AccountSpec,
+    Audit,
+    Balance,
+    Change,
+    Entry,
+    Preview,
+    Statement,
+)
+from privsyn.ledger.checks import account_row, entry_row, matching
+from privsyn.ledger.database import Database
+
+TIMEOUT = 15.0
+"""Longest wait for another process's write, in seconds."""
+
+
+def utc_now() -> datetime:
+    """The system's clock."""
+    return datetime.now(UTC)
+
+
+class LedgerView:
+    """Questions to a ledger. Each is answered from one consistent state.
+
+    Every method may raise ``LedgerUnavailable``; one that names an account or a release raises
+    ``BudgetError`` for one the ledger does not know. See ``open_ledger`` for the arguments.
+    """
+
+    def __init__(
+        self, url: str, *, clock: Callable[[], datetime] = utc_now, timeout: float = TIMEOUT
+    ) -> None:
+        self._database = Database(url, timeout)
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._database.where!r})"
+
+    def find_account(self, name: str) -> Account | None:
+        """An account by name, or None."""
+        with self._database.read() as connection:
+            row = rows.find_account(connection, name) if connection else None
+            return rows.account_of(row) if row else None
+
+    def accounts(self) -> list[Account]:
+        """All accounts, by name."""
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            return [rows.account_of(row) for row in rows.all_accounts(connection)]
+
+    def balance(self, name: str) -> Balance:
+        """How full an account is."""
+        with self._database.read() as connection:
+            row = account_row(connection, name)
+            entries = rows.entries_of(connection, name) if connection else []
+        return balances.balance(row, entries, self._clock())
+
+    def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
+        """What reserving an event would meet. Creates neither account nor database.
+
+        Args:
+            spec: The account, which need not exist.
+            event: The event of the release.
+            release_id: The release, if known: one that is already charged costs nothing more.
+
+        Raises:
+            AccountMismatch: As ``open_account``.
+        """
+        with self._database.read() as connection:
+            found = matching(connection, spec) if connection else None
+            row = found if found is not None else balances.new_row(spec)
+            entry = rows.find_entry(connection, release_id) if connection and release_id else None
+            entries = rows.entries_of(connection, spec.name) if connection and found else []
+        return balances.preview(row, entries, event, entry, self._clock())
+
+    def statements(self, account: str | None = None) -> list[Statement]:
+        """Accounts with their releases: cap, spent share, left; state, epsilon, time.
+
+        Args:
+            account: Only this one; all if None.
+        """
+        with self._database.read() as connection:
+            if connection is None and account is None:
+                return []
+            if account is not None:
+                found = [account_row(connection, account)]
+            else:
+                found = rows.all_accounts(connection) if connection else []
+            entries = rows.entries_of(connection, account) if connection else []
+        now = self._clock()
+        return [
+            balances.statement(row, [e for e in entries if e.account == row["name"]], now)
+            for row in found
+        ]
+
+    def find(self, release_id: str) -> Entry | None:
+        """The entry of a release, or None."""
+        with self._database.read() as connection:
+            return rows.find_entry(connection, release_id) if connection else None
+
+    def entry(self, release_id: str) -> Entry:
+        """The entry of a release."""
+        with self._database.read() as connection:
+            return entry_row(connection, release_id)
+
+    def entries(self, account: str | None = None) -> list[Entry]:
+        """The releases of an account, or of all, oldest first."""
+        with self._database.read() as connection:
+            return rows.entries_of(connection, account) if connection else []
+
+    def history(self, release_id: str | None = None) -> list[Change]:
+        """Every change of state of a release, or of the whole ledger, oldest first."""
+        with self._database.read() as connection:
+            return list(chain.walk(connection, release_id)) if connection else []
+
+    def verify(self) -> Audit:
+        """Check the hash chain, the tables, the cost of every event and the caps.
+
+        Raises:
+            VerificationError: Names the row that does not agree.
+        """
+        with self._database.read() as connection:
+            if connection is None:
+                return Audit(rows=0, accounts=0, entries=0, head=chain.GENESIS)
+            return audit.verify(connection)
