@@ -75,7 +75,7 @@ def build(
             "left": balance.left,
             "loss": entry.loss,
         },
-        "ledger": {"entry": entry.id},
+        "ledger": {"entry": entry.number},
         "noise": noise,
         "parents": [],
         "software": {name: _version(name) for name in LIBRARIES}
@@ -227,9 +227,9 @@ def _ledger(
         Check(
             "ledger row",
             entry.state == "COMMITTED"
-            and dump(entry.event) == plan.event
+            and dict(entry.event) == plan.event
             and entry.account == plan.account,
-            f"entry {entry.id} is {entry.state}",
+            f"entry {entry.number} is {entry.state}",
         ),
         Check(
             "ledger digests",

@@ -275,20 +275,24 @@ def stage_publish(plan_file: PlanFile, params: Params = PARAMS, overrides: Overr
 @ledger_app.command("show")
 def ledger_show(params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False) -> None:
     """Accounts, what is left of them, and their releases."""
-    from privsyn.stages.summary import accounts
+    from privsyn.stages.summary import account_rows, accounts
 
-    answer = accounts(_context(params, overrides).ledger)
+    ledger = _context(params, overrides).ledger
     if as_json:
-        print(json.dumps(answer.rows, indent=2))
+        print(json.dumps(account_rows(ledger), indent=2))
     else:
-        out.print(answer.table)
+        out.print(accounts(ledger.statements()))
 
 
 @ledger_app.command("verify")
 def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Check the hash chain of the whole ledger."""
-    report = _context(params, overrides).ledger.verify()
-    out.print(str(report), highlight=False)
+    audit = _context(params, overrides).ledger.verify()
+    out.print(
+        f"the chain holds: {audit.rows} rows, {audit.accounts} account(s), {audit.entries} "
+        f"release(s), head {audit.head[:16]}",
+        highlight=False,
+    )
 
 
 def _read_plan(path: Path) -> Plan:

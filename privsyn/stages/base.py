@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from privsyn.config import Config, load_config
+from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.ledger import AccountSpec, Ledger, open_ledger
 from privsyn.tracking.base import BestEffort, Tracker
@@ -80,6 +80,15 @@ class Context:
     def account(self) -> AccountSpec:
         """The account the config names."""
         return AccountSpec.of(self.config)
+
+    @property
+    def dataset(self) -> DatasetConfig:
+        """The dataset with its version resolved and its paths relative to the project folder."""
+        dataset = self.config.dataset.resolved(self.day)
+        paths = {"path": self.path(dataset.path)}
+        if dataset.test_path is not None:
+            paths["test_path"] = self.path(dataset.test_path)
+        return dataset.model_copy(update=paths)
 
     def path(self, path: Path) -> Path:
         """A config path, relative to the project folder."""

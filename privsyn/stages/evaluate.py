@@ -6,7 +6,6 @@ from pathlib import Path
 
 from privsyn import certificate
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.formats import read_records
 from privsyn.data.partition import read_holdout
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -35,7 +34,7 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     from privsyn.evaluation.fidelity import compare_lengths
     from privsyn.evaluation.plots import draw_plots
 
-    texts, labels = _held_out(ctx, plan)
+    texts, labels = _held_out(ctx)
     if not texts:
         return None
     rows = read_rows(find(ctx, plan) / certificate.ARTIFACT)
@@ -58,20 +57,11 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     return folder
 
 
-def _held_out(ctx: Context, plan: Plan) -> tuple[list[str], list[str]]:
-    dataset = ctx.config.dataset
-    dataset = dataset.model_copy(update={"path": ctx.path(dataset.path)})
-    if dataset.test_path is not None:
-        records = read_records(dataset, ctx.path(dataset.test_path))
-    elif dataset.holdout > 0:
-        key = ctx.ledger.open_account(ctx.account).partition_key.reveal()
-        records = read_holdout(dataset, key)
-    else:
+def _held_out(ctx: Context) -> tuple[list[str], list[str]]:
+    dataset = ctx.dataset
+    if not dataset.holdout and dataset.test_path is None:
         return [], []
-    texts, labels = [], []
-    for private in records:
-        record = private.reveal()
-        texts.append(record.text)
-        if record.label is not None:
-            labels.append(record.label)
-    return texts, labels
+    key = ctx.ledger.open_account(ctx.account).partition_key.reveal()
+    records = [private.reveal() for private in read_holdout(dataset, key)]
+    labels = [record.label for record in records if record.label is not None]
+    return [record.text for record in records], labels

@@ -41,7 +41,7 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
         run,
         {
             CLASS_TAG: "dp-release",
-            "privsyn.ledger_entry": entry.id,
+            "privsyn.ledger_entry": entry.number,
             "privsyn.account": plan.account,
             **{f"privsyn.{key}": value for key, value in ctx.origin.items()},
         },

@@ -68,9 +68,7 @@ def partition(ctx: Context, plan: Plan) -> int:
     method, settings = plan.load_method()
     with ctx.ledger.acquire(plan.id, "partition"):
         write_partition(
-            ctx.config.dataset.model_copy(
-                update={"path": ctx.path(ctx.config.dataset.path), "version": plan.dataset.version}
-            ),
+            ctx.dataset,
             account.partition_key.reveal(),
             method.cells(settings, plan.dataset.labels),
             scratch / BUCKETS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from privsyn.backends.load import describe
@@ -88,7 +89,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
 
 def preview(ctx: Context, planned: Plan) -> Preview:
     """What the account could still pay, and whether this release fits. Writes nothing."""
-    return ctx.ledger.preview(ctx.account, planned.privacy_event())
+    return ctx.ledger.preview(ctx.account, planned.privacy_event(), planned.release_id)
 
 
 def report(planned: Plan, account: Preview) -> dict[str, Any]:
@@ -102,7 +103,8 @@ def report(planned: Plan, account: Preview) -> dict[str, Any]:
             "left": balance.left_epsilon,
             "order": balance.order,
             "budget": balance.budget,
-            "asked": account.asked,
+            "asked": account.asked if math.isfinite(account.asked) else None,
             "fits": account.fits,
+            "state": account.entry.state.value if account.entry else None,
         }
     }

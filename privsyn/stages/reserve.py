@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privsyn.data.artifacts import wipe
 from privsyn.data.formats import check_source
 from privsyn.dp.accountant import Guarantee
-from privsyn.errors import ReleaseLost
+from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger import Entry
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import open_release
+from privsyn.stages.plan import plan as make_plan
 
 
 def reserve(ctx: Context, plan: Plan) -> Entry:
@@ -18,16 +21,18 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     The input file is looked at for existence and columns first, so that a wrong path costs nothing.
 
     Raises:
+        ConfigError: The plan was made from other settings than these.
         DataError: The input is missing, empty or lacks a column. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
     """
+    _check_plan(ctx, plan)
     ctx.tracker.check()
     ctx.ledger.open_account(ctx.account)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
-        check_source(ctx.config.dataset, ctx.path(ctx.config.dataset.path))
+        check_source(ctx.dataset)
     entry = ctx.ledger.reserve(
         plan.account,
         plan.id,
@@ -57,6 +62,18 @@ def settle(ctx: Context, plan: Plan) -> str:
     if entry.state in ("COMMITTED", "LOST", "VOID"):
         wipe(ctx.workspace.scratch(plan.id))
     return str(entry.state)
+
+
+def _check_plan(ctx: Context, plan: Plan) -> None:
+    """Refuse to run a plan with settings it was not made from: they would shape the output."""
+    dataset = ctx.config.dataset.model_copy(update={"version": plan.dataset.version})
+    config = ctx.config.model_copy(update={"dataset": dataset})
+    today = make_plan(replace(ctx, config=config), plan.method, open_account=True)
+    if today.release_id != plan.release_id:
+        raise ConfigError(
+            f"the plan of release {plan.id} was made from other settings than the config's.",
+            hint="Plan again: privsyn stage plan",
+        )
 
 
 def lost(plan: Plan) -> ReleaseLost:

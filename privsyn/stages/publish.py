@@ -1,0 +1,74 @@
+"""publish: version a validated release with DVC and push it; restore brings one back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privsyn import certificate
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.errors import ValidationFailed
+from privsyn.publishing.dvc import DvcPublisher
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import export, find
+from privsyn.stages.lineage import traced
+from privsyn.stages.validate import VALIDATION
+
+
+@traced
+def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
+    """Publish a release: pointer file, DVC cache and remote, and dvc.yaml's own outputs.
+
+    Publishing again is harmless. One publish runs at a time.
+
+    Returns:
+        Public facts for whoever consumes the release.
+
+    Raises:
+        ValidationFailed: The release is in quarantine or was never validated.
+        PublishError: DVC or its remote refused.
+    """
+    folder = find(ctx, plan)
+    if folder != ctx.workspace.release(plan.id) or not (folder / VALIDATION).is_file():
+        raise ValidationFailed(
+            f"release {plan.id} is not validated and is not published.",
+            hint="Run validate first, or look into quarantine/.",
+        )
+    export(ctx, plan)
+    write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
+    publisher = _publisher(ctx)
+    revision = publisher.publish(folder, method=plan.method)
+    if ctx.config.services.git_commit:
+        publisher.commit(plan.id)
+    _, sealed = certificate.read(folder)
+    ctx.lineage.set_tags(
+        ctx.lineage.release_run(plan.id),
+        {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer.name},
+    )
+    return {
+        "release_id": plan.id,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "certificate_sha256": certificate.digest(sealed),
+        "dvc_revision": revision.md5,
+        "rows": plan.rows,
+    }
+
+
+def published(ctx: Context, plan: Plan) -> str | None:
+    """The DVC revision of a published release; None if it is not published."""
+    return _publisher(ctx).revision(plan.id)
+
+
+def restore(ctx: Context, release_id: str) -> Path:
+    """Bring a published release back from the DVC remote, byte for byte.
+
+    Raises:
+        PublishError: It was never published, or the remote lacks it.
+    """
+    return _publisher(ctx).restore(release_id)
+
+
+def _publisher(ctx: Context) -> DvcPublisher:
+    return DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
