@@ -1,0 +1,267 @@
+"""Draws are written before they are used and never made twice, killed or not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privsyn.data.journal import Journal
+from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationError
+
+HEADER = {"release": "r1", "part": "shard-0"}
+
+
+def never() -> int:
+    raise AssertionError("drawn a second time")
+
+
+def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
+    path, made = tmp_path / "j", []
+
+    def draw(n: int) -> int:
+        made.append(n)
+        return n * n
+
+    with Journal.open(path, HEADER) as journal:
+        assert not journal.drawn
+        assert len(journal) == 0
+        assert journal.draw_all([(f"t{n}", lambda n=n: draw(n)) for n in (3, 1, 2)]) == [9, 1, 4]
+        assert made == [3, 1, 2]
+        assert journal.drawn
+        assert journal.draw_all([("t2", never), ("t9", lambda: draw(9)), ("t3", never)]) == [
+            4,
+            81,
+            9,
+        ]
+    with Journal.open(path, HEADER) as journal:
+        assert journal.drawn
+        assert len(journal) == 4
+        assert journal.has("t9")
+        assert not journal.has("t4")
+        assert journal.draw_all([(f"t{n}", never) for n in (9, 1)]) == [81, 1]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_value_is_the_same_fresh_and_replayed(tmp_path: Path) -> None:
+    value: Any = {"é\n": (1, 2.5e-300, -0.0, None, True, 2**70)}
+    with Journal.open(tmp_path / "j", HEADER) as journal:
+        (fresh,) = journal.draw_all([("x", lambda: value)])
+    with Journal.open(tmp_path / "j", HEADER) as journal:
+        (again,) = journal.draw_all([("x", never)])
+    assert repr(fresh) == repr(again) == repr(json.loads(json.dumps(value)))
+
+
+def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "j", HEADER):
+        with pytest.raises(LeaseHeld) as caught:
+            Journal.open(tmp_path / "j", HEADER)
+        assert caught.value.retryable
+    Journal.open(tmp_path / "j", HEADER).close()
+
+
+def test_another_header_is_refused_by_the_names_of_its_fields(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j", HEADER).close()
+    with pytest.raises(VerificationError, match="part, plan differ"):
+        Journal.open(tmp_path / "j", {"release": "r1", "part": "shard-1", "plan": 1})
+    Journal.open(tmp_path / "j", dict(reversed(HEADER.items()))).close()
+
+
+def filled(path: Path) -> list[bytes]:
+    with Journal.open(path, HEADER) as journal:
+        journal.draw_all([(f"t{n}", lambda n=n: n) for n in range(4)])
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_torn_last_line_is_dropped_and_drawn_again(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "j"
+    lines = filled(path)
+    path.write_bytes(b"".join(lines)[:-cut])
+    with Journal.open(path, HEADER) as journal:
+        assert len(journal) == 3
+        assert journal.draw_all([("t2", never), ("t3", lambda: 77)]) == [2, 77]
+    with Journal.open(path, HEADER) as journal:
+        assert journal.draw_all([("t3", never)]) == [77]
+
+
+def test_a_torn_header_means_nothing_was_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    lines = filled(path)
+    for n in range(len(lines[0])):
+        path.write_bytes(lines[0][:n])
+        with Journal.open(path, HEADER) as journal:
+            assert not journal.drawn
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_every_flipped_bit_of_a_whole_line_is_found(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "j"
+    lines = filled(path)
+    for place in range(len(lines[number]) - 1):
+        damaged = bytearray(lines[number])
+        damaged[place] ^= 1
+        path.write_bytes(b"".join([*lines[:number], bytes(damaged), *lines[number + 1 :]]))
+        with pytest.raises(VerificationError, match="damaged"):
+            Journal.open(path, HEADER)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 4), (0, 1, 3, 2, 4), (0, 1, 1, 2, 3, 4), (1, 2)])
+def test_a_missing_moved_or_repeated_line_is_found(tmp_path: Path, order: tuple[int, ...]) -> None:
+    path = tmp_path / "j"
+    lines = filled(path)
+    path.write_bytes(b"".join(lines[n] for n in order))
+    with pytest.raises(VerificationError):
+        Journal.open(path, HEADER)
+
+
+def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "j", HEADER) as journal:
+        with pytest.raises(ZeroDivisionError):
+            journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
+        assert journal.drawn
+        with pytest.raises(ReleaseLost):
+            journal.draw_all([("b", lambda: 2)])
+        assert journal.draw_all([("a", never)]) == [1]
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), b"x"])
+def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> None:
+    with Journal.open(tmp_path / "j", HEADER) as journal:
+        with pytest.raises((ValueError, TypeError)):
+            journal.draw_all([("a", lambda: value)])
+        assert journal.drawn
+        assert not journal.has("a")
+
+
+def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "j", HEADER) as journal:
+        with pytest.raises(ValueError, match="twice"):
+            journal.draw_all([("a", never), ("a", never)])
+        assert not journal.drawn
+
+
+def test_a_full_disk_stops_it_and_loses_only_the_draw_being_written(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path, made = tmp_path / "j", []
+
+    def draw(n: int) -> str:
+        made.append(n)
+        return str(n) * 60
+
+    items = [(f"t{n}", lambda n=n: draw(n)) for n in range(8)]
+    with Journal.open(path, HEADER) as journal:
+        with pytest.raises(StorageError, match="cannot write"), full_disk(400):
+            journal.draw_all(items)
+        assert journal.drawn
+        with pytest.raises(StorageError):
+            journal.draw_all(items)
+    calls = len(made)
+    assert 2 < calls < 8
+    with Journal.open(path, HEADER) as journal:
+        assert len(journal) == calls - 1
+        assert journal.draw_all(items) == [str(n) * 60 for n in range(8)]
+    assert len(made) == 8 + 1
+
+
+def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        Journal.open(tmp_path / "none" / "j", HEADER)
+    (tmp_path / "target").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(StorageError):
+        Journal.open(tmp_path / "link", HEADER)
+
+
+CHILD = """
+import json, os, secrets, signal, sys
+from pathlib import Path
+import privsyn.data.journal as module
+from privsyn.data.journal import Journal
+
+folder, where, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+calls = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+made = 0
+
+class DrawsFirst(Journal):
+    # broken: makes all the draws, then writes them
+    def draw_all(self, items):
+        ready = [(k, v) if self.has(k) else (k, (lambda v: lambda: v)(v())) for k, v in items]
+        return super().draw_all(ready)
+
+def draw():
+    global made
+    value = secrets.randbelow(10**9)
+    os.write(calls, b"%d\\n" % value)
+    if where.endswith("draw") and made == number:
+        die()
+    made += 1
+    return value
+
+class DyingOs:
+    def __getattr__(self, name):
+        return getattr(os, name)
+    def write(self, descriptor, data):
+        if where == "write" and made == number + 1:
+            os.write(descriptor, data[: len(data) // 2])
+            die()
+        return os.write(descriptor, data)
+    def fsync(self, descriptor):
+        if where == "fsync" and made == number + 1:
+            die()
+        return os.fsync(descriptor)
+
+module.os = DyingOs()
+kind = DrawsFirst if where.startswith("broken") else Journal
+with kind.open(folder / "j", {"r": 1}) as journal:
+    out = []
+    for start in (0, 3):
+        out += journal.draw_all([(f"t{n}", draw) for n in range(start, start + 3)])
+        (folder / f"used-{start}").write_text(json.dumps(out))
+"""
+
+
+def attempt(folder: Path, where: str, number: int) -> int:
+    command = [sys.executable, "-c", CHILD, str(folder), where, str(number)]
+    return subprocess.run(command, check=False).returncode
+
+
+def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
+    """What is wrong after a kill and a resume; empty where the journal kept its promise."""
+    assert attempt(folder, where, number) == -signal.SIGKILL
+    early = {p.name: json.loads(p.read_text()) for p in folder.glob("used-*")}
+    assert attempt(folder, "nowhere", 0) == 0
+    calls = [int(line) for line in (folder / "calls").read_text().split()]
+    final = json.loads((folder / "used-3").read_text())
+    wrong = []
+    if len(calls) > 6 + 1:
+        wrong.append("drawn more than once beyond the one unwritten draw")
+    if any(final[: len(values)] != values for values in early.values()):
+        wrong.append("a value in use changed")
+    if not set(final) <= set(calls) or len(final) != 6:
+        wrong.append("not the draws that were made")
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("where", "number"),
+    [("draw", 0), ("draw", 2), ("draw", 4), ("write", 0), ("write", 4), ("fsync", 2), ("fsync", 5)],
+)
+def test_killed_anywhere_it_resumes_with_the_same_draws(
+    tmp_path: Path, where: str, number: int
+) -> None:
+    assert killed_then_resumed(tmp_path, where, number) == []
+
+
+def test_a_journal_written_after_the_draws_is_caught(tmp_path: Path) -> None:
+    assert killed_then_resumed(tmp_path, "broken draw", 5) != []
