@@ -1,0 +1,108 @@
+"""method_dag: the DAG of a method. All methods share its shape; params.yaml sets the rest."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, TriggerRule
+
+from operators.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
+from operators.generate import CertifyOperator, GenerateShardOperator, PartitionOperator
+from operators.params import form
+from operators.project import deployment_overrides, params_file
+from operators.publish import PublishOperator, release_asset
+from operators.quality import EvaluateOperator, ValidateOperator
+from privsyn.config import Config, ScheduleConfig, load_config
+from privsyn.methods.base import load_method
+
+OWNER = "privsyn"
+DVC_POOL = "dvc"
+"""One slot: two DVC commands in one workspace collide."""
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def method_dag(method: str) -> DAG:
+    """The DAG ``privsyn_<method>``, its schedule, trigger form and asset from params.yaml.
+
+    Raises:
+        ConfigError: params.yaml does not load; Airflow shows it as the DAG's import error.
+    """
+    config = load_config(params_file(), deployment_overrides())
+    schedule = config.schedule.get(method, ScheduleConfig())
+    with DAG(
+        dag_id=f"privsyn_{method}",
+        dag_display_name=f"privsyn: {load_method(method).title}",
+        description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
+        doc_md=_doc(config, method, schedule),
+        schedule=schedule.cron,
+        start_date=START,
+        catchup=False,
+        max_active_runs=1,
+        tags={"privsyn", method, f"dataset:{config.dataset.name}"},
+        default_args=_defaults(schedule),
+        params=form(config, method),
+        render_template_as_native_obj=True,
+    ) as dag:
+        plan = PlanOperator(task_id="plan", method=method)
+        reserve = ReserveBudgetOperator(task_id="reserve")
+        partition = PartitionOperator(task_id="partition")
+        generate = GenerateShardOperator.partial(
+            task_id="generate", pool=schedule.gpu_pool, map_index_template="shard {{ task.shard }}"
+        ).expand(shard=partition.output)
+        # Where the release exists already, generate has no shard and is skipped.
+        certify = CertifyOperator(task_id="certify", trigger_rule=TriggerRule.NONE_FAILED)
+        validate = ValidateOperator(task_id="validate")
+        evaluate = EvaluateOperator(task_id="evaluate")
+        publish = PublishOperator(
+            task_id="publish",
+            pool=DVC_POOL,
+            outlets=[release_asset(config.dataset.name, method)],
+        )
+        settle = SettleBudgetOperator(task_id="settle")
+        plan >> reserve.as_setup() >> partition >> generate >> certify
+        certify >> validate >> evaluate >> publish >> settle.as_teardown(setups=reserve)
+    return dag
+
+
+def _defaults(schedule: ScheduleConfig) -> dict[str, Any]:
+    return {
+        "owner": OWNER,
+        "retries": schedule.retries,
+        "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
+    }
+
+
+def _doc(config: Config, method: str, schedule: ScheduleConfig) -> str:
+    """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
+    implementation = load_method(method)
+    account, privacy = config.account, config.privacy
+    when = f"on the schedule `{schedule.cron}`" if schedule.cron else "by hand only"
+    period = (
+        f", and epsilon {account.period.epsilon:g} in any {account.period.days} days"
+        if account.period
+        else ""
+    )
+    return f"""\
+### {implementation.title}: differentially private copies of `{config.dataset.name}`
+
+Writes synthetic texts that reveal next to nothing about any one {account.unit}, certifies them,
+validates them and publishes them as an asset. Runs {when}.
+
+**Cost.** A release costs epsilon {privacy.epsilon:g} at delta {privacy.delta:g} per {account.unit}
+({account.adjacency.value}), charged once to the account `{account.name}`, whose lifetime cap is
+({account.epsilon:g}, {account.delta:g}){period}. A run whose data version, settings and draw are
+those of an earlier release finds that release and costs nothing; so do retries and cleared tasks.
+A fresh sample is `draw` + 1, and a new charge. When the account cannot pay, `reserve` fails at
+once and nothing is spent.
+
+**Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` gives an
+untouched reservation back and wipes the scratch. `partition` opens the records. `generate` draws,
+one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its journal.
+`certify` commits the digests to the ledger. `validate` runs the Great Expectations suite; a failed
+release stays in quarantine. `evaluate` is internal. `publish` pushes to DVC, in the pool
+`{DVC_POOL}`.
+
+**Look.** Buttons on `validate` and `publish` open the validation report and the MLflow run;
+MLflow is at {config.services.mlflow_ui}. Method: {implementation.paper}.
+"""

@@ -1,0 +1,114 @@
+"""The trigger form of a method: Airflow Params made from the schema of the config models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from airflow.sdk import Param
+
+from privsyn.config import Config, DatasetConfig, PrivacyConfig, nearest
+from privsyn.errors import ConfigError
+from privsyn.methods.base import load_method
+
+JSON_SCHEMA = (
+    "type",
+    "enum",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "items",
+    "properties",
+    "required",
+    "additionalProperties",
+)
+"""Schema keywords that travel from the config model to the form."""
+
+
+def form(config: Config, method: str) -> dict[str, Param]:
+    """Fields of the trigger form, named as in params.yaml, with its values as defaults.
+
+    Only what a release may choose for itself is on the form: its cost, its dataset version and the
+    settings of its method. Dataset, account and services stay with params.yaml.
+    """
+    implementation = load_method(method)
+    privacy = _fields(PrivacyConfig, "privacy", "Privacy", config.privacy.model_dump(mode="json"))
+    # More than the lifetime cap can never be paid, so the form need not offer it.
+    privacy["privacy.epsilon"].schema["maximum"] = config.account.epsilon
+    version = {"version": config.dataset.version}
+    return {
+        **privacy,
+        **_fields(DatasetConfig, "dataset", "Dataset", version),
+        **_fields(
+            implementation.Config,
+            f"methods.{method}",
+            implementation.title,
+            config.method(method).model_dump(mode="json"),
+        ),
+    }
+
+
+def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """The form's values as ``a.b.c=value`` settings, as the command line takes them.
+
+    Raises:
+        ConfigError: A value is not on the form. A run's conf may hold anything, and a setting that
+            reached past the form could point the run at another account or ledger.
+    """
+    for key in values:
+        if key not in known:
+            near = nearest(key, list(known))
+            raise ConfigError(
+                f"{key} is not a field of this DAG's trigger form.",
+                hint=f"Did you mean {near}?" if near else "Set it in params.yaml.",
+            )
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+
+
+def _fields(
+    model: type[Any], prefix: str, section: str, values: Mapping[str, Any]
+) -> dict[str, Param]:
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    return {
+        f"{prefix}.{name}": _param(
+            name, schema["properties"][name], definitions, section=section, value=value
+        )
+        for name, value in values.items()
+    }
+
+
+def _param(
+    name: str, field: Mapping[str, Any], definitions: Mapping[str, Any], *, section: str, value: Any
+) -> Param:
+    description = field.get("description", "")
+    return Param(
+        value,
+        description=description,
+        title=name.replace("_", " ").capitalize(),
+        section=section,
+        **_json_schema(field, definitions),
+    )
+
+
+def _json_schema(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """One field's schema without references, and ``anyOf [X, null]`` as a nullable X.
+
+    Airflow's form knows a field that may be left empty by ``type: [null, X]``, not by anyOf.
+    """
+    if "$ref" in field:
+        field = definitions[field["$ref"].rsplit("/", 1)[1]]
+    if "anyOf" in field:
+        kinds = [_json_schema(kind, definitions) for kind in field["anyOf"]]
+        present = [kind for kind in kinds if kind.get("type") != "null"]
+        if len(present) == 1:
+            inner = present[0]
+            return inner | {"type": ["null", inner["type"]]} if len(kinds) > 1 else inner
+        raise TypeError(f"a form cannot show a field of several kinds: {field}")
+    return {key: field[key] for key in JSON_SCHEMA if key in field}

@@ -1,0 +1,46 @@
+"""Tasks that look at the synthetic file: Great Expectations, and internal evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from operators.base import StageOperator
+from operators.links import REPORT, MlflowRunLink, ValidationReportLink
+
+if TYPE_CHECKING:
+    from privsyn.stages.base import Context as StageContext
+
+
+class ValidateOperator(StageOperator):
+    """Runs the suite. A release that fails goes to quarantine, the task fails, the cost stays."""
+
+    stage: ClassVar[str] = "validate"
+    operator_extra_links = (ValidationReportLink(), MlflowRunLink())
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.validate import validate
+
+        planned = self.planned()
+        # Noted first: the page is there, and most wanted, when the suite fails.
+        self.report_url = REPORT.format(dag_id=context["ti"].dag_id, release_id=planned.id)
+        self.note_lineage(ctx, planned)
+        folder = validate(ctx, planned)
+        return str(folder), f"passed; the page is in {folder}"
+
+
+class EvaluateOperator(StageOperator):
+    """Trains on synthetic and tests on held-out real records. Internal: nothing of it is XCom."""
+
+    stage: ClassVar[str] = "evaluate"
+    operator_extra_links = (MlflowRunLink(),)
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.evaluate import evaluate
+
+        planned = self.planned()
+        folder = evaluate(ctx, planned)
+        self.note_lineage(ctx, planned)
+        return None, f"internal numbers in {folder}" if folder else "nothing is held out"
