@@ -171,7 +171,7 @@ def _check_json(path: Path, columns: Mapping[str, str]) -> None:
     parsable = (value for value in _json_objects(path) if value is not None)
     for value in islice(parsable, _ROWS_CHECKED):
         objects += 1
-        seen.update(value)
+        seen.update(value.keys())
         missing = {k: column for k, column in missing.items() if column not in value}
         if not missing:
             return

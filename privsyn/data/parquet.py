@@ -38,8 +38,9 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
         text = _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)
         number = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
         if not text and (setting == "text" or not number):
+            outer = str(kind).partition("<")[0]  # keys of a struct may be content
             raise DataError(
-                f"column {name!r} (dataset.{setting}) of {path} is of type {kind}, not text.",
+                f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not text.",
                 hint="Choose or write a column of strings.",
             )
     if not rows:

@@ -1,0 +1,447 @@
+"""Reading the private file: every format alike, and no record can upset a run."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import parquet
+
+import privsyn.data.streams
+from privsyn.config import DatasetConfig
+from privsyn.data.formats import Tally, check_source, read_records
+from privsyn.errors import DataError
+
+LABELS = ("billing", "7")
+ROWS = [
+    {"id": 12, "text": 'plain, "quoted"', "label": "billing"},
+    {"id": 13, "text": "two\nlines\r\nand a \u2028 separator", "label": 7},
+    {"id": 14, "text": "naïve \U0001f600 \x00 NUL", "label": "billing"},
+    {"id": 12, "text": "the same id again", "label": "7"},
+]
+WANTED = [(str(row["id"]), str(row["label"]), row["text"]) for row in ROWS]
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+def config(path: Path, **settings: Any) -> DatasetConfig:
+    return DatasetConfig(name="d", path=path, **settings)
+
+
+def labelled(path: Path) -> DatasetConfig:
+    return config(path, unit="id", label="label", labels=LABELS)
+
+
+def records(cfg: DatasetConfig, tally: Tally | None = None) -> list[tuple[str, str | None, str]]:
+    found = (private.reveal() for private in read_records(cfg, tally=tally))
+    return [(record.unit, record.label, record.text) for record in found]
+
+
+def texts(path: Path, **settings: Any) -> list[str]:
+    return [text for _, _, text in records(config(path, **settings))]
+
+
+def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def as_csv(rows: list[dict[str, Any]]) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().encode()
+
+
+def as_parquet(table: Any, **options: Any) -> bytes:
+    out = io.BytesIO()
+    parquet.write_table(table, out, **options)
+    return out.getvalue()
+
+
+def columns(rows: list[dict[str, Any]]) -> Any:
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    table["label"] = [str(value) for value in table["label"]]
+    return pa.table(table)
+
+
+CONTENT = {
+    ".jsonl": as_jsonl(ROWS),
+    ".ndjson": as_jsonl(ROWS),
+    ".csv": as_csv(ROWS),
+    ".parquet": as_parquet(columns(ROWS)),
+}
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("suffix", CONTENT)
+def test_every_format_and_compression_gives_the_same_records(
+    tmp_path: Path, suffix: str, packing: str
+) -> None:
+    path = tmp_path / f"my.data.2026{suffix.upper()}{packing}"
+    path.write_bytes(PACK[packing](CONTENT[suffix]))
+    tally = Tally()
+    assert records(labelled(path), tally) == WANTED
+    assert (tally.rows, tally.kept) == (4, 4)
+
+
+@pytest.mark.parametrize("packing", [p for p in PACK if p])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_a_cut_off_or_mislabelled_file_is_an_error_not_a_short_file(
+    tmp_path: Path, suffix: str, packing: str
+) -> None:
+    path = tmp_path / f"a{suffix}{packing}"
+    path.write_bytes(PACK[packing](CONTENT[suffix] * 50)[:-9])
+    with pytest.raises(DataError, match="cut off"):
+        records(labelled(path))
+    path.write_bytes(b'{"text": "secret words"}\n' * 50)
+    with pytest.raises(DataError) as caught:
+        records(labelled(path))
+    assert caught.value.__cause__ is None  # gzip's own message quotes the file
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst", ".bz2", ".xz"])
+def test_files_of_several_members_are_read_to_the_end(tmp_path: Path, packing: str) -> None:
+    path = tmp_path / f"a.jsonl{packing}"
+    path.write_bytes(PACK[packing](CONTENT[".jsonl"]) + PACK[packing](CONTENT[".jsonl"]))
+    assert records(labelled(path)) == WANTED * 2
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_byte_order_mark_line_ends_and_missing_last_newline(
+    tmp_path: Path, suffix: str, newline: str
+) -> None:
+    lines = ['{"text": "a b"}', '{"text": "c"}'] if suffix == ".jsonl" else ["text", "a b", "c"]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"\xef\xbb\xbf" + newline.join(lines).encode())
+    assert texts(path) == ["a b", "c"]
+
+
+def test_csv_of_old_spreadsheets_ends_lines_with_cr(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\r1,a\r2,b\r")
+    assert records(config(path, unit="id")) == [("1", None, "a"), ("2", None, "b")]
+
+
+BAD_LINES = [
+    b'{"text": "caf\xe9", "id": 1}',  # not UTF-8
+    b'{"text": "\\ud800", "id": 1}',  # half of a surrogate pair
+    b'{"text": "cut, "id": 1}',
+    b"[" * 100_000,  # deeper than the parser goes
+    b'{"text": ' + b"9" * 5000 + b', "id": 1}',  # beyond the digits Python converts
+    b'["text"]',
+    b"null",
+    b"",
+    b"\x00\xff\x00",
+    b'{"text": "raw \x00 NUL", "id": 1}',
+    b'{"id": 1}',
+    b'{"text": null, "id": 1}',
+    b'{"text": "", "id": 1}',
+    b'{"text": " \\n\\t", "id": 1}',
+    b'{"text": 5, "id": 1}',
+    b'{"text": ["a"], "id": 1}',
+    b'{"text": {"text": "a"}, "id": 1}',
+    b'{"text": "no id"}',
+    b'{"text": "null id", "id": null}',
+    b'{"text": "empty id", "id": ""}',
+    b'{"text": "nested id", "id": [1]}',
+    b'{"text": "fraction", "id": 1.5}',
+    b'{"text": "not a number", "id": NaN}',
+]
+
+
+@pytest.mark.parametrize("bad", BAD_LINES, ids=range(len(BAD_LINES)))
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_unusable_json_line_is_dropped_alone(tmp_path: Path, bad: bytes, place: int) -> None:
+    lines = [b'{"text": "first", "id": 1}', b'{"text": "last", "id": 2}']
+    lines.insert(place, bad)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    tally = Tally()
+    assert records(config(path, unit="id"), tally) == [("1", None, "first"), ("2", None, "last")]
+    assert (tally.rows, tally.kept) == (3, 2)
+
+
+BAD_ROWS = [
+    b"1,caf\xe9",
+    b"1",
+    b"1,too,many",
+    b"",
+    b"1,",
+    b"1,  ",
+    b",no id",
+    b'1,"quote"in the middle"',
+    b"\xff\xfe,id",
+]
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS, ids=range(len(BAD_ROWS)))
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_unusable_csv_row_is_dropped_alone(tmp_path: Path, bad: bytes, place: int) -> None:
+    lines = [b"1,first", b'2,"last, ""of"" all\nlines"']
+    lines.insert(place, bad)
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\n".join([b"id,text", *lines]) + b"\n")
+    tally = Tally()
+    wanted = [("1", None, "first"), ("2", None, 'last, "of" all\nlines')]
+    assert records(config(path, unit="id"), tally) == wanted
+    assert (tally.rows, tally.kept) == (3, 2)
+
+
+def test_an_unclosed_quote_at_the_end_is_one_dropped_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text\nfirst\n"never closed\n')
+    assert texts(path) == ["first"]
+
+
+def test_an_unusable_parquet_value_is_dropped_alone(tmp_path: Path) -> None:
+    broken = pa.array([b"first", b"caf\xe9", None, b"", b"last"], pa.binary()).view(pa.string())
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet(pa.table({"text": broken})))
+    assert texts(path) == ["first", "last"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
+def test_parquet_string_types(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet(pa.table({"text": pa.array(["a", None, "é"], kind)})))
+    assert texts(path) == ["a", "é"]
+
+
+@pytest.mark.parametrize("values", [["x", "y", None, "x"], [1, 2, None, 1], [1.0, 2.0, None, 1.0]])
+def test_parquet_dictionary_columns_read_as_their_values(tmp_path: Path, values: list[Any]) -> None:
+    table = pa.table({"text": list("abcd"), "u": pa.array(values).dictionary_encode()})
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet(table, row_group_size=2))
+    first, second = ("x", "y") if values[0] == "x" else ("1", "2")
+    wanted = [(first, None, "a"), (second, None, "b"), (first, None, "d")]
+    assert records(config(path, unit="u")) == wanted
+
+
+def test_labels_outside_the_set_are_dropped_and_numbers_and_booleans_match_text(
+    tmp_path: Path,
+) -> None:
+    values = ["7", 7, 7.0, True, "true", "Billing", "billing ", None, ["7"], 8, False]
+    rows = [{"text": str(n), "label": value} for n, value in enumerate(values)]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(as_jsonl([*rows, {"text": "without"}]))
+    cfg = config(path, label="label", labels=("7", "true", "billing"))
+    assert records(cfg) == [
+        ("0", "7", "0"),
+        ("1", "7", "1"),
+        ("2", "7", "2"),
+        ("3", "true", "3"),
+        ("4", "true", "4"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_a_text_of_a_million_characters(tmp_path: Path, suffix: str) -> None:
+    long = "naïve, \U0001f600 " * 100_000
+    path = tmp_path / f"a{suffix}"
+    rows = [{"text": "a"}, {"text": long}, {"text": "b"}]
+    if suffix == ".parquet":
+        path.write_bytes(as_parquet(pa.table({"text": [row["text"] for row in rows]})))
+    else:
+        path.write_bytes(as_jsonl(rows) if suffix == ".jsonl" else as_csv(rows))
+    assert texts(path) == ["a", long, "b"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_line_beyond_the_bound_is_dropped_without_being_held(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privsyn.data.streams, "LONGEST_LINE", 100)
+    path = tmp_path / f"a{suffix}"
+    for length in (99, 100, 101, 250, 1000):
+        rows = [{"text": "a"}, {"text": "x" * length}, {"text": "b"}]
+        path.write_bytes(as_jsonl(rows) if suffix == ".jsonl" else as_csv(rows))
+        found = texts(path)
+        assert found == (
+            ["a", "x" * length, "b"] if length == 99 and suffix == ".csv" else ["a", "b"]
+        ), length
+
+
+def test_without_a_unit_column_the_row_number_is_the_unit_and_nothing_renumbers(
+    tmp_path: Path,
+) -> None:
+    for suffix, rows in {
+        ".jsonl": [b'{"text": "a"}', b"broken", b"", b'{"text": null}', b'{"text": "b"}'],
+        ".csv": [b"text,x", b"a,", b"only one", b"", b",", b'"b",""'],
+    }.items():
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(b"\n".join(rows))
+        assert records(config(path)) == [("0", None, "a"), ("4", None, "b")]
+
+
+# -- the file as a whole -----------------------------------------------------------------------
+
+
+def refusal(path: Path, content: bytes | None = None, **settings: Any) -> str:
+    """The one-line message with which a file is refused, checked or read."""
+    if content is not None:
+        path.write_bytes(content)
+    cfg = config(path, **settings)
+    with pytest.raises(DataError) as caught:
+        check_source(cfg)
+    with pytest.raises(DataError) as again:
+        read_records(cfg)  # at once, not at the first record
+    assert str(caught.value) == str(again.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv.gz", "a.parquet", "a.txt"])
+def test_missing_files_and_folders(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert f"{path} does not exist" in refusal(path)
+    path.mkdir()
+    assert f"{path} is a folder" in refusal(path)
+
+
+def test_devices_are_no_files() -> None:
+    assert "not a regular file" in refusal(Path("/dev/null"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.json", "jsonl"])
+def test_unknown_formats_name_the_known_ones(tmp_path: Path, name: str) -> None:
+    assert ".jsonl, .ndjson, .csv, .parquet" in refusal(tmp_path / name, b'{"text": "a"}\n')
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b""),
+        ("a.jsonl", b"\n\n"),
+        ("a.jsonl", b"secret words\nsecret words\n"),
+        ("a.jsonl", '{"text": "secret"}\n'.encode("utf-16")),
+        ("a.jsonl", b'["secret"]\n'),
+        ("a.jsonl.gz", gzip.compress(b"")),
+        ("a.jsonl.zst", b""),
+        ("a.csv", b""),
+        ("a.csv", b"\n\n"),
+        ("a.csv", b"id,text\n"),
+        ("a.csv", b"id,text\nsecret\nsecret\n"),
+        ("a.csv", b'"id,text\nsecret\n'),
+        ("a.csv", "text\nsecret\n".encode("utf-16")),
+        ("a.parquet", b""),
+        ("a.parquet", b"secret" * 100),
+        ("a.parquet", as_parquet(pa.table({"text": pa.array([], pa.string())}))),
+    ],
+)
+def test_files_without_a_single_usable_line(tmp_path: Path, name: str, content: bytes) -> None:
+    message = refusal(tmp_path / name, content)
+    assert str(tmp_path / name) in message
+    assert "secret" not in message
+
+
+def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) -> None:
+    rows = [{"id": 1, "body": "secret words", "Class label": "x"}]
+    table = pa.table({name: [str(value)] for name, value in rows[0].items()})
+    for name, content in {
+        "a.jsonl": as_jsonl(rows),
+        "a.csv": as_csv(rows),
+        "a.parquet": as_parquet(table),
+    }.items():
+        message = refusal(tmp_path / name, content, text="bodi", unit="id")
+        assert "'bodi' (dataset.text)" in message
+        assert "'id', 'body', 'Class label'" in message
+        assert "Did you mean 'body'?" in message
+        assert "dataset.unit" in refusal(tmp_path / name, text="body", unit="user")
+        labels = {"label": "topic", "labels": ("x",)}
+        assert "dataset.label" in refusal(tmp_path / name, text="body", **labels)
+        assert "secret" not in message
+
+
+def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(as_jsonl([{"other": 1}] * 999 + [{"text": "a"}]))
+    check_source(config(path))
+    assert "dataset.text" in refusal(path, as_jsonl([{"other": 1}] * 1000 + [{"text": "a"}]))
+
+
+def test_rare_json_keys_are_content_and_are_not_shown(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"body": "x"}] * 5 + [{"body": "x", "secret": 1}] * 2
+    message = refusal(tmp_path / "a.jsonl", as_jsonl(rows))
+    assert "columns: 'body'." in message
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "1,Dear doctor secret words in a long line",
+        "secret@example.org,x",
+        "x,secret words",
+        "world;secret;words",
+        "x," + "secret" * 10,
+    ],
+)
+def test_the_first_line_of_a_csv_without_header_is_not_shown(tmp_path: Path, first: str) -> None:
+    message = refusal(tmp_path / "a.csv", f"{first}\n{first}\n".encode())
+    assert "secret" not in message
+    assert "header line" in message
+
+
+def test_doubled_columns_are_refused_only_where_they_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    assert "'text' (dataset.text) occurs twice" in refusal(path, b"text,text\na,b\n")
+    path.write_bytes(b"x,x,text\n1,2,a\n")
+    assert texts(path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([1, 2]), "int64"),
+        (pa.array([["a"], ["b"]]), "list"),
+        (pa.array([{"secret": "b"}, None]), "struct"),
+    ],
+)
+def test_parquet_columns_that_hold_no_text_are_refused_by_type(
+    tmp_path: Path, values: Any, kind: str
+) -> None:
+    message = refusal(tmp_path / "a.parquet", as_parquet(pa.table({"text": values})))
+    assert f"of type {kind}, not text" in message
+
+
+def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(CONTENT[".jsonl"])
+    path.chmod(0)
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may read anything
+    assert "may not be read" in refusal(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0
+
+
+def test_another_path_with_the_same_columns(tmp_path: Path) -> None:
+    path = tmp_path / "test.csv"
+    path.write_bytes(CONTENT[".csv"])
+    cfg = labelled(tmp_path / "missing.jsonl")
+    check_source(cfg, path)
+    assert len(list(read_records(cfg, path))) == 4
+
+
+def test_what_is_read_does_not_show(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(CONTENT[".jsonl"])
+    shown = repr(list(read_records(config(path)))) + str(next(read_records(config(path))))
+    assert "plain" not in shown
