@@ -79,8 +79,9 @@ def _open(path: Path, stack: ExitStack) -> Any:
     from pyarrow import parquet
 
     source = _unpacked(path, stack) if split_suffix(path)[1] else path
-    try:
-        return stack.enter_context(parquet.ParquetFile(source, buffer_size=1 << 20))
+    try:  # pre_buffer, on by default, holds a whole row group
+        file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+        return stack.enter_context(file)
     except (pa.ArrowException, OSError):
         raise DataError(
             f"{path} is not a Parquet file, or is damaged.", hint="Export the file again."

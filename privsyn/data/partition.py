@@ -104,6 +104,8 @@ def partition(
         StorageError: Disk full or no permission; nothing is left behind.
         VerificationError: ``out`` is finished, but was made with other settings.
     """
+    if not 1 <= n_shards < 10**5:
+        raise ValueError(f"n_shards={n_shards} must be in 1..99999")
     secret = _Key(key)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
