@@ -1,0 +1,292 @@
+"""Lineage in MLflow: one run per release, a nested run per stage, found again by tag.
+
+Uses the client and no global state, so a tracker never touches an active run of the caller. MLflow
+is imported at the first call: it takes about four seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from privsyn.errors import ConfigError, TrackingUnavailable
+from privsyn.filelock import file_lock
+from privsyn.tracking.base import CLASS_TAG, RELEASE_TAG, STAGE_TAG, staged
+from privsyn.tracking.connection import connect, reason, without_password
+
+PARENT_TAG = "mlflow.parentRunId"
+ROLE_TAG = "privsyn.role"
+LATER = "later."
+MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
+
+_LOCK_SECONDS = 60.0
+
+
+class MlflowTracker:
+    """Satisfies Tracker over an MLflow server or database.
+
+    Args:
+        uri: Tracking URI: ``http(s)://`` of a server, or a database such as ``sqlite:///...``.
+        experiment: Name of the experiment; made if missing.
+        artifact_root: Folder of a new experiment's artifacts. None: the server's choice, or
+            ``mlartifacts`` beside a SQLite file.
+        ui: Address of the UI, for links.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        artifact_root: Path | None = None,
+        ui: str = "http://127.0.0.1:5000",
+    ) -> None:
+        self.uri = uri
+        self.experiment = experiment
+        self.ui = ui.rstrip("/")
+        self._file = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+        if artifact_root is None and self._file is not None:
+            artifact_root = self._file.parent / "mlartifacts"
+        self._artifact_root = artifact_root
+        self._runs: dict[tuple[str, str], str] = {}
+
+    def check(self) -> None:
+        """Reach the store and open the experiment.
+
+        Raises:
+            TrackingUnavailable: The store cannot be reached, opened or written.
+            ConfigError: The experiment was deleted.
+        """
+        with self._guard():
+            _ = self._experiment_id
+
+    def release_run(self, release_id: str) -> str:
+        """Id of the release's run. See Tracker."""
+        return self._run(release_id, "", release_id, {ROLE_TAG: "release"})
+
+    def start_stage(self, release_id: str, stage: str) -> str:
+        """Id of the stage's run, nested and running. See Tracker.
+
+        Nested runs are of class internal: at least their durations are.
+        """
+        parent = self.release_run(release_id)
+        tags = {ROLE_TAG: "stage", STAGE_TAG: stage, PARENT_TAG: parent, CLASS_TAG: "internal"}
+        run_id = self._run(release_id, stage, stage, tags)
+        with self._guard():
+            self._client.update_run(run_id, status="RUNNING")
+        return run_id
+
+    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
+        """A stage's run that ends with the block. See Tracker."""
+        return staged(self, release_id, stage)
+
+    def finish(self, run_id: str, status: str = "FINISHED") -> None:
+        """End a run. See Tracker."""
+        if run_id:
+            with self._guard():
+                self._client.set_terminated(run_id, status)
+
+    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        """Write parameters once; a later, other value becomes a tag. See Tracker."""
+        if not run_id or not params:
+            return
+        wanted = {_key(name): _short(value, MAX_PARAM) for name, value in params.items()}
+        with self._guard():
+            from mlflow.exceptions import MlflowException
+
+            known = self._client.get_run(run_id).data.params
+            try:
+                self._write_params(run_id, {k: v for k, v in wanted.items() if k not in known})
+            except MlflowException as error:
+                # Another process wrote one of them in between.
+                if error.error_code != "INVALID_PARAMETER_VALUE":
+                    raise
+            known = self._client.get_run(run_id).data.params
+            self._write_params(run_id, {k: v for k, v in wanted.items() if k not in known})
+        self.set_tags(
+            run_id,
+            {LATER + k: v for k, v in wanted.items() if known.get(k, v) != v},
+        )
+
+    def _write_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        items = [Param(key, value) for key, value in params.items()]
+        for start in range(0, len(items), MAX_BATCH):
+            self._client.log_batch(run_id, params=items[start : start + MAX_BATCH])
+
+    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Write numbers. See Tracker."""
+        if not run_id or not metrics:
+            return
+        now = int(time.time() * 1000)
+        with self._guard():
+            from mlflow.entities import Metric
+
+            self._client.log_batch(
+                run_id, metrics=[Metric(_key(k), float(v), now, step) for k, v in metrics.items()]
+            )
+
+    def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
+        """Write or replace tags. See Tracker."""
+        if not run_id or not tags:
+            return
+        with self._guard():
+            from mlflow.entities import RunTag
+
+            items = [RunTag(_key(k), _short(v, MAX_TAG)) for k, v in tags.items()]
+            for start in range(0, len(items), MAX_BATCH):
+                self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
+
+    def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
+        """Copy a file into the run. See Tracker."""
+        if run_id:
+            with self._guard():
+                self._client.log_artifact(run_id, str(path), folder or None)
+
+    def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
+        """Record a dataset by name and opaque version. See Tracker.
+
+        The version is the digest MLflow shows; one longer than MLflow's 36 characters is replaced
+        by the start of its SHA-256.
+        """
+        if not run_id:
+            return
+        digest = version
+        if len(version) > MAX_DIGEST:
+            digest = hashlib.sha256(version.encode()).hexdigest()[:MAX_DIGEST]
+        with self._guard():
+            from mlflow.entities import Dataset, DatasetInput, InputTag
+
+            # What mlflow.data.MetaDataset stores, without its import of the whole data stack.
+            dataset = Dataset(
+                name=name,
+                digest=digest,
+                source_type="code",
+                source='{"tags": {"mlflow.source.name": "privsyn"}}',
+            )
+            tag = InputTag("mlflow.data.context", context)
+            self._client.log_inputs(run_id, [DatasetInput(dataset, [tag])])
+
+    def link(self, run_id: str) -> str | None:
+        """Address of the run in the UI. See Tracker."""
+        if not run_id:
+            return None
+        with self._guard():
+            return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Turn whatever an unreachable store raises into one error."""
+        try:
+            yield
+        except (ConfigError, TrackingUnavailable):
+            raise
+        except Exception as error:  # its kinds are those of requests, SQLAlchemy and every driver
+            raise TrackingUnavailable(
+                f"MLflow at {without_password(self.uri)} cannot be used: {reason(error)}.",
+                hint=(
+                    "Check services.mlflow, and that its folder can be written."
+                    if self._file is not None
+                    else "Check services.mlflow, and that the server runs."
+                ),
+            ) from None
+
+    @cached_property
+    def _client(self) -> Any:
+        with self._lock():
+            client = connect(self.uri)
+            client.get_experiment_by_name(self.experiment)  # makes the tables of a new database
+        return client
+
+    @cached_property
+    def _experiment_id(self) -> str:
+        client = self._client
+        with self._lock():
+            found = client.get_experiment_by_name(self.experiment)
+            if found is None:
+                found = self._make_experiment()
+        if found.lifecycle_stage != "active":
+            raise ConfigError(
+                f"services.experiment={self.experiment!r} was deleted in MLflow.",
+                hint="Restore it there, or name another.",
+            )
+        return str(found.experiment_id)
+
+    def _make_experiment(self) -> Any:
+        root = self._artifact_root
+        location = root.resolve().as_uri() if root is not None else None
+        try:
+            self._client.create_experiment(self.experiment, artifact_location=location)
+        except Exception:
+            found = self._client.get_experiment_by_name(self.experiment)
+            if found is None:  # else another host was faster
+                raise
+            return found
+        return self._client.get_experiment_by_name(self.experiment)
+
+    def _run(self, release_id: str, stage: str, name: str, tags: Mapping[str, str]) -> str:
+        """Find a run by its tags or make it.
+
+        Processes of one host take turns. Where they cannot (a server, several hosts) two may be
+        made; the oldest then counts for everybody, and the loser is deleted.
+        """
+        if (release_id, stage) in self._runs:
+            return self._runs[release_id, stage]
+        tags = {RELEASE_TAG: release_id, **tags}
+        with self._guard(), self._lock():
+            run_id = self._oldest(release_id, stage)
+            if run_id is None:
+                made = self._client.create_run(self._experiment_id, tags=tags, run_name=name)
+                run_id = self._oldest(release_id, stage) or made.info.run_id
+                if run_id != made.info.run_id:
+                    self._client.delete_run(made.info.run_id)
+        self._runs[release_id, stage] = run_id
+        return run_id
+
+    def _oldest(self, release_id: str, stage: str) -> str | None:
+        kind = f"`{STAGE_TAG}` = {_quoted(stage)}" if stage else f"`{ROLE_TAG}` = 'release'"
+        found = self._client.search_runs(
+            [self._experiment_id],
+            filter_string=f"tags.`{RELEASE_TAG}` = {_quoted(release_id)} AND tags.{kind}",
+            max_results=20,
+            order_by=["attributes.start_time ASC"],
+        )
+        runs = sorted((run.info.start_time, run.info.run_id) for run in found)
+        return str(runs[0][1]) if runs else None
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Take turns with the other processes of a local store; a server needs no turns."""
+        if self._file is None or self._locked:
+            yield
+            return
+        with file_lock(self._file.with_name(self._file.name + ".lock"), timeout=_LOCK_SECONDS):
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
+
+    _locked = False
+
+
+def _key(name: str) -> str:
+    """A name MLflow accepts: it refuses most punctuation."""
+    return re.sub(r"[^\w.\-/ ]", "_", name)[:250]
+
+
+def _short(value: object, limit: int) -> str:
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _quoted(value: str) -> str:
+    if "'" in value:
+        raise ConfigError(f"a release id or stage name may not hold a quote: {value!r}.")
+    return f"'{value}'"

@@ -1,0 +1,265 @@
+"""Lineage in the real MLflow, on a SQLite store."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privsyn.errors import ConfigError, TrackingUnavailable
+from privsyn.tracking import BestEffort, MlflowTracker, NullTracker, Tracker
+
+CANARY = "CANARY-73190-heliotrope"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for the module: making its tables takes seconds."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    MlflowTracker(f"sqlite:///{folder / 'mlflow.db'}", "first").check()
+    return folder
+
+
+@pytest.fixture
+def tracker(store: Path, request: pytest.FixtureRequest) -> MlflowTracker:
+    return open_tracker(store, request.node.name)
+
+
+def open_tracker(store: Path, experiment: str) -> MlflowTracker:
+    """A tracker as a new process would open it."""
+    return MlflowTracker(f"sqlite:///{store / 'mlflow.db'}", experiment, store / "mlartifacts")
+
+
+def runs(tracker: MlflowTracker) -> list[Any]:
+    found = tracker._client.search_runs([tracker._experiment_id])
+    return sorted(found, key=lambda run: run.info.run_name)
+
+
+def get(tracker: MlflowTracker, run_id: str) -> Any:
+    return tracker._client.get_run(run_id)
+
+
+def test_one_run_per_release_with_nested_stages(tracker: MlflowTracker) -> None:
+    parent = tracker.release_run("ink-1")
+    for stage in ("plan", "generate"):
+        with tracker.stage_run("ink-1", stage):
+            pass
+    tracker.finish(parent)
+    generate, release, plan = runs(tracker)
+    assert release.info.run_id == parent
+    for run, stage in ((generate, "generate"), (plan, "plan")):
+        assert run.data.tags["mlflow.parentRunId"] == parent
+        assert run.data.tags["privsyn.stage"] == stage
+        assert run.data.tags["privsyn.class"] == "internal"
+        assert run.info.status == "FINISHED"
+    assert release.info.status == "FINISHED"
+
+
+def test_a_retry_in_another_process_continues_the_same_runs(store: Path) -> None:
+    first = open_tracker(store, "retry")
+    with pytest.raises(RuntimeError), first.stage_run("ink-1", "generate") as run_id:
+        first.log_metrics(run_id, {"rows": 10})
+        raise RuntimeError("out of memory")
+    assert get(first, run_id).info.status == "FAILED"
+    again = open_tracker(store, "retry")
+    with again.stage_run("ink-1", "generate") as same:
+        assert get(again, same).info.status == "RUNNING"
+        again.log_metrics(same, {"rows": 20})
+    assert same == run_id
+    assert get(again, same).info.status == "FINISHED"
+    assert get(again, same).data.metrics["rows"] == 20
+    assert len(runs(again)) == 2
+
+
+def test_other_releases_and_experiments_get_their_own_runs(store: Path) -> None:
+    one, two = open_tracker(store, "one"), open_tracker(store, "two")
+    assert len({one.release_run("a"), one.release_run("b"), two.release_run("a")}) == 3
+
+
+def test_params_are_written_once_and_a_later_value_is_kept_as_a_tag(store: Path) -> None:
+    first = open_tracker(store, "params")
+    run_id = first.release_run("ink-1")
+    first.log_params(run_id, {"epsilon": 1.0, "unit": "patient"})
+    again = open_tracker(store, "params")
+    again.log_params(run_id, {"epsilon": 1.0, "unit": "record", "shards": 4})
+    data = get(again, run_id).data
+    assert data.params == {"epsilon": "1.0", "unit": "patient", "shards": "4"}
+    assert data.tags["later.unit"] == "record"
+    assert "later.epsilon" not in data.tags
+
+
+def test_awkward_names_and_long_values_are_written(tracker: MlflowTracker) -> None:
+    run_id = tracker.release_run("ink-1")
+    tracker.log_params(
+        run_id, {"methods[ink]:prompt": "x" * 7000} | {f"p{i}": i for i in range(150)}
+    )
+    tracker.set_tags(run_id, {"privsyn.event": "y" * 9000, "dag": None})
+    tracker.log_metrics(run_id, {"accuracy (macro)": 0.5, "perplexity": float("nan")})
+    data = get(tracker, run_id).data
+    assert len(data.params) == 151
+    assert data.params["methods_ink__prompt"].endswith("...")
+    assert data.tags["privsyn.event"].endswith("...")
+    assert data.metrics["accuracy _macro_"] == 0.5
+
+
+def test_the_dataset_is_an_opaque_version(tracker: MlflowTracker) -> None:
+    run_id = tracker.release_run("ink-1")
+    for _ in range(2):
+        tracker.log_dataset(run_id, "portal", "2026-11")
+    tracker.log_dataset(run_id, "portal-ink", "0" * 32 + ".dir", context="synthetic")
+    tracker.log_dataset(run_id, "long", "v" * 64)
+    inputs = get(tracker, run_id).inputs.dataset_inputs
+    seen = {item.dataset.name: (item.dataset.digest, item.tags[0].value) for item in inputs}
+    assert len(inputs) == 3
+    assert seen["portal"] == ("2026-11", "private")
+    assert seen["portal-ink"] == ("0" * 32 + ".dir", "synthetic")
+    assert len(seen["long"][0]) == 36
+
+
+def test_artifacts_lie_in_the_run(tracker: MlflowTracker, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "certificate.json").write_text("{}")
+    run_id = tracker.release_run("ink-1")
+    for _ in range(2):
+        tracker.log_artifact(run_id, tmp_path / "certificate.json", "release")
+    copy = store / "mlartifacts" / run_id / "artifacts" / "release" / "certificate.json"
+    assert copy.read_text() == "{}"
+
+
+def test_link_points_at_the_run(tracker: MlflowTracker) -> None:
+    run_id = tracker.release_run("ink-1")
+    link = f"http://127.0.0.1:5000/#/experiments/{tracker._experiment_id}/runs/{run_id}"
+    assert tracker.link(run_id) == link
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")]
+)
+def test_an_error_leaves_its_class_and_none_of_its_text(
+    store: Path, error: type[BaseException], status: str
+) -> None:
+    tracker = open_tracker(store, f"errors-{status}")
+    with pytest.raises(error), tracker.stage_run("ink-1", "partition") as run_id:
+        raise error(f"cannot parse {CANARY}")
+    run = get(tracker, run_id)
+    assert (run.info.status, run.data.tags["privsyn.error"]) == (status, error.__name__)
+    for path in store.rglob("*"):
+        assert CANARY not in path.name
+        assert path.is_dir() or CANARY.encode() not in path.read_bytes()
+
+
+RACER = """
+import sys
+from pathlib import Path
+from privsyn.tracking import MlflowTracker
+tracker = MlflowTracker(f"sqlite:///{sys.argv[1]}/mlflow.db", "race")
+for stage in ("reserve", "generate"):
+    with tracker.stage_run("ink-1", stage) as run_id:
+        tracker.log_params(run_id, {"epsilon": 1.0, "shard": sys.argv[2]})
+        tracker.log_metrics(run_id, {f"rows-{sys.argv[2]}": 1.0})
+"""
+
+
+def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RACER, str(tmp_path)]
+    racers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(2)]
+    for racer in racers:
+        _, stderr = racer.communicate(timeout=120)
+        assert racer.returncode == 0, stderr.decode()
+    tracker = open_tracker(tmp_path, "race")
+    generate, release, reserve = runs(tracker)
+    assert release.data.tags["privsyn.role"] == "release"
+    for run in (generate, reserve):
+        assert set(run.data.metrics) == {"rows-0", "rows-1"}
+        assert run.data.params["shard"] in {"0", "1"}
+
+
+def closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_an_unreachable_server_is_one_line_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    tracker = MlflowTracker(f"http://ann:s3cret@127.0.0.1:{closed_port()}", "x")
+    with pytest.raises(TrackingUnavailable, match="services.mlflow") as caught:
+        tracker.check()
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.retryable
+
+
+def test_a_store_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 40)
+    with pytest.raises(TrackingUnavailable, match="not a database"):
+        open_tracker(tmp_path, "x").check()
+
+
+def test_a_folder_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(TrackingUnavailable, match="can be written"):
+        open_tracker(Path("/proc/privsyn"), "x").check()
+
+
+def test_a_deleted_experiment_is_named(store: Path) -> None:
+    tracker = open_tracker(store, "gone")
+    tracker.check()
+    tracker._client.delete_experiment(tracker._experiment_id)
+    with pytest.raises(ConfigError, match="services.experiment='gone' was deleted"):
+        open_tracker(store, "gone").check()
+
+
+def test_a_store_that_breaks_in_mid_release_does_not_end_it(
+    store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copyfile(store / "mlflow.db", tmp_path / "mlflow.db")
+    inner = open_tracker(tmp_path, "breaks")
+    tracker = BestEffort(inner)
+    parent = tracker.release_run("ink-1")
+    with caplog.at_level(logging.WARNING), tracker.stage_run("ink-1", "generate") as run_id:
+        inner._client.set_tag(run_id, "seen", "1")
+        (tmp_path / "mlflow.db").write_bytes(b"broken" * 4096)
+        tracker.log_metrics(run_id, {"rows": 1.0})
+        tracker.log_params(run_id, {"epsilon": 1.0})
+        tracker.log_artifact(run_id, tmp_path / "missing.json")
+        tracker.log_dataset(run_id, "portal", "v1")
+    tracker.finish(parent)
+    with pytest.raises(ValueError, match="the block's own"), tracker.stage_run("ink-1", "certify"):
+        raise ValueError("the block's own")
+    assert [record.message[:22] for record in caplog.records] == ["lineage is not written"]
+
+
+def test_best_effort_writes_while_the_store_is_up(store: Path) -> None:
+    inner = open_tracker(store, "up")
+    tracker: Tracker = BestEffort(inner)
+    tracker.check()
+    with tracker.stage_run("ink-1", "generate") as run_id:
+        tracker.log_metrics(run_id, {"rows": 3})
+        tracker.set_tags(run_id, {"privsyn.class": "internal"})
+    assert get(inner, run_id).data.metrics == {"rows": 3}
+    assert tracker.link(run_id) == inner.link(run_id)
+
+
+def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
+    tracker: Tracker = NullTracker()
+    tracker.check()
+    with tracker.stage_run("ink-1", "generate") as run_id:
+        tracker.log_params(run_id, {"a": 1})
+        tracker.log_artifact(run_id, tmp_path / "missing")
+    assert tracker.link(tracker.release_run("ink-1")) is None
+
+
+def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None:
+    code = (
+        "import sys, privsyn.tracking, privsyn.publishing;"
+        "print([m for m in ('mlflow', 'dvc', 'sqlalchemy', 'torch', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
