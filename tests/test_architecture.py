@@ -38,7 +38,7 @@ def test_the_core_imports_numpy_scipy_and_opendp_only():
     ("package", "may_not"),
     [
         ("privsyn/dp", ("privsyn.methods", "privsyn.stages", "privsyn.ledger", "operators")),
-        ("privsyn/ledger", ("privsyn.methods", "privsyn.stages", "privsyn.data", "operators")),
+        ("privsyn/ledger", ("privsyn.methods", "privsyn.stages", "privsyn.data.formats", "operators")),
         ("privsyn/backends", ("privsyn.methods", "privsyn.stages", "privsyn.ledger", "operators")),
         ("privsyn/methods", ("privsyn.stages", "privsyn.ledger", "privsyn.tracking", "operators")),
         ("privsyn/data", ("privsyn.stages", "privsyn.methods", "operators")),
