@@ -42,7 +42,7 @@ def rdp_budget(epsilon: float, order: float, delta: float) -> float:
     if math.isinf(order):
         return epsilon
     u, wanted = order - 1, -math.log(delta)
-    shrink, tail = math.log(u) - math.log1p(u), (wanted - math.log1p(u)) / u
+    shrink, tail = -math.log1p(1 / u), (wanted - math.log1p(u)) / u
     size = epsilon - shrink + (wanted + math.log1p(u)) / u
     return epsilon - shrink - tail - ROUNDING * size
 
@@ -104,10 +104,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return 0.0
     high = epsilon / rho + 1 / math.sqrt(rho)
     low = math.exp(min(0.0, max(epsilon - 3 * rho, -700.0)))
-    u = _root(
-        lambda u: rho * (1 + 2 * u) - epsilon + math.log(u) - math.log1p(u), min(low, high), high
-    )
-    terms = (u * (1 + u) * rho, -u * epsilon, u * (math.log(u) - math.log1p(u)), -math.log1p(u))
+    u = _root(lambda u: rho * (1 + 2 * u) - epsilon - math.log1p(1 / u), min(low, high), high)
+    terms = (u * (1 + u) * rho, -u * epsilon, -u * math.log1p(1 / u), -math.log1p(u))
     log_delta = math.fsum(terms) + ROUNDING * math.fsum(map(abs, terms))
     return min(1.0, math.exp(min(0.0, log_delta)))
 
@@ -123,7 +121,7 @@ def zcdp_order(epsilon: float, delta: float) -> float:
     def excess(log_u: float) -> float:
         u = math.exp(log_u)
         left = wanted - math.log1p(u)
-        return epsilon - (left / u * (1 + 1 / u) + math.log(u) - math.log1p(u) + left / u)
+        return epsilon - (left / u * (1 + 1 / u) - math.log1p(1 / u) + left / u)
 
     # At u = 1/delta - 1 the optimal rho is 0; below 2^-40 an order loses its digits.
     high = wanted + math.log(-math.expm1(-wanted))
@@ -208,9 +206,8 @@ def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> 
     log_moment = (1 - part) * _log_moment(rate, noise_multiplier, whole)
     if part:
         log_moment += part * _log_moment(rate, noise_multiplier, whole + 1)
-        if order < FRACTIONAL_BELOW:
-            series = _log_moment_series(rate, noise_multiplier, order)
-            log_moment = min(log_moment, series)
+        if order < FRACTIONAL_BELOW and 1e-6 < part < 1 - 1e-6:
+            log_moment = min(log_moment, _log_moment_series(rate, noise_multiplier, order))
     return min(unsampled, log_moment / (order - 1))
 
 
@@ -254,15 +251,16 @@ def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512
     exponents = log_binomial + np.logaddexp(below, above)
     top = float(exponents.max())
     scaled = np.exp(exponents - top)
-    # Exponents of the leading terms are sums of parts as large as a^2 / s^2 and a |log q|.
-    size = 1 + order**2 / sigma**2 + order * (abs(log_rate) + abs(log_rest)) + terms
-    total = math.fsum(sign * scaled) + ROUNDING * size * math.fsum(scaled)
+    # The exponents are sums of parts of at most this size, each off by a few ulps.
+    size = 4 + gammaln(i + 1) + np.abs(gammaln(j + 1)) + (i * i + j * j) / sigma**2
+    size += (i + np.abs(j)) * (abs(log_rate) + abs(log_rest))
+    total = math.fsum(sign * scaled) + ROUNDING / 8 * math.fsum(size * scaled)
     return max(0.0, top + math.log(total)) if total > 0 else math.inf
 
 
 def _epsilon(loss: float, u: float, wanted: float) -> float:
     """Corollary 13 solved for epsilon at order 1 + u, ``wanted`` = log(1/delta), rounded up."""
-    shrink = math.log(u) - math.log1p(u)
+    shrink = -math.log1p(1 / u)  # log(1 - 1/a) without its cancellation
     rest = (wanted - math.log1p(u)) / u
     size = loss - shrink + (wanted + math.log1p(u)) / u
     return max(0.0, loss + shrink + rest + ROUNDING * size)
