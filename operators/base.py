@@ -54,8 +54,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         failure: AirflowException
         try:
             result, said = self.run_stage(self.open(context), context)
-        except AirflowException:
-            raise
+        except AirflowException as error:
+            failure = error
         except PrivsynError as error:
             failure = translated(type(error), f"{error}")
         except Exception as error:
@@ -63,6 +63,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         else:
             log.info("%s: %s", self.stage, said, extra={"event": "done", "stage": self.stage})
             return result
+        log.error("%s: %s", self.stage, failure, extra={"event": "failed", "stage": self.stage})
         # Outside the except block: the log would print the original as the context of this one.
         raise failure
 

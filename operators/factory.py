@@ -10,15 +10,13 @@ from airflow.sdk import DAG, TriggerRule
 from operators.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from operators.generate import CertifyOperator, GenerateShardOperator, PartitionOperator
 from operators.params import form
-from operators.project import deployment_overrides, params_file
+from operators.project import DVC_POOL, deployment_overrides, params_file
 from operators.publish import PublishOperator, release_asset
 from operators.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import Config, ScheduleConfig, load_config
 from privsyn.methods.base import load_method
 
 OWNER = "privsyn"
-DVC_POOL = "dvc"
-"""One slot: two DVC commands in one workspace collide."""
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 

@@ -83,7 +83,7 @@ class GenerateShardOperator(StageOperator):
             with suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
-    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def _run(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
         """Run ``python ARGUMENTS``, its lines in the task log, its error mapped to ours."""
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None

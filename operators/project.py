@@ -10,6 +10,8 @@ from privsyn.errors import ConfigError
 
 PARAMS = "PRIVSYN_PARAMS"
 OVERRIDES = "PRIVSYN_OVERRIDES"
+DVC_POOL = "dvc"
+"""Pool of one slot: two DVC commands in one workspace collide."""
 
 
 def params_file() -> Path:

@@ -1,0 +1,230 @@
+"""python -m operators.demo: one run of the DAG in this process, shown stage by stage.
+
+Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST and EPSILON from the environment, as ``make demo`` sets
+them; ``-S a.b.c=value`` goes on top. Airflow's own words go to .airflow/demo/demo.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from operators.environment import airflow_environment, prepare
+from operators.project import OVERRIDES
+from privsyn import errors
+from privsyn.data.artifacts import private_folder
+from privsyn.errors import PrivsynError
+from privsyn.stages.base import Context, open_context
+
+METHOD = "invisible_ink"
+SAMPLE = Path(".privsyn/sample/messages.jsonl")
+"""Where the invented messages are written when params.yaml asks for them."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo; its exit code is that of the error that ended it."""
+    parser = argparse.ArgumentParser(prog="python -m operators.demo", description=__doc__)
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    parser.add_argument("--method", default=METHOD)
+    parser.add_argument("-S", "--set", action="append", default=[], metavar="a.b.c=value")
+    arguments = parser.parse_args(argv)
+    console = Console()
+    settings = [*_quick(arguments.method), *own_data(os.environ), *arguments.set]
+    try:
+        ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
+        write_sample_if_asked(ctx)
+        return _demo(ctx, arguments.method, settings, console)
+    except PrivsynError as error:
+        print(f"privsyn: {error}", file=sys.stderr)
+        return error.exit_code
+    except RuntimeError as error:
+        print(f"privsyn: {error}", file=sys.stderr)
+        return 1
+
+
+def own_data(environment: Mapping[str, str]) -> list[str]:
+    """The settings for a file of the user's, from ``make demo DATA=... LABELS=...``.
+
+    A file without UNIT has no unit ids: every row is its own unit, and a row can be replaced by
+    nothing but not removed, since later rows would move up. The dataset is named after the file and
+    gets an account of its own.
+    """
+    given = {key: value for key, value in environment.items() if value}
+    settings: dict[str, Any] = {}
+    if "DATA" in given:
+        path = Path(given["DATA"]).resolve()
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.name.split(".")[0]).strip("-._") or "data"
+        unit = given.get("UNIT")
+        labels = [label.strip() for label in given.get("LABELS", "").split(",") if label.strip()]
+        settings = {
+            "dataset.name": name[:64],
+            "dataset.path": str(path),
+            "dataset.text": given.get("TEXT", "text"),
+            "dataset.label": given.get("LABEL", "label") if labels else None,
+            "dataset.labels": labels,
+            "dataset.unit": unit,
+            "dataset.max_records_per_unit": 1,
+            "account.name": name[:64],
+            "account.unit": "record" if unit is None else "unit",
+            "account.adjacency": "replace_null" if unit is None else "add_remove",
+            # The shipped patterns describe the invented messages.
+            "validation.forbid": [],
+        }
+    if "TEST" in given:
+        settings |= {"dataset.test_path": str(Path(given["TEST"]).resolve()), "dataset.holdout": 0}
+    items = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    return items + ([f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else [])
+
+
+def write_sample_if_asked(ctx: Context) -> None:
+    """Write the invented messages if params.yaml names them and they are not there."""
+    if ctx.config.dataset.path != SAMPLE or ctx.path(SAMPLE).exists():
+        return
+    from privsyn.data.sample import write_sample
+
+    private_folder(ctx.workspace.state)
+    write_sample(ctx.path(SAMPLE), rows=4000, seed=7)
+
+
+class Board(logging.Handler):
+    """Shows the log of the operators: one line per stage, where it stands and what came of it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+        self._lines: dict[str, tuple[str, float, float | None, str]] = {}
+        self.error: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one event of a stage."""
+        event, stage = getattr(record, "event", None), getattr(record, "stage", None)
+        if event is None or stage is None:
+            return
+        _, began, _, _ = self._lines.get(stage, ("", time.monotonic(), None, ""))
+        said = record.getMessage().removeprefix(f"{stage}: ")
+        ended = time.monotonic() if event in ("done", "failed") else None
+        self._lines[stage] = (event, began, ended, "" if event == "started" else said)
+        if event == "failed":
+            self.error = said
+        if not self._console.is_terminal:
+            self._console.print(f"{stage:10} {event}: {said}", highlight=False)
+
+    def __rich__(self) -> Table:
+        """The board as it is now."""
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        marks = {"done": Text("ok", "green"), "failed": Text("failed", "red")}
+        for stage, (event, began, ended, said) in self._lines.items():
+            took = (ended or time.monotonic()) - began
+            mark = marks.get(event) or Spinner("dots")
+            table.add_row(mark, stage, f"{took:6.1f} s", Text(said, overflow="fold"))
+        return table
+
+
+def _quick(method: str) -> list[str]:
+    """For one run on one machine: few processes, since each loads the model, and no retries."""
+    return ["performance.shards=2", f"schedule.{method}.retries=0"]
+
+
+def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> int:
+    from privsyn.stages.plan import plan as make_plan
+    from privsyn.stages.summary import summary
+
+    began = time.monotonic()
+    root = ctx.workspace.root
+    # Apart from `make up`: its scheduler would take the tasks of this run for its own.
+    home = root / ".airflow" / "demo"
+    environment = airflow_environment(root, home) | {OVERRIDES: json.dumps(settings)}
+    log = home / "demo.log"
+    console.print(
+        f"[bold]privsyn[/]: {method} on {ctx.config.dataset.name}, by the Airflow DAG "
+        f"privsyn_{method}, in this process. Airflow's log: {log}",
+        highlight=False,
+    )
+    os.environ.update(environment)
+    with _output_to(log) as terminal:
+        shown = Console(file=terminal, force_terminal=console.is_terminal, width=console.width)
+        board = Board(shown)
+        _end_on_interrupt(shown, log)
+        with Live(board, console=shown, refresh_per_second=4) if shown.is_terminal else _nothing():
+            prepare(home, environment, ctx.config, log)
+            state = _run_dag(method, board)
+    if state != "success":
+        print(f"privsyn: the run ended as {state}. {board.error or f'See {log}'}", file=sys.stderr)
+        return _exit_code(board.error)
+    planned = make_plan(ctx, method, open_account=True)
+    console.print(summary(ctx, planned))
+    console.print(f"took {time.monotonic() - began:.0f} s", highlight=False)
+    return 0
+
+
+def _run_dag(method: str, board: Board) -> str:
+    """Run the DAG in this process; returns the state of its run."""
+    from operators.factory import method_dag  # Airflow reads its settings at the first import
+
+    logger = logging.getLogger("operators")
+    logger.addHandler(board)
+    logger.setLevel(logging.INFO)
+    try:
+        return str(method_dag(method).test().state)
+    finally:
+        logger.removeHandler(board)
+
+
+def _exit_code(error: str | None) -> int:
+    kind = getattr(errors, (error or "").partition(":")[0], None)
+    return kind.exit_code if isinstance(kind, type) and issubclass(kind, PrivsynError) else 1
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[Any]:
+    """Send stdout and stderr of this process to a file; yields the terminal they had."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with log.open("ab") as stream, os.fdopen(os.dup(1), "w") as terminal:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        try:
+            yield terminal
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for place, descriptor in enumerate(kept, start=1):
+                os.dup2(descriptor, place)
+                os.close(descriptor)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _end_on_interrupt(terminal: Console, log: Path) -> None:
+    """Airflow takes Ctrl-C for a failed task and goes on; a person means the whole run."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        terminal.show_cursor()
+        terminal.print("\ninterrupted: run it again to resume, at no further cost", highlight=False)
+        os._exit(130)  # the generating process dies with this one
+
+    signal.signal(signal.SIGINT, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The environment of this project's own Airflow: `make demo` and `make up` start from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from operators.project import DVC_POOL, PARAMS
+from privsyn.config import Config
+
+HOST = "127.0.0.1"
+
+
+def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, str]:
+    """Variables for an Airflow whose state is ``home`` and whose DAGs are the project's.
+
+    Args:
+        root: Project folder.
+        home: AIRFLOW_HOME; made if missing, readable by its owner alone.
+        port: Port of the web interface.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    binaries = str(Path(sys.executable).parent)  # `airflow standalone` starts `airflow` by name
+    return {
+        "PATH": os.pathsep.join([binaries, os.environ.get("PATH", os.defpath)]),
+        PARAMS: str(root / "params.yaml"),
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(root / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file(home)),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://{HOST}:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__SECRET_KEY": _secret(home / "secret_key"),
+        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(home / "jwt_secret"),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "GX_ANALYTICS_ENABLED": "False",
+        "DVC_NO_ANALYTICS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def passwords_file(home: Path) -> Path:
+    """Where the web interface's passwords lie."""
+    return home / "passwords.json"
+
+
+def admin_password(home: Path) -> str:
+    """Password of the user admin, made on first use."""
+    file = passwords_file(home)
+    if not file.exists():
+        _write_private(file, json.dumps({"admin": secrets.token_urlsafe(12)}) + "\n")
+    password: str = json.loads(file.read_text(encoding="utf-8"))["admin"]
+    return password
+
+
+def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) -> None:
+    """Create or upgrade Airflow's database and its pools, once per Airflow version.
+
+    Raises:
+        RuntimeError: Airflow refused; its words are in ``log``.
+    """
+    pools = home / "pools.json"
+    wanted = json.dumps(_pools(config), indent=2)
+    stamp = home / "prepared"
+    state = f"{version('apache-airflow')}\n{wanted}\n"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
+        return
+    pools.write_text(wanted, encoding="utf-8")
+    for command in (["db", "migrate"], ["pools", "import", str(pools)]):
+        with log.open("ab") as stream:
+            done = subprocess.run(
+                [sys.executable, "-m", "airflow", *command],
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            raise RuntimeError(f"`airflow {' '.join(command[:2])}` failed; see {log}")
+    stamp.write_text(state, encoding="utf-8")
+
+
+def _pools(config: Config) -> dict[str, dict[str, object]]:
+    gpus = sorted({schedule.gpu_pool for schedule in config.schedule.values()} | {"gpu"})
+    return {
+        **{
+            name: {
+                "slots": max(1, _devices()),
+                "description": "Generate tasks: one per device",
+                "include_deferred": False,
+            }
+            for name in gpus
+        },
+        DVC_POOL: {
+            "slots": 1,
+            "description": "One DVC command at a time",
+            "include_deferred": False,
+        },
+    }
+
+
+def _devices() -> int:
+    """CUDA devices of this machine, counted without importing torch."""
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return len(visible.split(","))
+    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _secret(file: Path) -> str:
+    """A secret that survives restarts, so that sessions do."""
+    if not file.exists():
+        _write_private(file, secrets.token_hex(64))
+    return file.read_text(encoding="utf-8").strip()
+
+
+def _write_private(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
