@@ -19,11 +19,10 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import (
@@ -48,8 +47,7 @@ _MARKER = "complete.json"
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Where the key puts a unit: independent parts of one keyed hash."""
 
     unit: str
@@ -77,10 +75,9 @@ class _Key:
     def order(self, record: Record) -> str:
         """Decides which of a unit's records are kept, and their order in the bucket."""
         hasher = self._record.copy()
-        for part in (record.unit, record.label or "", record.text):
-            data = part.encode()
-            hasher.update(len(data).to_bytes(8))  # so that no two records run together alike
-            hasher.update(data)
+        label = record.label or ""
+        lengths = f"{len(record.unit)} {len(label)} "  # so that no two records run together alike
+        hasher.update(f"{lengths}{record.unit}{label}{record.text}".encode())
         return hasher.hexdigest()
 
 
@@ -207,8 +204,10 @@ def _spill(
                     continue
                 cell = group[place.bucket % len(group)]
                 order = key.order(record)
-                row = {"cell": cell.index, "order": order, "text": record.text}
-                line = f"{place.unit}{order}{cell.index % n_shards:05d}{json.dumps(row)}\n"
+                row = (
+                    f'{{"cell":{cell.index},"order":"{order}","text":{json.dumps(record.text)}}}\n'
+                )
+                line = f"{place.unit}{order}{cell.index % n_shards:05d}{row}"
                 files[int(place.unit[:4], 16) % _SPILLS].write(line.encode("ascii"))
     except OSError as error:  # a failing flush on closing, too
         raise storage_error("write", spill, error) from error

@@ -1,0 +1,214 @@
+"""One unit added, removed or replaced moves nothing of any other unit: partition and hold-out.
+
+The broken partitions at the end are the usual ways to get it wrong; the same comparison finds each.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsyn.config import DatasetConfig
+from privsyn.data.partition import load_shard, partition, read_holdout
+from privsyn.data.records import Cell
+from privsyn.dp.adjacency import Adjacency
+
+KEY = bytes(range(32))
+LABELS = ("a", "b", "c")
+CELLS = [Cell(i, LABELS[i % 3], i // 3) for i in range(9)]
+MOST = 2
+
+Row = tuple[str, str | None, str | None]
+"""Unit, label and text as written to the file; None is written as null."""
+Content = tuple[str, str]
+"""Where a text is (a cell, or the hold-out) and the text."""
+Layout = dict[str, list[Content]]
+"""Unit -> its contents; every text names its unit."""
+
+
+def lay_out(rows: Sequence[Row], *, unit: str | None = "u", holdout: float = 0.3) -> Layout:
+    """What the partition makes of a file with these rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.jsonl"
+        lines = [json.dumps({"u": u, "label": label, "text": text}) for u, label, text in rows]
+        path.write_text("\n".join(['{"u": null, "label": null, "text": null}', *lines]))
+        cfg = DatasetConfig(
+            name="d",
+            path=path,
+            unit=unit,
+            label="label",
+            labels=LABELS,
+            max_records_per_unit=MOST if unit else 1,
+            holdout=holdout,
+        )
+        out = Path(folder) / "out"
+        partition(cfg, KEY, CELLS, out, 2)
+        found = [
+            (f"cell {bucket.cell.index}", text)
+            for shard in range(2)
+            for bucket in load_shard(out, shard, CELLS, 2)
+            for text in bucket.texts.reveal()
+        ]
+        found += [("held out", private.reveal().text) for private in read_holdout(cfg, KEY)]
+    return by_unit(found)
+
+
+def by_unit(found: Sequence[Content]) -> Layout:
+    layout: Layout = {}
+    for content in found:
+        layout.setdefault(content[1].split(":")[0], []).append(content)
+    return layout
+
+
+def neighbours(rows: list[Row], other: Row) -> Iterator[tuple[Adjacency, str, list[Row]]]:
+    """Every dataset one unit away, with the name of the unit that differs."""
+    for unit in sorted({row[0] for row in rows}):
+        left = [row for row in rows if row[0] != unit]
+        yield Adjacency.ADD_REMOVE, unit, left
+        nulled: list[Row] = [row if row[0] != unit else (unit, row[1], None) for row in rows]
+        yield Adjacency.REPLACE_NULL, unit, nulled
+        swapped = [row if row[0] != unit else (unit, other[1], f"{unit}:new") for row in rows]
+        yield Adjacency.REPLACE_ONE, unit, swapped
+    for place in (0, len(rows) // 2, len(rows)):
+        yield Adjacency.ADD_REMOVE, other[0], [*rows[:place], other, *rows[place:]]
+
+
+def moved(make: Callable[[Sequence[Row]], Layout], rows: list[Row], other: Row) -> list[str]:
+    """The neighbours under which anything of another unit moved; none for a sound partition."""
+    before = make(rows)
+    wrong = []
+    for adjacency, unit, changed in neighbours(rows, other):
+        after = make(changed)
+        if any(
+            Counter(before.get(name, [])) != Counter(after.get(name, []))
+            for name in {*before, *after} - {unit}
+        ):
+            wrong.append(adjacency.value)
+    return wrong
+
+
+labels = st.sampled_from([*LABELS, "undeclared", None])
+
+
+@st.composite
+def datasets(draw: st.DrawFn) -> list[Row]:
+    chosen = draw(st.lists(st.tuples(st.integers(0, 4), labels), max_size=12))
+    return [(f"u{user}", label, f"u{user}:{n}") for n, (user, label) in enumerate(chosen)]
+
+
+DATA: list[Row] = [
+    (f"u{user}", LABELS[(user * n) % 3], f"u{user}:{n}") for n in range(4) for user in range(9)
+]
+OTHER: Row = ("new", "a", "new:0")
+
+
+@settings(max_examples=10, deadline=None)
+@given(rows=datasets(), label=labels, text=st.sampled_from(["new:0", "new:" + "x" * 5000]))
+def test_no_other_unit_moves_under_any_adjacency(
+    rows: list[Row], label: str | None, text: str
+) -> None:
+    assert moved(lay_out, rows, ("new", label, text)) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=datasets(), data=st.data())
+def test_one_record_more_of_a_unit_moves_at_most_what_the_bound_allows(
+    rows: list[Row], data: st.DataObject
+) -> None:
+    more = (f"u{data.draw(st.integers(0, 5))}", data.draw(st.sampled_from(LABELS)), "")
+    record: Row = (more[0], more[1], f"{more[0]}:new")
+    before, after = lay_out(rows), lay_out([*rows, record])
+    for layout in (before, after):
+        for contents in layout.values():
+            used = [place for place, _ in contents if place != "held out"]
+            assert len(used) <= MOST
+            assert not used or len(used) == len(contents)  # held out wholly or not at all
+    assert {u: c for u, c in before.items() if u != record[0]} == {
+        u: c for u, c in after.items() if u != record[0]
+    }
+    lost = Counter(before.get(record[0], [])) - Counter(after.get(record[0], []))
+    assert sum(lost.values()) <= 1  # the new record displaces at most one of its own unit
+
+
+def test_a_nulled_row_moves_no_other_where_rows_are_units() -> None:
+    def contents(rows: Sequence[Row], without: str | None) -> list[Content]:
+        layout = lay_out(rows, unit=None)
+        return sorted(c for cs in layout.values() for c in cs if c[1] != without)
+
+    before = contents(DATA, None)
+    assert len(before) == len(DATA)
+    for n in range(0, len(DATA), 5):
+        unit, _, own = DATA[n]
+        others = [content for content in before if content[1] != own]
+        for text in (None, own):
+            changed: list[Row] = [*DATA[:n], (unit, "b", text), *DATA[n + 1 :]]
+            assert contents(changed, own) == others
+
+
+def test_the_comparison_sees_the_whole_layout() -> None:
+    layout = lay_out(DATA)
+    assert moved(lay_out, DATA, OTHER) == []
+    assert {place for contents in layout.values() for place, _ in contents} > {"held out", "cell 0"}
+    assert len(layout) == 9
+
+
+# -- broken on purpose -------------------------------------------------------------------------
+
+
+def keyed_by_row(rows: Sequence[Row]) -> Layout:
+    """Row numbers as unit ids although rows may be removed."""
+    return lay_out(rows, unit=None)
+
+
+def truncated(rows: Sequence[Row]) -> Layout:
+    """Overfull buckets cut to their expected size: one record displaces another's."""
+    cells: dict[str, list[Content]] = {}
+    for contents in lay_out(rows, holdout=0).values():
+        for content in contents:
+            cells.setdefault(content[0], []).append(content)
+    return by_unit([c for contents in cells.values() for c in sorted(contents)[:3]])
+
+
+def sized_by_the_data(rows: Sequence[Row]) -> Layout:
+    """As many buckets as fit the number of records there are."""
+    n = max(1, len([row for row in rows if row[2]]) // 4)
+    return by_unit([(f"cell {hash_of(u) % n}", text) for u, _, text in rows if text])
+
+
+def deduplicated(rows: Sequence[Row]) -> Layout:
+    """The same message kept only from whoever sent it first."""
+    seen: set[str] = set()
+    kept: list[Row] = []
+    for unit, label, text in rows:
+        words = (text or "").partition(":")[2]
+        if text and words not in seen:
+            seen.add(words)
+            kept.append((unit, label, text))
+    return lay_out(kept)
+
+
+def filled_evenly(rows: Sequence[Row]) -> Layout:
+    """Units dealt out in the order of their hashes, so that all buckets are equally full."""
+    order = sorted({unit for unit, _, text in rows if text}, key=hash_of)
+    place = {unit: n % 3 for n, unit in enumerate(order)}
+    return by_unit([(f"cell {place[unit]}", text) for unit, _, text in rows if text])
+
+
+def hash_of(unit: str) -> int:
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(unit.encode(), key=KEY).digest())
+
+
+@pytest.mark.parametrize(
+    "broken", [keyed_by_row, truncated, sized_by_the_data, deduplicated, filled_evenly]
+)
+def test_broken_partitions_are_caught(broken: Callable[[Sequence[Row]], Layout]) -> None:
+    assert "add_remove" in moved(broken, DATA, OTHER)
