@@ -49,7 +49,7 @@ class Cap:
         """What an event takes from the budget; inf where the filter cannot admit its kind."""
         from privsyn.dp.accountant import loss_at
 
-        return loss_at(event, self.order or math.inf)
+        return float(loss_at(event, self.order or math.inf))
 
     def fits(self, losses: Iterable[float], asked: float) -> bool:
         """Whether the budget covers ``losses`` and ``asked``, without rounding in the sum."""

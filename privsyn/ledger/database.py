@@ -7,6 +7,7 @@ Waiting is bounded, then ``LedgerUnavailable``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -117,9 +118,13 @@ class Database:
             timeout=self._timeout,
             isolation_level=None,  # the begin event starts transactions, not the driver
         )
-        # EXTRA: a commit outlives a power cut, the removal of the rollback journal included
-        connection.execute("PRAGMA synchronous=EXTRA")
-        connection.execute("PRAGMA foreign_keys=ON")
+        try:
+            # EXTRA: a commit outlives a power cut, the removal of the rollback journal included
+            connection.execute("PRAGMA synchronous=EXTRA")
+            connection.execute("PRAGMA foreign_keys=ON")
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
     def _begin_postgres(self, connection: Connection) -> None:
@@ -138,9 +143,8 @@ class Database:
             return
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            return
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError as error:
             raise LedgerUnavailable(
                 f"ledger {self.where} cannot be created: {error.strerror}.",

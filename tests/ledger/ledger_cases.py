@@ -1,0 +1,91 @@
+"""What the ledger tests share: specs, a clock set by hand, and work for other processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Event, Pure
+from privsyn.errors import BudgetExceeded, PrivsynError
+from privsyn.ledger import AccountSpec, Entry, Ledger, open_ledger
+
+PURE = AccountSpec("clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0)
+RENYI = AccountSpec("clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=1e-6)
+
+# forks from a server that has the imports: eight interpreters would take the tests' whole time
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["pytest", "privsyn.ledger", "privsyn.dp.accountant"])
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_(self, **span: float) -> None:
+        self.now += timedelta(**span)
+
+
+def reserve(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
+    return ledger.reserve(
+        "clinic", release, event or Pure(1.0), method="toy", guarantee=Guarantee(1.0, 1e-6)
+    )
+
+
+def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, results: Any) -> None:
+    """One of several processes that find no ledger and want more than the account has."""
+    ledger = open_ledger(url, timeout=60)
+    gate.wait()
+    try:
+        key = ledger.open_account(spec).key_id
+        reserve(ledger, f"r{number}", event)
+        results.put(("in", key))
+    except BudgetExceeded:
+        results.put(("out", key))
+    except PrivsynError as error:
+        results.put((repr(error), ""))
+
+
+def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
+    ledger = open_ledger(url)
+    with ledger.acquire(release, part, ttl=3600):
+        gate.set()
+        time.sleep(600)
+
+
+def hang_in_a_write(url: str, gate: Any) -> None:
+    ledger = open_ledger(url)
+    with ledger._write() as connection:
+        connection.exec_driver_sql("UPDATE ledger_entry SET state = 'VOID'")
+        connection.exec_driver_sql("DELETE FROM ledger_history")
+        gate.set()
+        time.sleep(600)
+
+
+def fill_the_disk(url: str, room: int, results: Any) -> None:
+    """Reserve with a limit on file size: to SQLite that is a full disk."""
+    import resource
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    path = url.removeprefix("sqlite:///")
+    size = os.path.getsize(path) + room
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    ledger = open_ledger(url)
+    done = 0
+    try:
+        for number in range(1000):
+            reserve(ledger, f"x{number}", Pure(1e-6))
+            done += 1
+    except PrivsynError as error:
+        results.put((done, type(error).__name__, str(error)))
+    else:
+        results.put((done, "", ""))

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ledger_cases import PURE, RENYI, Clock, reserve
+
+from privsyn.config import parse_config
+from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
+from privsyn.dp.events import ZCDP, Gaussian, Pure, SampledGaussian, Sequence
+from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
+from privsyn.ledger import AccountSpec, Ledger, open_ledger
+
+
+def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
+    first = ledger.open_account(RENYI)
+    again = ledger.open_account(RENYI)
+    assert again == first
+    assert len(first.partition_key.reveal()) == 32
+    assert ledger.find_account("clinic") == first
+    assert ledger.find_account("other") is None
+    assert [account.name for account in ledger.accounts()] == ["clinic"]
+    assert first.partition_key.reveal().hex() not in repr(first)
+
+
+def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
+    made = [open_ledger(f"sqlite:///{tmp_path}/{n}.db").open_account(RENYI) for n in (1, 2)]
+    assert made[0].partition_key != made[1].partition_key
+    assert made[0].key_id != made[1].key_id
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"epsilon": 5.0}, "account.epsilon"),
+        ({"delta": 1e-5}, "account.delta"),
+        ({"adjacency": "replace_one"}, "account.adjacency"),
+        ({"unit": "visit"}, "account.unit"),
+        ({"dataset": "labs"}, "dataset.name"),
+        ({"period_days": 30, "period_epsilon": 1.0}, "account.period.days"),
+    ],
+)
+def test_another_spec_under_the_name_is_refused(
+    lite: Ledger, change: dict[str, object], setting: str
+) -> None:
+    lite.open_account(RENYI)
+    other = dataclasses.replace(RENYI, **change)
+    with pytest.raises(AccountMismatch, match=setting):
+        lite.open_account(other)
+    with pytest.raises(AccountMismatch, match=setting):
+        lite.preview(other, Pure(0.1))
+    assert lite.find_account("clinic").spec == RENYI
+
+
+def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
+    ledger.open_account(RENYI)
+    second = dataclasses.replace(RENYI, name="clinic-2")
+    with pytest.raises(AccountMismatch, match=r"portal already has the account clinic.*Set acc"):
+        ledger.open_account(second)
+    with pytest.raises(AccountMismatch):
+        ledger.preview(second, Pure(0.1))
+    assert len(ledger.accounts()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": float("nan")},
+        {"epsilon": float("inf")},
+        {"delta": 1.0},
+        {"delta": float("nan")},
+        {"period_days": 30},
+        {"period_days": 0, "period_epsilon": 1.0},
+        {"period_days": 30, "period_epsilon": float("nan")},
+        {"dataset": ""},
+    ],
+)
+def test_bad_specs_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        dataclasses.replace(RENYI, **change)
+
+
+def test_spec_of_a_config() -> None:
+    config = parse_config(
+        yaml.safe_load(
+            """
+            dataset: {name: portal, path: data.jsonl, unit: patient_id}
+            account: {name: clinic, unit: patient, adjacency: add_remove, epsilon: 3, delta: 1e-6,
+                      period: {days: 30, epsilon: 1}}
+            privacy: {epsilon: 1, delta: 1e-6}
+            """
+        )
+    )
+    assert AccountSpec.of(config) == dataclasses.replace(RENYI, period_days=30, period_epsilon=1.0)
+
+
+def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
+    ledger.open_account(RENYI)
+    balance = ledger.balance("clinic")
+    assert balance.cap == Guarantee(3.0, 1e-6)
+    assert (balance.spent, balance.spent_epsilon, balance.share) == (0, 0, 0)
+    assert balance.left == balance.budget
+    # the order is the one that admits the most zCDP, so a first release may use the whole cap
+    assert balance.left_epsilon == pytest.approx(3.0, abs=1e-9)
+    assert balance.order == pytest.approx(8.926, abs=0.01)
+
+
+def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
+    lite.open_account(RENYI)
+    reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(1.0, 1e-6))))
+    balance = lite.balance("clinic")
+    most = balance.left / balance.order
+    assert guarantee(ZCDP(most), 1e-6).epsilon == pytest.approx(balance.left_epsilon)
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(lite, "more", ZCDP(most * 1.000001))
+    assert refused.value.left == balance.left
+    assert refused.value.short == pytest.approx(refused.value.asked - refused.value.left)
+    reserve(lite, "most", ZCDP(most * 0.999999))
+    after = lite.balance("clinic")
+    assert after.share == pytest.approx(1, abs=1e-5)
+    assert after.spent_epsilon <= 3.0
+    assert after.spent_epsilon == pytest.approx(3.0, abs=1e-4)
+
+
+def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
+    lite.open_account(RENYI)
+    reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(lite, "second", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
+    text = str(refused.value)
+    assert all(word in text for word in ("asked", "left", "short by", "Nothing was spent"))
+    assert "\n" not in text
+    named = float(text.partition("to about ")[2].split()[0])
+    reserve(lite, "third", ZCDP(calibrate_rho(Guarantee(named, 1e-6))))
+    with pytest.raises(BudgetExceeded):
+        reserve(lite, "fourth", ZCDP(calibrate_rho(Guarantee(0.2, 1e-6))))
+
+
+def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
+    lite.open_account(dataclasses.replace(PURE, epsilon=0.3))
+    for number in range(3):
+        reserve(lite, f"r{number}", Pure(0.1))
+    balance = lite.balance("clinic")
+    assert (balance.spent, balance.left, balance.left_epsilon) == (0.3, 0, 0)
+    assert balance.order is None
+    with pytest.raises(BudgetExceeded, match="used up"):
+        reserve(lite, "r4", Pure(1e-9))
+    lite.verify()
+
+
+def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    for event in (ZCDP(0.01), Gaussian(50.0), Sequence((Pure(0.1), ZCDP(0.01)))):
+        with pytest.raises(BudgetError, match="pure events only"):
+            reserve(lite, "r", event)
+        seen = lite.preview(PURE, event)
+        assert not seen.fits
+        assert seen.asked == float("inf")
+    swap = AccountSpec("swap", "labs", "patient", "replace_one", epsilon=3.0, delta=1e-6)
+    lite.open_account(swap)
+    sampled = Sequence((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
+    with pytest.raises(BudgetError, match="replace_one"):
+        lite.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
+    assert not lite.preview(swap, sampled).fits
+
+
+def test_preview_creates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there" / "ledger.db"
+    ledger = open_ledger(f"sqlite:///{path}")
+    rho = calibrate_rho(Guarantee(3.0, 1e-6))
+    seen = ledger.preview(RENYI, ZCDP(rho))
+    assert seen.fits
+    assert not seen.exists
+    assert seen.key_id is None
+    assert not ledger.preview(RENYI, ZCDP(rho * 1.01)).fits
+    assert ledger.find("r") is None
+    assert ledger.entries() == ledger.history() == ledger.accounts() == ledger.statements() == []
+    assert ledger.verify().rows == 0
+    for call in (ledger.balance, ledger.entry, ledger.statements):
+        with pytest.raises(BudgetError, match="not in the ledger"):
+            call("clinic")
+    assert not path.parent.parent.exists()
+
+
+def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
+    account = ledger.open_account(RENYI)
+    event = ZCDP(calibrate_rho(Guarantee(2.5, 1e-6)))
+    before = ledger.preview(RENYI, event, "r1")
+    assert before.fits
+    assert before.exists
+    assert before.key_id == account.key_id
+    entry = reserve(ledger, "r1", event)
+    assert entry.loss == before.asked
+    known = ledger.preview(RENYI, event, "r1")
+    assert known.fits  # a charged release costs nothing more
+    assert known.entry == entry
+    other = ledger.preview(RENYI, event, "r2")
+    assert not other.fits
+    assert other.balance == ledger.balance("clinic")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "r2", event)
+
+
+def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
+    reserve(ledger, "jan", Pure(0.75))
+    clock.pass_(days=10)
+    with pytest.raises(BudgetExceeded, match=r"in 30 days.*It fits from 2026-03-02 12:00 UTC on"):
+        reserve(ledger, "feb", Pure(0.75))
+    assert ledger.balance("clinic").left_epsilon == 0.25
+    with pytest.raises(BudgetExceeded, match=r"more than the whole of account.period.epsilon=1"):
+        reserve(ledger, "big", Pure(1.5))
+    clock.pass_(days=20, seconds=-1)
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "feb", Pure(0.75))
+    clock.pass_(seconds=1)
+    reserve(ledger, "feb", Pure(0.75))
+    clock.pass_(days=30)
+    reserve(ledger, "mar", Pure(0.75))
+    clock.pass_(days=3000)
+    balance = ledger.balance("clinic")
+    assert (balance.spent, balance.left, balance.left_epsilon) == (2.25, 0.25, 0.25)
+    assert (balance.period.entries, balance.period.spent) == (0, 0)
+    with pytest.raises(BudgetExceeded, match=r"to about 0.25 or less"):
+        reserve(ledger, "apr", Pure(0.75))
+    ledger.verify()
+
+
+def test_the_period_has_an_order_of_its_own(lite: Ledger) -> None:
+    lite.open_account(dataclasses.replace(RENYI, period_days=7, period_epsilon=0.5))
+    rho = calibrate_rho(Guarantee(0.5, 1e-6))
+    reserve(lite, "r1", ZCDP(rho))  # the whole period cap in one release
+    balance = lite.balance("clinic")
+    assert balance.period.order > 2 * balance.order
+    assert balance.period.spent == pytest.approx(rho * balance.period.order)
+    assert balance.period.share == pytest.approx(1)
+    assert balance.share < 0.1
+    lite.verify()
+
+
+def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(RENYI)
+    ledger.open_account(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
+    reserve(ledger, "r1", ZCDP(0.02))
+    clock.pass_(hours=1)
+    reserve(ledger, "r2", ZCDP(0.03))
+    ledger.void("r2", "not wanted")
+    clinic, labs = ledger.statements()
+    assert [entry.release_id for entry in clinic.releases] == ["r1", "r2"]
+    assert [entry.state for entry in clinic.releases] == ["RESERVED", "VOID"]
+    assert clinic.releases[1].reserved_at == clock.now
+    assert clinic.balance.entries == 1
+    assert clinic.balance.share == pytest.approx(
+        0.02 * clinic.balance.order / clinic.balance.budget
+    )
+    assert labs.releases == ()
+    assert ledger.statements("labs") == [labs]
+    told = json.loads(json.dumps([clinic.as_dict(), labs.as_dict()]))
+    assert told[0]["balance"]["cap"] == {"epsilon": 3.0, "delta": 1e-6}
+    assert told[0]["releases"][0]["epsilon"] == 1.0
+    key = ledger.find_account("clinic").partition_key.reveal().hex()
+    assert key not in json.dumps(told)

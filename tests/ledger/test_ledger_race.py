@@ -1,0 +1,129 @@
+"""Many processes, one account: no update is lost and nothing is spent twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from ledger_cases import (
+    PURE,
+    RENYI,
+    fill_the_disk,
+    hang_in_a_write,
+    processes,
+    race,
+    reserve,
+)
+
+from privsyn.dp.accountant import filter_budget, filter_order
+from privsyn.dp.events import ZCDP, Event, Pure
+from privsyn.errors import BudgetExceeded
+from privsyn.ledger import AccountSpec, Ledger, balances, open_ledger
+
+ORDER = filter_order(3.0, 1e-6)
+THIRD = ZCDP(filter_budget(3.0, 1e-6, ORDER) / ORDER / 3 * (1 - 1e-12))
+
+
+@pytest.mark.parametrize(("spec", "event"), [(PURE, Pure(1.0)), (RENYI, THIRD)])
+def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: Event) -> None:
+    """They also find no database, so they race for its migrations and for the account."""
+    gate, results = processes.Barrier(8), processes.Queue()
+    workers = [
+        processes.Process(target=race, args=(url, spec, event, number, gate, results))
+        for number in range(8)
+    ]
+    for worker in workers:
+        worker.start()
+    told = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(timeout=60)
+    assert sorted(outcome for outcome, _ in told) == ["in"] * 3 + ["out"] * 5
+    assert len({key for _, key in told}) == 1  # one account, one partition key
+    ledger = open_ledger(url)
+    assert len(ledger.entries()) == 3
+    assert ledger.balance("clinic").spent <= ledger.balance("clinic").budget
+    assert ledger.verify().rows == 4
+
+
+def meet_before_writing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two threads that both want to have read the balance before either writes."""
+    meeting = threading.Barrier(2)
+    check = balances.check_fits
+    outcomes: list[str] = []
+
+    def check_and_wait(*arguments: object) -> None:
+        check(*arguments)
+        try:
+            meeting.wait(timeout=0.5)
+        except threading.BrokenBarrierError:
+            pass  # the other one is kept out: as it should be
+
+    def one(release: str) -> None:
+        try:
+            reserve(ledger, release, Pure(2.0))
+            outcomes.append("in")
+        except BudgetExceeded:
+            outcomes.append("out")
+
+    monkeypatch.setattr(balances, "check_fits", check_and_wait)
+    threads = [threading.Thread(target=one, args=(f"r{number}",)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    return sorted(outcomes)
+
+
+def test_reading_and_writing_are_one_step(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.open_account(PURE)
+    assert meet_before_writing(ledger, monkeypatch) == ["in", "out"]
+    ledger.verify()
+
+
+def test_without_begin_immediate_both_would_spend(
+    lite: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken variant that the test above must catch; the audit catches it, too."""
+    lite.open_account(PURE)
+    from privsyn.errors import VerificationError
+    from privsyn.ledger import database
+
+    sa.event.remove(lite._database._engine, "begin", database._begin_sqlite)
+    assert meet_before_writing(lite, monkeypatch) == ["in", "in"]
+    with pytest.raises(VerificationError, match="does not fit the cap"):
+        lite.verify()
+
+
+def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
+    ledger = open_ledger(url)
+    ledger.open_account(PURE)
+    reserve(ledger, "r")
+    gate = processes.Event()
+    child = processes.Process(target=hang_in_a_write, args=(url, gate))
+    child.start()
+    assert gate.wait(60)
+    assert ledger.entry("r").state == "RESERVED"  # readers go on meanwhile
+    child.kill()
+    child.join()
+    assert ledger.verify().rows == 2
+    reserve(ledger, "s")
+
+
+def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    ledger = open_ledger(url)
+    ledger.open_account(PURE)
+    results = processes.Queue()
+    child = processes.Process(target=fill_the_disk, args=(url, 3 * 4096, results))
+    child.start()
+    done, kind, text = results.get(timeout=60)
+    child.join()
+    assert kind == "LedgerUnavailable"
+    assert "cannot be used" in text
+    assert len(ledger.entries()) == done > 0
+    assert ledger.verify().entries == done
+    reserve(ledger, "afterwards")
+    assert os.listdir(tmp_path) == ["ledger.db"]

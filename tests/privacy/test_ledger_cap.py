@@ -1,0 +1,150 @@
+"""The account's cap holds against an adversary who chooses the second release after the first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from privsyn.dp.accountant import Guarantee, filter_budget, filter_order
+from privsyn.dp.events import ZCDP
+from privsyn.errors import AccountMismatch, BudgetExceeded
+from privsyn.ledger import AccountSpec, Ledger, open_ledger
+
+EPSILON, DELTA = 3.0, 1e-6
+ORDERS = np.geomspace(2, 200, 400)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mechanism:
+    """Finitely many outcomes: their probabilities on D and their privacy losses to D'.
+
+    What is left of the probability is one more outcome.
+    """
+
+    outcomes: tuple[tuple[float, float], ...]
+
+    @property
+    def log_p(self) -> NDArray[np.float64]:
+        p = [p for p, _ in self.outcomes]
+        return np.log([*p, 1 - sum(p)])
+
+    @property
+    def log_q(self) -> NDArray[np.float64]:
+        q = [p * np.exp(-loss) for p, loss in self.outcomes]
+        return np.log([*q, 1 - sum(q)])
+
+    def loss_at(self, order: float) -> float:
+        p, q = self.log_p, self.log_q
+        both = [logsumexp(order * x + (1 - order) * y) for x, y in ((p, q), (q, p))]
+        return float(max(both)) / (order - 1)
+
+
+FIRST = Mechanism(((0.7141, 0.9340), (7.01e-5, 1.2362)))
+AFTER = {0: Mechanism(((1.400e-5, 2.1711),)), 1: Mechanism(((0.8557, 1.7806),))}
+"""Outcome of the first -> the second that the adversary then asks for."""
+
+Admits = Callable[[Mechanism, Mechanism | None], bool]
+
+
+def delta_of(admits: Admits) -> float:
+    """Exact delta at EPSILON of the whole strategy; a refused second release is not run."""
+    if not admits(FIRST, None):
+        return 0.0
+    total = 0.0
+    for outcome, (p, q) in enumerate(zip(FIRST.log_p, FIRST.log_q, strict=True)):
+        second = AFTER.get(outcome)
+        if second is not None and admits(FIRST, second):
+            log_p, log_q = p + second.log_p, q + second.log_q
+        else:
+            log_p, log_q = np.array([p]), np.array([q])
+        total += float(np.maximum(0, np.exp(log_p) - np.exp(EPSILON + log_q)).sum())
+    return total
+
+
+def by_minimum_over_orders(first: Mechanism, second: Mechanism | None) -> bool:
+    """The broken filter: the best order of the running sum."""
+    return any(
+        first.loss_at(order) + (second.loss_at(order) if second else 0)
+        <= filter_budget(EPSILON, DELTA, order)
+        for order in ORDERS
+    )
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[], Ledger]:
+    made: list[Ledger] = []
+
+    def fresh() -> Ledger:
+        ledger = open_ledger(f"sqlite:///{tmp_path}/{len(made)}.db")
+        ledger.open_account(AccountSpec("a", "d", "person", "add_remove", EPSILON, DELTA))
+        made.append(ledger)
+        return ledger
+
+    return fresh
+
+
+def reserve(ledger: Ledger, name: str, mechanism: Mechanism) -> None:
+    # a filter sees an event through its loss at the account's order alone: this one has that loss
+    order = ledger.balance("a").order
+    event = ZCDP(mechanism.loss_at(order) / order)
+    ledger.reserve("a", name, event, method="toy", guarantee=Guarantee(1.0, DELTA))
+
+
+def test_the_two_path_adversary_is_refused(make: Callable[[], Ledger]) -> None:
+    for second in AFTER.values():
+        ledger = make()
+        reserve(ledger, "first", FIRST)
+        with pytest.raises(BudgetExceeded):
+            reserve(ledger, "second", second)
+        assert len(ledger.entries()) == 1
+        ledger.verify()
+
+
+def test_what_the_ledger_admits_stays_within_delta(make: Callable[[], Ledger]) -> None:
+    def by_ledger(first: Mechanism, second: Mechanism | None) -> bool:
+        ledger = make()
+        try:
+            reserve(ledger, "first", first)
+            if second:
+                reserve(ledger, "second", second)
+        except BudgetExceeded:
+            return False
+        return True
+
+    assert by_ledger(FIRST, None)
+    assert delta_of(by_ledger) <= DELTA
+
+
+def test_the_minimum_over_orders_would_double_delta() -> None:
+    assert by_minimum_over_orders(FIRST, None)
+    assert all(by_minimum_over_orders(FIRST, second) for second in AFTER.values())
+    assert delta_of(by_minimum_over_orders) == pytest.approx(2 * DELTA, rel=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "order"), [(1, 22.4), (3, 9.0), (8, 4.5)])
+def test_the_order_is_fixed_at_creation(tmp_path: Path, epsilon: float, order: float) -> None:
+    spec = AccountSpec("a", "d", "person", "add_remove", epsilon, DELTA)
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    open_ledger(url).open_account(spec)
+    fixed = open_ledger(url).balance("a")
+    assert fixed.order == filter_order(epsilon, DELTA) == pytest.approx(order, rel=0.05)
+    ledger = open_ledger(url)
+    for number in range(3):  # spending moves neither order nor budget
+        event = ZCDP(fixed.budget / fixed.order / 4)
+        ledger.reserve("a", f"r{number}", event, method="toy", guarantee=Guarantee(1.0, DELTA))
+        balance = ledger.balance("a")
+        assert (balance.order, balance.budget) == (fixed.order, fixed.budget)
+
+
+def test_a_second_account_on_a_lineage_is_refused(make: Callable[[], Ledger]) -> None:
+    ledger = make()
+    for name, epsilon in (("b", EPSILON), ("b", 0.1), ("A", EPSILON)):
+        with pytest.raises(AccountMismatch, match="dataset d already has the account a"):
+            ledger.open_account(AccountSpec(name, "d", "person", "add_remove", epsilon, DELTA))
+    assert len(ledger.accounts()) == 1
