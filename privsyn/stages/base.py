@@ -40,6 +40,7 @@ class Context:
         workspace: Paths of the project.
         day: The run's logical date, for ``{date:...}`` in dataset.version.
         origin: Public facts of the driver for lineage, such as the DAG and run id.
+        as_filed: Whether params.yaml alone, without overrides, describes this run.
         progress: Receives counts of finished outputs.
         clock: Time of certificates.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
@@ -49,6 +50,7 @@ class Context:
     workspace: Workspace
     day: Date = field(default_factory=lambda: _now().date())
     origin: Mapping[str, str] = field(default_factory=dict)
+    as_filed: bool = True
     progress: Progress = silent
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
@@ -108,10 +110,23 @@ def open_context(
     Raises:
         ConfigError: See privsyn.config.load_config.
     """
+    config = load_config(params, overrides)
     return Context(
-        config=load_config(params, overrides),
+        config=config,
         workspace=Workspace(params.resolve().parent),
         day=day or _now().date(),
         origin=origin or {},
+        as_filed=not overrides or _shapes_output(config) == _shapes_output(load_config(params)),
         progress=progress,
+    )
+
+
+def _shapes_output(config: Config) -> tuple[object, ...]:
+    """The sections dvc.yaml tracks."""
+    return (
+        config.dataset,
+        config.account,
+        config.privacy,
+        config.models,
+        {name: config.method(name) for name in config.methods},
     )

@@ -37,14 +37,16 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         )
     export(ctx, plan)
     write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
-    publisher = _publisher(ctx)
-    revision = publisher.publish(folder, method=plan.method)
-    if ctx.config.services.git_commit:
-        publisher.commit(plan.id)
+    revision = _publisher(ctx).publish(
+        folder,
+        # dvc.lock says what params.yaml makes: a run with overrides stays out of it.
+        method=plan.method if ctx.as_filed else None,
+        git_commit=ctx.config.services.git_commit,
+    )
     _, sealed = certificate.read(folder)
     ctx.lineage.set_tags(
         ctx.lineage.release_run(plan.id),
-        {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer.name},
+        {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer},
     )
     return {
         "release_id": plan.id,
@@ -58,7 +60,8 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
 
 def published(ctx: Context, plan: Plan) -> str | None:
     """The DVC revision of a published release; None if it is not published."""
-    return _publisher(ctx).revision(plan.id)
+    publisher = _publisher(ctx)
+    return publisher.revision(plan.id).md5 if plan.id in publisher.published() else None
 
 
 def restore(ctx: Context, release_id: str) -> Path:
