@@ -1,0 +1,5 @@
+"""Published versions of releases."""
+
+from privsyn.publishing.dvc import DvcPublisher, DvcRevision
+
+__all__ = ["DvcPublisher", "DvcRevision"]

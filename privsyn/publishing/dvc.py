@@ -1,0 +1,269 @@
+"""Versions of releases in DVC: one pointer file per release, pushed to a remote.
+
+``releases/<release id>/`` is published as ``releases/<release id>.dvc``, so every version comes
+back with ``privsyn restore <release id>`` or ``dvc pull releases/<release id>.dvc``, whatever was
+made since. Beside it, the stages of dvc.yaml that made the newest release of a method are
+committed, so that ``dvc status`` is clean and ``dvc repro`` has nothing to do after a run that DVC
+did not start.
+
+Only files named in RELEASE_FILES leave: all are computed from the synthetic text and public
+settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privsyn.config import NAME, nearest
+from privsyn.data.artifacts import atomic_file, sha256_file
+from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
+from privsyn.filelock import file_lock
+from privsyn.publishing.command import DvcCommand
+from privsyn.publishing.git import commit_files, in_git
+from privsyn.publishing.pipeline import current_stages, folder_md5
+
+log = logging.getLogger(__name__)
+
+SEALED_FILES = ("synthetic.jsonl", "certificate.json")
+"""Never change once published; the reports beside them may be renewed by a newer suite."""
+
+RELEASE_FILES = frozenset({*SEALED_FILES, "validation.json", "validation.html", "quality.json"})
+"""All a release folder may hold when it is published."""
+
+
+@dataclass(frozen=True)
+class DvcRevision:
+    """A published version.
+
+    Attributes:
+        release_id: The release.
+        md5: DVC's hash of the release folder, as its pointer file holds it.
+        pointer: The pointer file, relative to the project.
+        remote: Name of the remote it was pushed to.
+        stages: Stages of dvc.yaml that were committed and pushed with it.
+        commit: Git commit that holds the pointer, if publishing commits to git.
+    """
+
+    release_id: str
+    md5: str
+    pointer: str
+    remote: str
+    stages: tuple[str, ...] = ()
+    commit: str | None = None
+
+
+class DvcPublisher:
+    """Publishes and restores releases of one project. Processes of one host take turns.
+
+    Args:
+        root: Folder of params.yaml.
+        remote: DVC remote; None for the project's default one.
+        lock_timeout: Seconds to wait for other publishes.
+        busy_timeout: Seconds to wait for a DVC command somebody else runs in the project.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        remote: str | None = None,
+        *,
+        lock_timeout: float = 1800.0,
+        busy_timeout: float = 120.0,
+    ) -> None:
+        self.root = root.resolve()
+        self.remote = remote
+        self._lock_timeout = lock_timeout
+        self._dvc = DvcCommand(self.root, busy_timeout=busy_timeout)
+
+    def publish(
+        self, release_dir: Path, *, method: str | None = None, git_commit: bool = False
+    ) -> DvcRevision:
+        """Publish a release folder. Publishing it again is free and changes nothing.
+
+        Args:
+            release_dir: ``releases/<release id>`` of this project.
+            method: Commit the stages of dvc.yaml of this method as well, if the release is the one
+                in ``synthetic/<method>``. None where params.yaml alone did not make the release
+                (overrides), since dvc.lock would say it did.
+            git_commit: Commit the pointer and dvc.lock, and nothing else, to git.
+
+        Raises:
+            DataError: The folder holds a file that is none of a release, or lacks one.
+            VerificationError: Other bytes were published under this release id.
+            ConfigError: The remote is unknown, params.yaml lacks a section dvc.yaml names, or there
+                is no git to commit to.
+            PublishError: DVC or git refused; nothing is lost, publish again.
+        """
+        if git_commit and not in_git(self.root):
+            raise ConfigError(
+                "services.git_commit is on, but the project is not in git.",
+                hint="Run git init, or switch it off.",
+            )
+        release_dir = release_dir.resolve()
+        release_id = self._checked(release_dir)
+        pointer = self._pointer(release_id)
+        with self._turn():
+            self._dvc.prepare()
+            _refuse_other_bytes(release_dir, pointer)
+            self._dvc.run("add", _relative(release_dir, self.root))
+            revision = self._sealed(release_dir, pointer)
+            stages = current_stages(self.root, method, release_dir) if method else []
+            if stages:
+                self._dvc.run("commit", "--force", *stages)
+            elif method:
+                log.info("synthetic/%s holds another release: dvc.lock is as before", method)
+            self._push(revision.pointer, *stages)
+            commit = None
+            if git_commit:
+                files = [revision.pointer, "dvc.lock", "releases/.gitignore"]
+                commit = commit_files(self.root, files, f"Publish {release_id}")
+        return replace(revision, stages=tuple(stages), commit=commit)
+
+    def restore(self, release_id: str) -> Path:
+        """Bring a published release back to ``releases/<release id>``, byte for byte.
+
+        Raises:
+            DataError: It was never published here; the nearest name is given.
+            VerificationError: The folder there, or what the remote returned, is not what was
+                published.
+            PublishError: The remote cannot be read.
+        """
+        revision = self.revision(release_id)
+        folder = self.root / "releases" / release_id
+        with self._turn():
+            self._dvc.prepare()
+            if folder.exists() and folder_md5(folder) != revision.md5:
+                raise VerificationError(
+                    f"releases/{release_id} is not what was published.",
+                    hint="Move it away, then restore again.",
+                )
+            remote = ["--remote", self.remote] if self.remote else []
+            self._dvc.run("pull", *remote, revision.pointer)
+            if not folder.is_dir() or folder_md5(folder) != revision.md5:
+                raise VerificationError(
+                    f"remote {revision.remote!r} returned other bytes than were published.",
+                    hint="Restore the remote from its backup.",
+                )
+        return folder
+
+    def revision(self, release_id: str) -> DvcRevision:
+        """What a pointer file says of a published release.
+
+        Raises:
+            DataError: No such pointer, or it is none of DVC's.
+        """
+        pointer = self._pointer(release_id)
+        if not pointer.is_file():
+            near = nearest(release_id, self.published())
+            raise DataError(
+                f"release {release_id!r} was not published here: {_relative(pointer, self.root)} "
+                "is missing.",
+                hint=f"Did you mean {near}?" if near else "Bring the file with git pull.",
+            )
+        return DvcRevision(
+            release_id=release_id,
+            md5=_read_pointer(pointer)["outs"][0]["md5"],
+            pointer=_relative(pointer, self.root),
+            remote=self.remote or "default",
+        )
+
+    def published(self) -> list[str]:
+        """Ids of the releases with a pointer file here, in order of name."""
+        return sorted(path.stem for path in (self.root / "releases").glob("*.dvc"))
+
+    def _checked(self, release_dir: Path) -> str:
+        """The id of a folder fit to be published."""
+        if release_dir.parent != self.root / "releases":
+            raise DataError(
+                f"{release_dir} is no folder of releases/ in {self.root}.",
+                hint="Publish releases/<release id>.",
+            )
+        if not release_dir.is_dir():
+            raise DataError(f"{release_dir} does not exist.", hint="Run generate first.")
+        found = {path.name: path for path in release_dir.iterdir()}
+        for name in sorted(found):
+            if name not in RELEASE_FILES or found[name].is_symlink() or not found[name].is_file():
+                raise DataError(
+                    f"releases/{release_dir.name} holds {name!r}, which is no file of a release.",
+                    hint="Move it away: nothing else is published.",
+                )
+        for name in SEALED_FILES:
+            if name not in found:
+                raise DataError(
+                    f"releases/{release_dir.name} lacks {name}.", hint="Run certify again."
+                )
+        return release_dir.name
+
+    def _pointer(self, release_id: str) -> Path:
+        if not re.fullmatch(NAME, release_id):
+            raise DataError(f"release id {release_id!r} must match {NAME}.")
+        return self.root / "releases" / f"{release_id}.dvc"
+
+    def _sealed(self, release_dir: Path, pointer: Path) -> DvcRevision:
+        """Write the digests that must never change into the new pointer."""
+        content = _read_pointer(pointer)
+        if content["outs"][0]["md5"] != folder_md5(release_dir):
+            raise PublishError(
+                f"{release_dir} changed while it was published.", hint="Publish again."
+            )
+        content["meta"] = {name: sha256_file(release_dir / name) for name in SEALED_FILES}
+        with atomic_file(pointer, mode=0o644) as stream:
+            stream.write(yaml.safe_dump(content, sort_keys=False).encode())
+        return self.revision(release_dir.name)
+
+    def _push(self, *targets: str) -> None:
+        remote = ["--remote", self.remote] if self.remote else []
+        answer = self._dvc.run("push", *remote, *targets)
+        # DVC ends with 0 when it had nothing to send because its cache lost the files.
+        if "do not exist neither locally nor on remote" in answer:
+            raise PublishError(
+                f"dvc push {targets[0]}: the DVC cache lost files.", hint="Publish again."
+            )
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        try:
+            with file_lock(self.root / ".privsyn" / "publish.lock", timeout=self._lock_timeout):
+                yield
+        except TimeoutError:
+            raise PublishError(
+                f"another publish ran for more than {self._lock_timeout:g} seconds.",
+                hint="End it, then publish again.",
+            ) from None
+
+
+def _refuse_other_bytes(release_dir: Path, pointer: Path) -> None:
+    """A published artifact and its certificate are final."""
+    if not pointer.is_file():
+        return
+    sealed = _read_pointer(pointer).get("meta") or {}
+    for name in SEALED_FILES:
+        if name in sealed and sealed[name] != sha256_file(release_dir / name):
+            raise VerificationError(
+                f"releases/{release_dir.name}/{name} is not the one that was published.",
+                hint=f"Move the folder away, then: privsyn restore {release_dir.name}",
+            )
+
+
+def _read_pointer(pointer: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(pointer.read_text(encoding="utf-8"))
+        (out,) = content["outs"]
+        str(out["md5"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{pointer} is no pointer file of DVC.", hint="Bring it with git checkout."
+        ) from None
+    return dict(content)
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()

@@ -1,0 +1,47 @@
+"""The optional git step of publishing: a commit of the published DVC files and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from privsyn.errors import PublishError
+
+
+def in_git(root: Path) -> bool:
+    """Whether a folder lies in a git working tree."""
+    return any((folder / ".git").exists() for folder in (root, *root.parents))
+
+
+def commit_files(root: Path, files: Sequence[str], message: str) -> str:
+    """Commit those of the files that exist, leaving whatever else is staged; the commit's id.
+
+    Raises:
+        PublishError: No identity, a lock, or a hook refused.
+    """
+    present = [file for file in files if (root / file).exists()]
+    _git(root, "add", "--", *present)
+    if _git(root, "status", "--porcelain", "--", *present):
+        _git(root, "commit", "--quiet", "--message", message, "--", *present)
+    return _git(root, "rev-parse", "HEAD")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+        said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+        raise PublishError(
+            f"git {arguments[0]}: {said.strip()[:300].rstrip('.')}.",
+            hint="The release is pushed; repair git, then publish again.",
+        )
+    return done.stdout.strip()
