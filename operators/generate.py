@@ -87,7 +87,7 @@ class GenerateShardOperator(StageOperator):
         """Run ``python ARGUMENTS``, its lines in the task log, its error mapped to ours."""
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None
-        self._child = subprocess.Popen(
+        with subprocess.Popen(
             [sys.executable, "-m", "operators.child", str(os.getpid()), *arguments],
             env=inherited | {"PYTHONUNBUFFERED": "1"} | environment,
             stdin=subprocess.DEVNULL,
@@ -96,17 +96,19 @@ class GenerateShardOperator(StageOperator):
             text=True,
             errors="replace",
             start_new_session=True,
-        )
-        try:
-            for line in self._child.stdout or ():
-                found = _reported(line)
-                reported = found or reported
-                if not found and line.strip():
-                    log.info("%s", line.rstrip(), extra={"event": "progress", "stage": self.stage})
-            code = self._child.wait()
-        finally:
-            self.on_kill()
-            self._child.wait()
+        ) as child:
+            self._child = child
+            try:
+                for line in child.stdout or ():
+                    found = _reported(line)
+                    reported = found or reported
+                    if not found and line.strip():
+                        said = {"event": "progress", "stage": self.stage}
+                        log.info("%s", line.rstrip(), extra=said)
+                code = child.wait()
+            finally:
+                self.on_kill()
+                self._child = None
         if code:
             raise _failure(code, reported)
 

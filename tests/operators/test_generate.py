@@ -1,0 +1,144 @@
+"""The process of a shard: its words, its errors, and that it ends with its task."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def operator():
+    from operators.generate import GenerateShardOperator
+
+    return GenerateShardOperator(task_id="generate", shard=0)
+
+
+def failure(operator, code):
+    from airflow.sdk.exceptions import AirflowException
+
+    with pytest.raises(AirflowException) as caught:
+        operator._run(["-c", code], {})
+    return caught.value
+
+
+def report(kind, code):
+    line = json.dumps({"error": kind, "message": "no.", "hint": "Wait."})
+    return f"import sys; print({line!r}, file=sys.stderr); sys.exit({code})"
+
+
+def gone(pid):
+    """Whether a process has ended, within ten seconds."""
+    for _ in range(200):
+        with suppress(FileNotFoundError), open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.05)
+                continue
+        return True
+    return False
+
+
+def test_its_lines_are_the_tasks_log(operator, caplog):
+    with caplog.at_level(logging.INFO):
+        operator._run(["-c", "import sys; print('1 of 2'); print('2 of 2', file=sys.stderr)"], {})
+    assert {"1 of 2", "2 of 2"} <= set(caplog.messages)
+
+
+def test_it_gets_the_origin_and_no_debug_switch(operator, caplog, monkeypatch):
+    monkeypatch.setenv("PRIVSYN_DEBUG", "1")
+    code = "import os; print(os.environ.get('PRIVSYN_DEBUG'), os.environ['PRIVSYN_ORIGIN'])"
+    with caplog.at_level(logging.INFO):
+        operator._run(["-c", code], {"PRIVSYN_ORIGIN": "{}"})
+    assert "None {}" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "final"),
+    [
+        ("LeaseHeld", 3, False),
+        ("LedgerUnavailable", 3, False),
+        ("StorageError", 2, False),
+        ("ReleaseLost", 3, True),
+        ("ConfigError", 2, True),
+        ("VerificationError", 4, True),
+    ],
+)
+def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with caplog.at_level(logging.INFO):
+        raised = failure(operator, report(kind, code))
+    assert isinstance(raised, AirflowFailException) is final
+    assert str(raised) == f"{kind}: no. Wait."
+    assert "{" not in caplog.text
+
+
+def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(operator):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    defect = failure(operator, "import sys; sys.exit(1)")
+    killed = failure(operator, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    usage = failure(operator, "import sys; sys.exit(2)")
+    assert not isinstance(defect, AirflowFailException)
+    assert not isinstance(killed, AirflowFailException)
+    assert "SIGKILL" in str(killed)
+    assert "no further cost" in str(killed)
+    assert isinstance(usage, AirflowFailException)
+
+
+def test_on_kill_ends_it_and_what_it_started(operator, caplog):
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
+        "'import time; time.sleep(60)']); print('grandchild', p.pid, flush=True); time.sleep(60)"
+    )
+
+    def stop():
+        while not any(message.startswith("grandchild") for message in caplog.messages):
+            time.sleep(0.05)
+        operator.on_kill()
+
+    with caplog.at_level(logging.INFO):
+        thread = threading.Thread(target=stop)
+        thread.start()
+        assert "SIGKILL" in str(failure(operator, code))
+        thread.join()
+    pid = next(m.split()[1] for m in caplog.messages if m.startswith("grandchild"))
+    assert gone(pid)
+
+
+def test_it_dies_with_a_task_that_is_killed(tmp_path):
+    """SIGKILL of the task's process: nothing of ours can run any more, only the kernel."""
+    file = tmp_path / "pid"
+    drawing = (
+        f"import os, pathlib, time; p = pathlib.Path({str(file)!r}); "
+        "p.with_suffix('.new').write_text(str(os.getpid())); p.with_suffix('.new').rename(p); "
+        "time.sleep(60)"
+    )
+    code = (
+        "from operators.generate import GenerateShardOperator as G\n"
+        f"G(task_id='generate')._run(['-c', {drawing!r}], {{}})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ) as task:
+        while not file.exists():
+            assert task.poll() is None
+            time.sleep(0.05)
+        os.kill(task.pid, signal.SIGKILL)
+    assert gone(file.read_text())
+
+
+def test_a_child_whose_parent_is_gone_already_does_not_start():
+    done = subprocess.run(
+        [sys.executable, "-m", "operators.child", "1", "-c", "print('drawn')"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")

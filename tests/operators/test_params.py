@@ -1,0 +1,130 @@
+"""The trigger form against the config models it is made from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from privsyn.config import load_config
+from privsyn.errors import ConfigError
+
+pytestmark = pytest.mark.airflow
+PARAMS = Path(__file__).parents[2] / "params.yaml"
+METHOD = "invisible_ink"
+
+
+@pytest.fixture
+def config():
+    return load_config(PARAMS)
+
+
+@pytest.fixture
+def form(config):
+    from operators.params import form
+
+    return form(config, METHOD)
+
+
+def test_every_setting_of_a_release_is_on_the_form(config, form):
+    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw")} | {"dataset.version"}
+    wanted |= {f"methods.{METHOD}.{name}" for name in type(config.method(METHOD)).model_fields}
+    assert set(form) == wanted
+
+
+def test_fields_are_typed_described_bounded_and_in_sections(form):
+    sections = set()
+    for key, field in form.items():
+        assert field.description, key
+        assert field.schema["title"], key
+        assert field.schema["type"], key
+        sections.add(field.schema["section"])
+        if {"integer", "number"} & set(_types(field)):
+            assert {"minimum", "exclusiveMinimum"} & set(field.schema), key
+    assert sections == {"Privacy", "Dataset", "InvisibleInk"}
+
+
+def test_defaults_are_the_settings_of_params_yaml(config, form):
+    assert form["privacy.epsilon"].value == config.privacy.epsilon
+    assert form[f"methods.{METHOD}.batch_size"].value == config.method(METHOD).batch_size
+    for field in form.values():
+        field.resolve()
+
+
+def test_a_field_that_may_be_null_can_be_left_empty(form):
+    empty = {key for key, field in form.items() if "null" in _types(field)}
+    assert empty == {f"methods.{METHOD}.guidance", f"methods.{METHOD}.prompt"}
+    for key in empty:
+        assert form[key].resolve(None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("privacy.epsilon", 0),
+        ("privacy.epsilon", "ten"),
+        ("privacy.delta", 1),
+        ("privacy.draw", -1),
+        ("privacy.draw", 0.5),
+        ("dataset.version", ""),
+        (f"methods.{METHOD}.batch_size", 0),
+        (f"methods.{METHOD}.max_tokens", 0),
+        (f"methods.{METHOD}.guidance", 0.5),
+        (f"methods.{METHOD}.prompt", {"private": "x", "public": "y", "secret": "z"}),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_the_form(form, key, value):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        form[key].resolve(value)
+
+
+def test_more_than_the_lifetime_cap_cannot_be_asked(config, form):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    form["privacy.epsilon"].resolve(config.account.epsilon)
+    with pytest.raises(ParamValidationError):
+        form["privacy.epsilon"].resolve(config.account.epsilon + 1)
+
+
+def test_the_untouched_form_is_params_yaml(config, form):
+    from operators.params import overrides
+
+    values = {key: field.resolve() for key, field in form.items()}
+    settings = overrides(values, form)
+    changed = load_config(PARAMS, settings)
+    assert changed.privacy == config.privacy
+    assert changed.dataset == config.dataset
+    assert changed.method(METHOD) == config.method(METHOD)
+
+
+def test_values_reach_the_config_unchanged(form):
+    from operators.params import overrides
+
+    prompt = {"private": 'Note: a \u20ac "b"\n{reference}', "public": "#: yes", "chat": True}
+    values = {"privacy.delta": 1e-9, "privacy.epsilon": 7, f"methods.{METHOD}.prompt": prompt}
+    changed = load_config(PARAMS, overrides(values, form))
+    assert (changed.privacy.epsilon, changed.privacy.delta) == (7.0, 1e-9)
+    assert changed.method(METHOD).prompt.model_dump() == prompt
+
+
+@pytest.mark.parametrize(
+    "key", ["services.ledger", "account.name", "account.epsilon", "dataset.path", "dataset.name"]
+)
+def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
+    from operators.params import overrides
+
+    with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
+        overrides({key: "other"}, form)
+
+
+def test_a_misspelt_field_is_told_its_neighbour(form):
+    from operators.params import overrides
+
+    with pytest.raises(ConfigError, match=r"Did you mean privacy\.epsilon\?"):
+        overrides({"privacy.epsilom": 1}, form)
+
+
+def _types(field):
+    kind = field.schema["type"]
+    return kind if isinstance(kind, list) else [kind]
