@@ -38,13 +38,16 @@ def rdp_epsilon(loss: float, order: float, delta: float) -> float:
 
 
 def rdp_budget(epsilon: float, order: float, delta: float) -> float:
-    """Largest Renyi loss at ``order`` that implies (epsilon, delta): inverse of rdp_epsilon."""
+    """Largest Renyi loss at ``order`` that implies (epsilon, delta), rounded down.
+
+    Rounded by twice the error bound, so that rdp_epsilon takes it back to at most ``epsilon``.
+    """
     if math.isinf(order):
         return epsilon
     u, wanted = order - 1, -math.log(delta)
     shrink, tail = -math.log1p(1 / u), (wanted - math.log1p(u)) / u
     size = epsilon - shrink + (wanted + math.log1p(u)) / u
-    return epsilon - shrink - tail - ROUNDING * size
+    return epsilon - shrink - tail - 2 * ROUNDING * size
 
 
 def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
@@ -171,8 +174,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Epsilon at ``delta`` of Gaussian noise: the exact curve at delta (1 - 1e-6)."""
-    if math.isinf(mu):
-        return math.inf
+    if mu == 0 or math.isinf(mu):
+        return mu
     lowered = delta * (1 - GAUSSIAN_MARGIN)
     if gaussian_delta(mu, 0.0) <= lowered:
         return 0.0
