@@ -73,6 +73,7 @@ def build(
             "budget": balance.budget,
             "spent": balance.spent,
             "left": balance.left,
+            "left_epsilon": balance.left_epsilon,
             "loss": entry.loss,
         },
         "ledger": {"entry": entry.number},

@@ -12,9 +12,13 @@ from typing import Protocol
 
 from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from privsyn.errors import ConfigError
 from privsyn.ledger import AccountSpec, Ledger, open_ledger
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
+
+EXPERIMENT_COPY = "/.dvc/tmp/exps"
+"""Where DVC copies a project for experiments outside the workspace."""
 
 
 class Progress(Protocol):
@@ -57,7 +61,18 @@ class Context:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger of the project."""
+        """The ledger of the project.
+
+        Raises:
+            ConfigError: The project is a copy that ``dvc exp run --temp`` made, which has no ledger
+                of its own: a fresh one would forget what is spent.
+        """
+        if self.config.services.ledger is None and EXPERIMENT_COPY in self.workspace.root.as_posix():
+            raise ConfigError(
+                "services.ledger is not set, and this is a temporary copy of the project: a new "
+                "ledger here would forget what is spent.",
+                hint="Set services.ledger to an absolute URL, or run without --temp and --queue.",
+            )
         return open_ledger(self.config.services.ledger or self.workspace.ledger_url, clock=self.clock)
 
     @cached_property

@@ -22,11 +22,16 @@ R = TypeVar("R")
 def traced(
     stage: Callable[Concatenate[Context, Plan, P], R],
 ) -> Callable[Concatenate[Context, Plan, P], R]:
-    """Run a stage inside its nested run. A store that is down never stops a stage."""
+    """Run a stage inside its nested run. A store that is down never stops a stage.
+
+    Parallel shards of generate have runs of their own.
+    """
 
     @functools.wraps(stage)
     def run(ctx: Context, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> R:
-        with ctx.lineage.stage_run(plan.id, stage.__name__):
+        shard = kwargs.get("shard", args[0] if args else None)
+        name = stage.__name__ if shard is None else f"{stage.__name__}-{shard}"
+        with ctx.lineage.stage_run(plan.id, name):
             return stage(ctx, plan, *args, **kwargs)
 
     return run

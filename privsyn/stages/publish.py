@@ -35,11 +35,12 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             f"release {plan.id} is not validated and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
-    export(ctx, plan)
-    write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
+    if ctx.as_filed:
+        export(ctx, plan)
+        write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
     revision = _publisher(ctx).publish(
         folder,
-        # dvc.lock says what params.yaml makes: a run with overrides stays out of it.
+        # dvc.lock says what params.yaml makes: a run with overrides stays out of dvc.yaml's files.
         method=plan.method if ctx.as_filed else None,
         git_commit=ctx.config.services.git_commit,
     )
@@ -68,7 +69,8 @@ def restore(ctx: Context, release_id: str) -> Path:
     """Bring a published release back from the DVC remote, byte for byte.
 
     Raises:
-        PublishError: It was never published, or the remote lacks it.
+        DataError: It was never published here.
+        PublishError: The remote cannot be read.
     """
     return _publisher(ctx).restore(release_id)
 

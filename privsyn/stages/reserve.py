@@ -13,15 +13,17 @@ from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import open_release
 from privsyn.stages.plan import plan as make_plan
+from privsyn.validation.suite import load_suite
 
 
 def reserve(ctx: Context, plan: Plan) -> Entry:
     """Set the cost of a release aside, once, however often this runs.
 
-    The input file is looked at for existence and columns first, so that a wrong path costs nothing.
+    What could fail later is tried first, so that a mistake costs nothing: the plan against the
+    settings, the tracker, the suite, and the input file for existence and columns.
 
     Raises:
-        ConfigError: The plan was made from other settings than these.
+        ConfigError: The plan was made from other settings, or the suite is malformed.
         DataError: The input is missing, empty or lacks a column. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
@@ -32,6 +34,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     ctx.ledger.open_account(ctx.account)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
+        load_suite(ctx.config.validation, plan.dataset.labels, plan.rows, ctx.workspace.root)
         check_source(ctx.dataset)
     entry = ctx.ledger.reserve(
         plan.account,

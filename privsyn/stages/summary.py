@@ -18,6 +18,13 @@ from privsyn.stages.evaluate import EVALUATION
 from privsyn.stages.publish import published
 from privsyn.stages.validate import PAGE, VALIDATION
 
+UTILITY = {
+    "downstream.accuracy": "accuracy on real records of a classifier trained on synthetic ones",
+    "downstream.macro_f1": "macro F1",
+    "length_wasserstein": "length distance in words",
+}
+"""Internal numbers worth a line, and how they read."""
+
 
 def facts(ctx: Context, plan: Plan) -> dict[str, str]:
     """The end of a run, line by line: what came out, what it cost, and how to look at it."""
@@ -117,8 +124,13 @@ def _validation(folder: Path | None) -> str:
 def _utility(file: Path) -> str:
     if not file.is_file():
         return "nothing held out"
-    metrics = json.loads(file.read_text(encoding="utf-8"))["metrics"]
-    return ", ".join(f"{metric['name']} {metric['value']:.3f}" for metric in metrics[:4])
+    metrics = {
+        metric["name"]: metric["value"]
+        for metric in json.loads(file.read_text(encoding="utf-8"))["metrics"]
+    }
+    return ", ".join(
+        f"{shown} {metrics[name]:.3f}" for name, shown in UTILITY.items() if name in metrics
+    )
 
 
 def _short(path: Path) -> Path:

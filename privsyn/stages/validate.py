@@ -36,22 +36,24 @@ def validate(ctx: Context, plan: Plan) -> Path:
     from privsyn.validation.page import render_page
 
     folder = find(ctx, plan)
-    config = ctx.config.validation
-    if config.json_schema is not None:
-        config = config.model_copy(update={"json_schema": ctx.path(config.json_schema)})
     result = validate_file(
-        folder / certificate.ARTIFACT, config, plan.dataset.labels, plan.rows, root=ctx.workspace.root
+        folder / certificate.ARTIFACT,
+        ctx.config.validation,
+        plan.dataset.labels,
+        plan.rows,
+        root=ctx.workspace.root,
     )
     texts = [str(row.get("text", "")) for row in read_rows(folder / certificate.ARTIFACT)]
     _, sealed = certificate.read(folder)
     write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
     quality = fidelity(texts)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
-    page = render_page(result, facts(sealed), folder / certificate.ARTIFACT)
+    page = render_page(result, facts(sealed))
     (folder / PAGE).write_text(page, encoding="utf-8")
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
     folder = _move(folder, target)
-    _report(ctx, plan, folder)
+    if ctx.as_filed:
+        _report(ctx, plan, folder)
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if result.success else "failed"})
     ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in quality})
@@ -89,6 +91,8 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
         "rows": sealed["artifact"]["rows"],
         "created": sealed["created"],
         "certificate_sha256": certificate.digest(sealed),
+        "account": sealed["account"]["name"],
+        "account_left": sealed["account"]["left_epsilon"],
     }
 
 

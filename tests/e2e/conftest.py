@@ -113,6 +113,8 @@ def make_project(tmp_path: Path) -> Callable[..., Project]:
                     "texts_per_label": 3,
                 }
             },
+            "models": {"language": "builtin"},
+            "evaluate": {"enabled": True},
             "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
             "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4},
         }

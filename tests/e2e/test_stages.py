@@ -237,7 +237,7 @@ def test_a_plan_of_other_settings_is_refused(make_project):
 
 def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     project = make_project()
-    ctx = project.context("validation.min_chars=5000", "validation.min_share=1.0")
+    ctx = project.context("validation.min_chars=3000", "validation.min_share=1.0")
     planned, folder = release(ctx, fake)
     with pytest.raises(ValidationFailed) as failed:
         validate(ctx, planned)
@@ -300,7 +300,7 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
         "nulled": [records[0] | {"text": None}, *records[1:]],
     }
     expected = None
-    for name, changed in {"base": records} | neighbours:
+    for name, changed in ({"base": records} | neighbours).items():
         project = base.copy(base.root.parent / name)
         project.write(changed)
         found = outputs(project, fake)

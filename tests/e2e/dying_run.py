@@ -1,0 +1,58 @@
+"""One attempt at a release in a process that counts its mechanism calls and may kill itself.
+
+Usage: dying_run.py PROJECT COUNTER KILL_AT. Every call to the mechanism is one byte in COUNTER. The
+process sends itself SIGKILL right after call number KILL_AT of this attempt (0: never).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+from conftest import Project  # noqa: E402  # found beside this file
+
+from privsyn.backends.fake import FakeLogitModel  # noqa: E402
+from privsyn.dp.noise import SeededNoise  # noqa: E402
+from privsyn.methods.base import Backends  # noqa: E402
+from privsyn.stages.certify import certify  # noqa: E402
+from privsyn.stages.generate import generate  # noqa: E402
+from privsyn.stages.partition import partition  # noqa: E402
+from privsyn.stages.plan import plan  # noqa: E402
+from privsyn.stages.reserve import reserve, settle  # noqa: E402
+
+
+class Counted(SeededNoise):
+    """Counts calls where a SIGKILL cannot undo it; a fresh seed every attempt, as an OS gives."""
+
+    def __init__(self, counter: Path, kill_at: int) -> None:
+        super().__init__(int.from_bytes(os.urandom(8)))
+        self._counter, self._kill_at, self._calls = counter, kill_at, 0
+
+    def noisy_max(self, scores, scale, sensitivity):
+        choice = super().noisy_max(scores, scale, sensitivity)
+        with self._counter.open("ab", buffering=0) as stream:
+            stream.write(b".")
+        self._calls += 1
+        if self._calls == self._kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return choice
+
+
+def main(root: Path, counter: Path, kill_at: int) -> None:
+    ctx = Project(root).context()
+    noise = Counted(counter, kill_at)
+    ctx.noise = lambda: noise
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, Backends(FakeLogitModel()))
+    certify(ctx, planned)
+    settle(ctx, planned)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
