@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,8 +21,8 @@ from ledger_cases import (
 
 from privsyn.dp.accountant import filter_budget, filter_order
 from privsyn.dp.events import ZCDP, Event, Pure
-from privsyn.errors import BudgetExceeded
-from privsyn.ledger import AccountSpec, Ledger, balances, open_ledger
+from privsyn.errors import BudgetExceeded, VerificationError
+from privsyn.ledger import AccountSpec, Change, Ledger, balances, chain, database, open_ledger
 
 ORDER = filter_order(3.0, 1e-6)
 THIRD = ZCDP(filter_budget(3.0, 1e-6, ORDER) / ORDER / 3 * (1 - 1e-12))
@@ -68,7 +69,16 @@ def meet_before_writing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list
         except BudgetExceeded:
             outcomes.append("out")
 
+    one_at_a_time = threading.Lock()
+    append = chain.append
+
+    def append_alone(*arguments: Any) -> Change:
+        # the history's unique numbers stop most collisions: here the lock alone is on trial
+        with one_at_a_time:
+            return append(*arguments)
+
     monkeypatch.setattr(balances, "check_fits", check_and_wait)
+    monkeypatch.setattr(chain, "append", append_alone)
     threads = [threading.Thread(target=one, args=(f"r{number}",)) for number in range(2)]
     for thread in threads:
         thread.start()
@@ -88,9 +98,6 @@ def test_without_begin_immediate_both_would_spend(
 ) -> None:
     """The broken variant that the test above must catch; the audit catches it, too."""
     lite.open_account(PURE)
-    from privsyn.errors import VerificationError
-    from privsyn.ledger import database
-
     sa.event.remove(lite._database._engine, "begin", database._begin_sqlite)
     assert meet_before_writing(lite, monkeypatch) == ["in", "in"]
     with pytest.raises(VerificationError, match="does not fit the cap"):
