@@ -1,0 +1,116 @@
+"""Token selection: the distribution drawn is softmax, and softmax costs what is charged.
+
+Every check comes with the mistake it must catch: permute-and-flip noise, a monotonic distance.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import chisquare
+
+from privsyn.dp import noise
+from privsyn.dp.clipping import LATTICE
+from privsyn.dp.mechanisms import ExponentialMechanism
+from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+
+SCORES = np.array([3, 2, 2, 1, 0], np.int64) * LATTICE
+SCALE = 1.3 * LATTICE
+CANNOT_BE_CHANCE = 1e-9
+ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 64.0)
+
+
+def softmax(scores: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    weights = np.exp((scores - scores.max()) / scale)
+    return weights / weights.sum()
+
+
+def permute_and_flip(scores: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Exact distribution of McKenna and Sheldon 2020, over all orders of the candidates."""
+    accept = np.exp((scores - scores.max()) / scale)
+    chances = np.zeros(len(scores))
+    orders = list(permutations(range(len(scores))))
+    for order in orders:
+        reached = 1.0 / len(orders)
+        for index in order:
+            chances[index] += reached * accept[index]
+            reached *= 1 - accept[index]
+    return chances
+
+
+def counts_of(source: NoiseSource, draws: int) -> NDArray[np.int64]:
+    mechanism = ExponentialMechanism(LATTICE, SCALE)
+    drawn = [mechanism.draw(SCORES, source) for _ in range(draws)]
+    return np.bincount(drawn, minlength=len(SCORES))
+
+
+def fit(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> float:
+    return float(chisquare(counts, chances * counts.sum()).pvalue)
+
+
+@pytest.mark.slow
+def test_200_000_draws_are_softmax_and_not_permute_and_flip() -> None:
+    counts = counts_of(OpenDPNoise(), 200_000)
+    assert fit(counts, softmax(SCORES, SCALE)) > CANNOT_BE_CHANCE
+    assert fit(counts, permute_and_flip(SCORES, SCALE)) < CANNOT_BE_CHANCE
+
+
+def test_the_seeded_twin_has_the_same_distribution() -> None:
+    counts = counts_of(SeededNoise(11), 50_000)
+    assert fit(counts, softmax(SCORES, SCALE)) > 1e-4
+    assert fit(counts, permute_and_flip(SCORES, SCALE)) < CANNOT_BE_CHANCE
+
+
+def test_max_divergence_would_draw_another_distribution() -> None:
+    dp = noise._opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
+    broken = dp.m.make_noisy_max(*space, dp.max_divergence(), scale=SCALE)
+    counts = np.bincount([broken(SCORES) for _ in range(15_000)], minlength=len(SCORES))
+    assert fit(counts, softmax(SCORES, SCALE)) < CANNOT_BE_CHANCE
+    assert fit(counts, permute_and_flip(SCORES, SCALE)) > CANNOT_BE_CHANCE
+
+
+def renyi(p: NDArray[np.float64], q: NDArray[np.float64], order: float) -> float:
+    return math.log(float(np.sum(p * (p / q) ** (order - 1)))) / (order - 1)
+
+
+def worst_excess(scale: float, rho: float, chances=softmax) -> float:  # type: ignore[no-untyped-def]
+    """Largest divergence over a rho, on every neighbour of a small set of score vectors."""
+    worst = 0.0
+    for base in product((0, 1, 3), repeat=3):
+        p = chances(np.array(base) * LATTICE, scale)
+        for shift in product((-1, 0, 1), repeat=3):
+            q = chances((np.array(base) + np.array(shift)) * LATTICE, scale)
+            worst = max(worst, *(renyi(p, q, order) / (order * rho) for order in ORDERS))
+    return worst
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
+def test_softmax_costs_what_is_charged(temperature: float) -> None:
+    scale = temperature * LATTICE
+    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    assert worst_excess(scale, charged) <= 1 + 1e-9
+
+
+def test_a_monotonic_distance_would_charge_a_fourth() -> None:
+    dp = noise._opendp()
+    scale = 8.0 * LATTICE
+    broken = dp.m.make_noisy_max(
+        dp.vector_domain(dp.atom_domain(T="i64")),
+        dp.linf_distance(T="i64", monotonic=True),
+        dp.zero_concentrated_divergence(),
+        scale=scale,
+    )
+    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    assert broken.map(LATTICE) == pytest.approx(charged / 4, rel=1e-9)
+    assert worst_excess(scale, broken.map(LATTICE)) > 3  # scores move both ways, so it is too low
+
+
+def test_permute_and_flip_would_cost_more_than_is_charged() -> None:
+    scale = 2.0 * LATTICE
+    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    assert worst_excess(scale, charged, permute_and_flip) > 1.2
