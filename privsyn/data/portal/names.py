@@ -98,7 +98,7 @@ LABS = (
 JOBS = (
     "drive a school bus", "teach third grade", "work nights at a warehouse", "run a small bakery",
     "clean offices", "cut hair", "work the front desk at a hotel", "do roofing",
-    "drive a delivery van", "stand all day at a register", "work on a dairy farm",
+    "drive a delivery van", "stand all day at a register", "milk cows for a living",
     "repair elevators", "am a line cook", "do home care for an older lady",
     "sit at a computer all day", "teach swimming", "lay tile", "work at the county library",
     "am a security guard", "tune pianos", "keep the books for a garage",
