@@ -1,0 +1,1 @@
+"""Utility of a release. Numbers that read held-out real records are internal."""

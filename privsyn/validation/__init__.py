@@ -1,0 +1,1 @@
+"""Great Expectations on the synthetic file, and the page that shows its result."""

@@ -1,0 +1,46 @@
+"""A number about a release, and who may see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Class = Literal["internal", "dp-release"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number.
+
+    Attributes:
+        name: Name in the tracking server: lower case, words joined by underscores, parts by dots.
+        value: The number, finite.
+        cls: ``dp-release`` for a function of the synthetic file alone (post-processing of the
+            release), ``internal`` for anything that read real records: never published.
+        note: What the number is, with its unit.
+        label: The label it is about, where it is about one.
+    """
+
+    name: str
+    value: float
+    cls: Class
+    note: str
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.cls not in ("internal", "dp-release"):
+            raise ValueError(f"class of {self.name} is {self.cls!r}")
+        if not math.isfinite(self.value):
+            raise ValueError(f"{self.name} is {self.value}: leave out what cannot be computed")
+
+    def to_json(self) -> dict[str, Any]:
+        """The metric as plain JSON values."""
+        plain = {"name": self.name, "value": self.value, "class": self.cls, "note": self.note}
+        return plain if self.label is None else {**plain, "label": self.label}
+
+
+def releasable(metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics that may be published: those that read no real record."""
+    return [metric for metric in metrics if metric.cls == "dp-release"]

@@ -1,0 +1,242 @@
+"""Great Expectations on the synthetic file. Reads nothing but that file and public settings.
+
+Great Expectations results carry offending values; ours carry line numbers and counts.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.config import ValidationConfig
+from privsyn.errors import ConfigError
+from privsyn.validation.profile import Profile, Row, profile, read_rows
+from privsyn.validation.suite import Suite, load_suite
+
+SCHEMA = "privsyn-validation/1"
+NAMED_LINES = 5
+SET_COUNTS = ("unexpected_count", "missing_count")
+COLUMNS = {
+    "id": "id",
+    "text": "text",
+    "label": "label",
+    "row_well_formed": "well_formed",
+    "text_is_json": "text_is_json",
+}
+"""Columns a suite may name, and the field of a row they show."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Outcome of one expectation.
+
+    Attributes:
+        name: Great Expectations' type, such as ``expect_column_values_to_not_be_null``.
+        column: The column it looks at; None where it looks at the table.
+        title: What it says, for people.
+        success: Whether it holds.
+        detail: Counts or the observed value, and the lines of the first offending rows.
+    """
+
+    name: str
+    column: str | None
+    title: str
+    success: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Outcome of a suite on a synthetic file.
+
+    Attributes:
+        success: Whether every expectation holds.
+        rows: Lines of the file.
+        expectations: One check per expectation, in the suite's order.
+        left_out: Expectations of the suite that the config does not ask for.
+        suite: Name of the suite.
+        suite_sha256: Digest of what was checked, placeholders filled in.
+        gx_version: Version of Great Expectations.
+        profile: Lengths, label counts and samples, for the page.
+    """
+
+    success: bool
+    rows: int
+    expectations: tuple[Check, ...]
+    left_out: tuple[str, ...]
+    suite: str
+    suite_sha256: str
+    gx_version: str
+    profile: Profile
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that do not hold."""
+        return tuple(check for check in self.expectations if not check.success)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON values."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def validate_file(
+    artifact: Path,
+    cfg: ValidationConfig,
+    labels: Sequence[str],
+    expected_rows: int,
+    *,
+    root: Path = Path(),
+) -> ValidationResult:
+    """Run the configured suite on a synthetic file.
+
+    An empty or malformed file is a failed result, not an error.
+
+    Args:
+        artifact: JSONL with ``id``, ``text`` and, where the dataset has labels, ``label``.
+        cfg: The ``validation`` section.
+        labels: The declared labels; empty where the dataset has none.
+        expected_rows: Rows the plan says.
+        root: Folder that relative paths of the config start from.
+
+    Raises:
+        DataError: The file is missing or cannot be read.
+        ConfigError: The suite or the JSON schema is missing or malformed.
+    """
+    suite = load_suite(cfg, labels, expected_rows, root)
+    rows = read_rows(artifact)
+    checks, version = _run(suite, rows)
+    return ValidationResult(
+        success=all(check.success for check in checks),
+        rows=len(rows),
+        expectations=checks,
+        left_out=suite.left_out,
+        suite=suite.name,
+        suite_sha256=suite.sha256,
+        gx_version=version,
+        profile=profile(rows, labels),
+    )
+
+
+def _run(suite: Suite, rows: Sequence[Row]) -> tuple[tuple[Check, ...], str]:
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # older 1.x reads it at import
+    with warnings.catch_warnings():
+        # Of modules Great Expectations imports, and of old idioms in a user's suite.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "This pattern is interpreted as a regular expression")
+        import great_expectations as gx
+        import pandas as pd
+        from great_expectations.exceptions import GreatExpectationsError
+
+        expectations = [_build(config, suite.name) for config in suite.expectations]
+        frame = pd.DataFrame(
+            {column: [getattr(row, name) for row in rows] for column, name in COLUMNS.items()},
+            dtype=object,
+        )
+        # Python strings: Arrow's match with another regex dialect than the config was checked by.
+        with pd.option_context("mode.string_storage", "python"):
+            try:
+                results = _results(gx, suite, expectations, frame)
+            except GreatExpectationsError as error:
+                reason = " ".join(str(error).split())
+                raise ConfigError(f"validation.suite={suite.name}: {reason}.") from None
+    return tuple(_check(result.to_json_dict()) for result in results), str(gx.__version__)
+
+
+def _results(gx: Any, suite: Suite, expectations: Sequence[Any], frame: Any) -> list[Any]:
+    """Great Expectations' own result objects, in the suite's order."""
+    context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(False)
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    asset = context.data_sources.add_pandas("synthetic").add_dataframe_asset("file")
+    added = context.suites.add(gx.ExpectationSuite(name=suite.name, expectations=expectations))
+    definition = context.validation_definitions.add(
+        gx.ValidationDefinition(
+            name=suite.name,
+            data=asset.add_batch_definition_whole_dataframe("all"),
+            suite=added,
+        )
+    )
+    outcome = definition.run(
+        batch_parameters={"dataframe": frame},
+        expectation_parameters={k: v for k, v in suite.parameters.items() if v is not None},
+        result_format={"result_format": "SUMMARY", "partial_unexpected_count": NAMED_LINES},
+    )
+    by_id = {result.expectation_config.id: result for result in outcome.results}
+    return [by_id[expectation.id] for expectation in added.expectations]
+
+
+def _build(config: Mapping[str, Any], suite: str) -> Any:
+    """The expectation object; ExpectationSuite itself drops an invalid one with a log line only."""
+    from great_expectations.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    try:
+        return ExpectationConfiguration(**config).to_domain_obj()
+    except (GreatExpectationsError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"validation.suite={suite}: {config['type']}: {reason}.") from None
+
+
+def _check(outcome: Mapping[str, Any]) -> Check:
+    config = outcome["expectation_config"]
+    name, kwargs = config["type"], config["kwargs"]
+    return Check(
+        name=name,
+        column=kwargs.get("column"),
+        title=config.get("description")
+        or name.removeprefix("expect_").replace("_", " ").capitalize(),
+        success=bool(outcome["success"]),
+        detail=_raised(outcome.get("exception_info") or {})
+        or _detail(outcome.get("result") or {}, kwargs, share="proportion" in name),
+    )
+
+
+def _raised(info: Mapping[str, Any]) -> str:
+    """Why an expectation could not be evaluated; empty if it was."""
+    for entry in (info, *(value for value in info.values() if isinstance(value, dict))):
+        if entry.get("raised_exception"):
+            message = " ".join(str(entry.get("exception_message")).split())
+            return f"not evaluated: {message[:200]}"
+    return ""
+
+
+def _detail(result: Mapping[str, Any], kwargs: Mapping[str, Any], share: bool) -> str:
+    if "element_count" not in result:
+        words = {"value": "expected", "min_value": "at least", "max_value": "at most"}
+        bounds = [
+            f"{word} {_number(kwargs[key], share)}"
+            for key, word in words.items()
+            if kwargs.get(key) is not None
+        ]
+        counts = (
+            f"{result[key]:,} {key.removesuffix('_count')}" for key in SET_COUNTS if key in result
+        )
+        observed = result.get("observed_value")
+        seen = ", ".join(counts) if observed is None else _number(observed, share)
+        return f"{seen} ({', '.join(bounds)})" if bounds else seen
+    count = result["unexpected_count"]
+    checked = result["element_count"] - (result.get("missing_count") or 0)
+    if not checked:
+        return "no values to check"
+    if not count:
+        return f"all {checked:,} rows"
+    mostly = kwargs.get("mostly", 1)
+    allowed = f", allowed {_number(1 - mostly, share=True)}" if mostly < 1 else ""
+    lines = [str(i + 1) for i in result.get("partial_unexpected_index_list") or ()]
+    more = f" and {count - len(lines):,} more" if count > len(lines) else ""
+    return (
+        f"{count:,} of {checked:,} rows ({_number(count / checked, share=True)}{allowed}): "
+        f"line{'s' if count > 1 else ''} {', '.join(lines)}{more}"
+    )
+
+
+def _number(value: Any, share: bool) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if share:
+        return f"{100 * value:.3g}%"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -1,0 +1,264 @@
+"""The validation result as one HTML page: no script, nothing fetched, light and dark, printable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from privsyn.dp.adjacency import Adjacency
+from privsyn.validation.charts import MAX_BARS, label_chart, length_chart
+from privsyn.validation.gx import Check, ValidationResult
+from privsyn.validation.profile import Profile, Row
+
+STYLE = Path(__file__).with_name("page.css")
+TICK = "M4 12.5l5 5L20 6.5"
+CROSS = "M5.5 5.5l13 13M18.5 5.5l-13 13"
+MOVES = {
+    Adjacency.ADD_REMOVE: "Take any one {unit} out of the data, or add one",
+    Adjacency.REPLACE_NULL: "Swap any one {unit} in the data for an empty one",
+    Adjacency.REPLACE_ONE: "Swap any one {unit} in the data for any other",
+}
+
+
+def render_page(result: ValidationResult, release: Mapping[str, Any]) -> str:
+    """The whole page as HTML.
+
+    Args:
+        result: What the checks found.
+        release: Public facts; an absent one is left out. ``release_id``, ``method`` (title),
+            ``epsilon``, ``delta``, ``adjacency``, ``unit``, ``max_records_per_unit``, ``dataset``,
+            ``version``, ``created`` (ISO), ``account``, ``account_left`` (epsilon),
+            ``certificate_sha256``, and ``class``: anything but ``dp-release`` voids the guarantee
+            and the page says so.
+    """
+    name = " ".join(_text(release.get(key)) for key in ("dataset", "version")).strip()
+    head = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
+        '<link rel="icon" href="data:,">',
+        f"<title>Validation of {_text(release.get('release_id'))}</title>",
+        f"<style>{STYLE.read_text(encoding='utf-8')}</style></head><body><main>",
+        f'<header><p class="kicker">Validation of synthetic data</p><h1>{name or "Release"}</h1>',
+        f'<p class="sub">{_subtitle(result, release)}</p></header>',
+    ]
+    body = [
+        _verdict(result),
+        _warning(release),
+        f'<div class="two">{_guarantee(release)}{_facts(result, release)}</div>',
+        _checks(result),
+        _shape(result.profile),
+        _samples(result.profile, release),
+        _footer(result),
+    ]
+    return "\n".join([*head, *body, "</main></body></html>\n"])
+
+
+def _subtitle(result: ValidationResult, release: Mapping[str, Any]) -> str:
+    parts = [f"{result.rows:,} synthetic texts"]
+    if "method" in release:
+        parts.append(f"by {_text(release['method'])}")
+    if "created" in release:
+        parts.append(f"on {_text(_date(release['created']))}")
+    return " ".join(parts)
+
+
+def _date(created: str) -> str:
+    """An ISO time for people; anything else as it is."""
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{moment:%d %b %Y at %H:%M} {moment.tzname() or ''}".strip()
+
+
+def _icon(path: str, size: int, label: str = "") -> str:
+    role = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    return (
+        f'<svg {role} width="{size}" height="{size}" viewBox="0 0 24 24" fill="none" '
+        f'stroke="currentColor" stroke-width="2.6" stroke-linecap="round" '
+        f'stroke-linejoin="round"><path d="{path}"/></svg>'
+    )
+
+
+def _verdict(result: ValidationResult) -> str:
+    total, failed = len(result.expectations), len(result.failed)
+    if result.success:
+        return (
+            f'<section class="verdict pass">{_icon(TICK, 34)}<div><strong>Passed</strong>'
+            f"All {total} checks hold.</div></section>"
+        )
+    return (
+        f'<section class="verdict fail">{_icon(CROSS, 34)}<div><strong>Failed</strong>'
+        f"{failed} of {total} checks {'does' if failed == 1 else 'do'} not hold. The file stays in "
+        "quarantine and is not published; its privacy cost stays charged.</div></section>"
+    )
+
+
+def _warning(release: Mapping[str, Any]) -> str:
+    if release.get("class", "dp-release") == "dp-release":
+        return ""
+    return (
+        '<section class="card warning"><strong>Not private.</strong> This file was drawn with '
+        "noise that can be predicted, for tests only. The guarantee below does not hold.</section>"
+    )
+
+
+def _guarantee(release: Mapping[str, Any]) -> str:
+    epsilon, delta = release.get("epsilon"), release.get("delta")
+    if epsilon is None or delta is None:
+        return ""
+    numbers = [
+        f"<div><small>epsilon</small>{_number(epsilon)}</div>",
+        f"<div><small>delta</small>{_number(delta)}</div>",
+    ]
+    if (left := release.get("account_left")) is not None:
+        numbers.append(f"<div><small>epsilon left in the account</small>{_number(left)}</div>")
+    unit = _text(release.get("unit", "record"))
+    move = _move(release).format(unit=unit)
+    used = release.get("max_records_per_unit", 1)
+    bound = f" At most {used:,} records of each {unit} are used." if used > 1 else ""
+    facts = [
+        ("Unit", unit),
+        ("Adjacency", _text(release.get("adjacency")).replace("_", " ")),
+        ("Account", _text(release.get("account"))),
+    ]
+    return (
+        f'<section class="card"><h2>Privacy guarantee</h2><div class="numbers">{"".join(numbers)}'
+        f"</div><p>{move}: the probability of any outcome grows at most by the factor "
+        f"e<sup>epsilon</sup> = {_factor(epsilon)}, plus delta.{bound}</p>{_list(facts)}</section>"
+    )
+
+
+def _factor(epsilon: float) -> str:
+    """``e ** epsilon``, rounded up."""
+    if epsilon > 13:
+        power, rest = divmod(epsilon / math.log(10), 1)
+        return f"{math.ceil(10 * 10**rest) / 10:g} &times; 10<sup>{int(power)}</sup>"
+    factor = math.exp(epsilon)
+    return f"{math.ceil(factor):,}" if factor >= 100 else f"{math.ceil(100 * factor) / 100:g}"
+
+
+def _list(facts: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts if value)
+    return f"<dl>{rows}</dl>"
+
+
+def _move(release: Mapping[str, Any]) -> str:
+    try:
+        return MOVES[Adjacency(release["adjacency"])]
+    except (KeyError, ValueError):
+        return "Change the data of any one {unit}"
+
+
+def _facts(result: ValidationResult, release: Mapping[str, Any]) -> str:
+    facts = [
+        ("Release", _code(release.get("release_id"))),
+        ("Dataset", _text(release.get("dataset"))),
+        ("Version", _text(release.get("version"))),
+        ("Rows", f"{result.rows:,}"),
+        ("Certificate", _code(release.get("certificate_sha256"))),
+    ]
+    return f'<section class="card"><h2>Release</h2>{_list(facts)}</section>'
+
+
+def _checks(result: ValidationResult) -> str:
+    ordered = [*result.failed, *(check for check in result.expectations if check.success)]
+    rows = "".join(_check(check) for check in ordered)
+    left_out = ""
+    if result.left_out:
+        names = "; ".join(_text(title) for title in result.left_out)
+        left_out = f'<p class="note">Left out, since the config does not ask for them: {names}.</p>'
+    return (
+        '<section class="card checks"><h2>Checks</h2><table><thead><tr><th>Outcome</th>'
+        "<th>Expectation</th><th>Found</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>{left_out}</section>"
+    )
+
+
+def _check(check: Check) -> str:
+    style, path, word = ("pass", TICK, "Holds") if check.success else ("fail", CROSS, "Fails")
+    where = f" on {_text(check.column)}" if check.column else ""
+    return (
+        f'<tr class="{"held" if check.success else "failed"}"><td>'
+        f'<span class="state {style}">{_icon(path, 16)}{word}</span></td>'
+        f"<td>{_text(check.title)}<small><code>{_text(check.name)}</code>{where}</small></td>"
+        f'<td class="detail">{_text(check.detail)}</td></tr>'
+    )
+
+
+def _shape(profile: Profile) -> str:
+    if not any(profile.words.counts):
+        return ""
+    lengths = (
+        '<section class="card"><h2>Length of the texts</h2>'
+        f"{length_chart(profile.words, profile.median)}"
+        f'<p class="note">Shortest {profile.shortest:,}, longest {profile.longest:,} words.</p>'
+        "</section>"
+    )
+    if not profile.labels:
+        return lengths
+    hidden = len(profile.labels) - MAX_BARS
+    more = f'<p class="note">And {hidden} more labels.</p>' if hidden > 0 else ""
+    return (
+        f'<div class="two">{lengths}<section class="card"><h2>Rows per label</h2>'
+        f"{label_chart(profile.labels)}{more}</section></div>"
+    )
+
+
+def _samples(profile: Profile, release: Mapping[str, Any]) -> str:
+    if not profile.samples:
+        return ""
+    prefix = f"{release.get('release_id', '')}-"
+    figures = "".join(_sample(row, prefix) for row in profile.samples)
+    return (
+        '<section class="card"><h2>Samples, at even distances through the file</h2>'
+        f'<div class="samples">{figures}</div></section>'
+    )
+
+
+def _sample(row: Row, prefix: str) -> str:
+    chip = f'<span class="chip">{_text(row.label)}</span>' if row.label is not None else ""
+    return (
+        f'<figure><blockquote dir="auto">{_text(row.text)}</blockquote>'
+        f"<figcaption>{chip}{_code((row.id or '').removeprefix(prefix))}</figcaption></figure>"
+    )
+
+
+def _footer(result: ValidationResult) -> str:
+    return (
+        "<footer><p>The checks read the synthetic file and the settings, and nothing private: the "
+        "page is post-processing of the release and costs no privacy.</p>"
+        f"<p>Suite {_text(result.suite)}, SHA-256 {_code(result.suite_sha256)}, run by Great "
+        f"Expectations {_text(result.gx_version)}.</p></footer>"
+    )
+
+
+def _text(value: object) -> str:
+    """A value as HTML text; control characters are shown as their pictures, not sent."""
+    if value is None:
+        return ""
+    pictured = "".join(
+        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\t\n" else "\u2426" if c == "\x7f" else c
+        for c in str(value)
+    )
+    return escape(pictured)
+
+
+def _code(value: object) -> str:
+    return f"<code>{_text(value)}</code>" if value else ""
+
+
+def _number(value: float) -> str:
+    """Up to four digits; powers of ten where the number is very small or large."""
+    digits = f"{value:.4g}"
+    if "e" not in digits:
+        return digits
+    mantissa, _, exponent = digits.partition("e")
+    power = f"10<sup>{int(exponent)}</sup>".replace("-", "&minus;")
+    return power if mantissa == "1" else f"{mantissa} &times; {power}"

@@ -1,0 +1,215 @@
+"""Expectation suites: JSON files in Great Expectations' own format, shipped or a user's.
+
+Placeholders are Great Expectations' suite parameters, ``{"$PARAMETER": "max_chars"}``. An
+expectation whose ``meta.privsyn.when`` names something the config does not ask for is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.config import ValidationConfig, nearest
+from privsyn.errors import ConfigError
+
+SHIPPED = Path(__file__).with_name("suites")
+FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")
+STRUCTURE = 2
+"""The first expectations of the shipped suite, row count and row shape, belong to every suite."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite that is ready to run.
+
+    Attributes:
+        name: The suite's own name.
+        expectations: Expectation configurations, placeholders still in them.
+        parameters: Values of the placeholders.
+        left_out: Descriptions of the expectations the config does not ask for.
+    """
+
+    name: str
+    expectations: tuple[Mapping[str, Any], ...]
+    parameters: Mapping[str, Any]
+    left_out: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what is checked: types and arguments, placeholders filled in."""
+        filled = [
+            [
+                expectation["type"],
+                {name: self._value(value) for name, value in expectation["kwargs"].items()},
+            ]
+            for expectation in self.expectations
+        ]
+        canonical = json.dumps(filled, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def _value(self, value: Any) -> Any:
+        return self.parameters.get(_parameter(value) or "", value)
+
+
+def load_suite(
+    cfg: ValidationConfig, labels: Sequence[str], rows: int, root: Path = Path()
+) -> Suite:
+    """The suite the config names, with the values of its placeholders.
+
+    Args:
+        cfg: The ``validation`` section.
+        labels: The declared labels; empty where the dataset has none.
+        rows: Rows the plan says.
+        root: Folder that relative paths of the config start from.
+
+    Raises:
+        ConfigError: The suite or the JSON schema is missing or malformed, or a placeholder has no
+            value.
+    """
+    if cfg.min_chars > cfg.max_chars:
+        raise ConfigError(
+            f"validation.min_chars={cfg.min_chars} is above validation.max_chars={cfg.max_chars}."
+        )
+    schema = None if cfg.json_schema is None else _read_schema(root / cfg.json_schema)
+    values = {
+        "rows": rows,
+        "labels": list(labels) or None,
+        "min_chars": cfg.min_chars,
+        "max_chars": cfg.max_chars,
+        "min_share": cfg.min_share,
+        "min_unique_share": round(1 - cfg.max_duplicate_share, 12),
+        "record_number_pattern": cfg.record_number_pattern,
+        "json_schema": schema,
+    }
+    asked = {
+        "labels": bool(labels),
+        "json_schema": schema is not None,
+        **{kind: kind in cfg.forbid for kind in ("email", "phone", "record_number")},
+    }
+    raw = _read_suite(cfg.suite, root)
+    kept, left_out = [], []
+    for number, expectation in enumerate(raw["expectations"], start=1):
+        where = f"validation.suite={cfg.suite}: expectation {number}"
+        config = _expectation(expectation, where)
+        if _applies(config, asked, where):
+            _check_parameters(config, values, where)
+            kept.append(config)
+        else:
+            left_out.append(str(config.get("description") or config["type"]))
+    if not kept:
+        raise ConfigError(f"validation.suite={cfg.suite} checks nothing.", hint="Add expectations.")
+    structure = [
+        {key: item[key] for key in FIELDS if key in item}
+        for item in _read_suite("text", root)["expectations"][:STRUCTURE]
+    ]
+    same = [(item["type"], item["kwargs"]) for item in kept]
+    kept = [item for item in structure if (item["type"], item["kwargs"]) not in same] + kept
+    return Suite(str(raw["name"]), tuple(kept), values, tuple(left_out))
+
+
+def _read_suite(name: str, root: Path) -> dict[str, Any]:
+    shipped = {file.stem: file for file in SHIPPED.glob("*.json")}
+    raw = _read_json(shipped.get(name, root / name), "validation.suite", sorted(shipped))
+    if not isinstance(raw, dict) or not isinstance(raw.get("expectations"), list):
+        raise ConfigError(
+            f"validation.suite={name} is not a Great Expectations suite: it must be an object "
+            'with "name" and "expectations".'
+        )
+    return {"name": raw.get("name") or Path(name).stem, "expectations": raw["expectations"]}
+
+
+def _read_json(file: Path, setting: str, known: Sequence[str] = ()) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError):
+        hint = f"Shipped suites: {', '.join(known)}." if known else ""
+        raise ConfigError(f"{setting}: no file {file}.", hint=hint) from None
+    except OSError as error:
+        raise ConfigError(f"{setting}: {file} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{setting}: {file} is not JSON.") from None
+
+
+def _read_schema(file: Path) -> Any:
+    """A JSON schema that is valid and needs nothing from elsewhere."""
+    from jsonschema import SchemaError  # type: ignore[import-untyped]
+    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+
+    schema = _read_json(file, "validation.json_schema")
+    if not isinstance(schema, dict):
+        raise ConfigError(f"validation.json_schema: {file} must hold an object.")
+    try:
+        validator_for(schema).check_schema(schema)
+    except SchemaError as error:
+        raise ConfigError(
+            f"validation.json_schema: {file} is not a JSON schema: {error.message}."
+        ) from None
+    for reference in _references(schema):
+        if not reference.startswith("#"):
+            raise ConfigError(
+                f"validation.json_schema: {file} refers to {reference}, outside the file.",
+                hint="Put the definition under $defs.",
+            )
+    return schema
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [found for item in node for found in _references(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node[key] for key in ("$ref", "$dynamicRef") if isinstance(node.get(key), str)]
+    return own + [found for item in node.values() for found in _references(item)]
+
+
+def _expectation(raw: Any, where: str) -> dict[str, Any]:
+    """The parts of a configuration that define it, without ids and results of an earlier run."""
+    if not (
+        isinstance(raw, dict)
+        and isinstance(raw.get("type"), str)
+        and isinstance(raw.get("kwargs"), dict)
+        and isinstance(raw.get("meta") or {}, dict)
+    ):
+        raise ConfigError(f'{where} must be an object with "type" and "kwargs".')
+    return {key: raw[key] for key in FIELDS if raw.get(key) is not None}
+
+
+def _applies(config: Mapping[str, Any], asked: Mapping[str, bool], where: str) -> bool:
+    own = config.get("meta", {}).get("privsyn", {})
+    when = own.get("when") if isinstance(own, dict) else None
+    if when is None:
+        return True
+    if when not in asked:
+        raise ConfigError(
+            f"{where}: meta.privsyn.when={when!r} is not known; known: {', '.join(asked)}."
+        )
+    return asked[when]
+
+
+def _check_parameters(config: Mapping[str, Any], values: Mapping[str, Any], where: str) -> None:
+    for key, value in config["kwargs"].items():
+        name = _parameter(value)
+        if name is None or not re.fullmatch(r"\w+", name):  # an expression: evaluated by GX
+            continue
+        if name not in values:
+            near = nearest(name, list(values))
+            raise ConfigError(
+                f"{where}: {key} asks for the parameter {name!r}; known: {', '.join(values)}.",
+                hint=f"Did you mean {near}?" if near else "",
+            )
+        if values[name] is None:
+            raise ConfigError(
+                f"{where}: {key} asks for the parameter {name!r}, which the config does not set.",
+                hint=f'Set it, or add "meta": {{"privsyn": {{"when": "{name}"}}}}.',
+            )
+
+
+def _parameter(value: Any) -> str | None:
+    """Name in a placeholder; None if the value is none."""
+    name = value.get("$PARAMETER") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else None

@@ -1,0 +1,102 @@
+"""The downstream classifier, trained by scikit-learn itself."""
+
+import random
+
+import pytest
+
+from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.metrics import Metric
+
+TOPICS = {
+    "Billing": "bill amount insurance charge refund payment invoice covered".split(),
+    "Symptoms": "cough fever knee pain since night worse tired".split(),
+    "Test results": "blood lab value cholesterol result report normal scan".split(),
+}
+FILLER = "please could you tell me about the and my it is for a to in".split()
+
+
+def corpus(count: int, seed: int) -> tuple[list[str], list[str | None]]:
+    rng = random.Random(seed)
+    labels: list[str | None] = [rng.choice(list(TOPICS)) for _ in range(count)]
+    texts = [
+        " ".join(rng.sample(FILLER, 8) + rng.sample(TOPICS[str(label)], 3)) for label in labels
+    ]
+    return texts, labels
+
+
+def values(metrics: list[Metric]) -> dict[str, float]:
+    return {metric.name.removeprefix("downstream."): metric.value for metric in metrics}
+
+
+def test_a_useful_release_teaches_the_labels() -> None:
+    metrics = downstream(*corpus(150, 1), *corpus(120, 2))
+    measured = values(metrics)
+    assert measured["accuracy"] > 0.95
+    assert measured["macro_f1"] > 0.95
+    assert measured["records"] == 120
+    assert 1 / 3 <= measured["majority"] < 0.6
+    assert {metric.label for metric in metrics if metric.label} == set(TOPICS)
+    assert "recall.test_results" in measured
+    assert values(downstream(*corpus(150, 1), *corpus(120, 2))) == measured
+
+
+def test_a_useless_release_teaches_nothing() -> None:
+    texts, labels = corpus(150, 1)
+    shuffled = random.Random(3).sample(labels, len(labels))
+    assert values(downstream(texts, shuffled, *corpus(120, 2)))["accuracy"] < 0.7
+
+
+def test_a_single_synthetic_label_is_always_answered() -> None:
+    real = ["a bill", "a cough", "a fever", "a scan"]
+    truth = ["Billing", "Symptoms", "Symptoms", "Test results"]
+    measured = values(downstream(["some cough"] * 3, ["Symptoms"] * 3, real, truth))
+    assert measured == pytest.approx(
+        {
+            "accuracy": 1 / 2,
+            "macro_f1": (0 + 2 / 3 + 0) / 3,
+            "majority": 1 / 2,
+            "records": 4,
+            "recall.billing": 0,
+            "recall.symptoms": 1,
+            "recall.test_results": 0,
+        }
+    )
+
+
+@pytest.mark.parametrize("texts", [["", " ", "!"], ["a", "b", "\ufffd"]])
+def test_texts_without_words_answer_the_commonest_label(texts: list[str]) -> None:
+    measured = values(downstream(texts, ["A", "B", "B"], ["x y", "z w"], ["A", "B"]))
+    assert measured["accuracy"] == 0.5
+    assert measured["recall.b"] == 1
+
+
+def test_a_label_the_release_never_saw_counts_against_it() -> None:
+    texts, labels = corpus(100, 1)
+    kept = [i for i, label in enumerate(labels) if label != "Billing"]
+    measured = values(
+        downstream([texts[i] for i in kept], [labels[i] for i in kept], *corpus(90, 2))
+    )
+    assert measured["recall.billing"] == 0
+    assert measured["accuracy"] < 0.8
+
+
+def test_nothing_to_train_or_test_on_gives_no_metrics() -> None:
+    assert downstream([], [], ["x"], ["A"]) == []
+    assert downstream(["x"], ["A"], [], []) == []
+    assert downstream(["x"], [None], ["x"], ["A"]) == []
+    assert downstream(["x"], ["A"], ["x"], [None]) == []
+
+
+def test_texts_and_labels_go_together() -> None:
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        downstream(["x", "y"], ["A"], ["x"], ["A"])
+
+
+def test_labels_become_metric_names_no_two_alike() -> None:
+    labels = ["Sci/Tech", "sci tech", "\u9884\u7ea6", "\u8d26\u5355", "ok"]
+    metrics = downstream(["cough"], ["ok"], ["word"] * 5, labels)
+    names = [metric.name for metric in metrics if metric.label is not None]
+    assert len(set(names)) == 5
+    assert {metric.label for metric in metrics if metric.label} == set(labels)
+    assert all(name.replace("downstream.recall.", "").isascii() for name in names)
+    assert all(not name.endswith(".") for name in names)

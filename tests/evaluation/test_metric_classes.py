@@ -1,0 +1,46 @@
+"""What may be published and what may not."""
+
+import json
+import math
+
+import pytest
+
+from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.fidelity import compare_lengths, fidelity
+from privsyn.evaluation.metrics import Metric, releasable
+
+TEXTS = ["the bill is wrong", "my knee hurts today"]
+REAL = ["a wrong bill again", "the knee still hurts"]
+LABELS = ["Billing", "Symptoms"]
+
+
+def test_whatever_reads_real_records_is_internal() -> None:
+    read_real = compare_lengths(TEXTS, REAL) + downstream(TEXTS, LABELS, REAL, LABELS)
+    assert {metric.cls for metric in read_real} == {"internal"}
+    assert len(read_real) == 8
+    assert {metric.cls for metric in fidelity(TEXTS)} == {"dp-release"}
+    assert releasable(read_real) == []
+    assert releasable(fidelity(TEXTS) + read_real) == fidelity(TEXTS)
+
+
+def test_a_metric_is_plain_json() -> None:
+    metric = Metric("downstream.recall.a", 0.5, "internal", "share found", "A")
+    assert json.loads(json.dumps(metric.to_json())) == {
+        "name": "downstream.recall.a",
+        "value": 0.5,
+        "class": "internal",
+        "note": "share found",
+        "label": "A",
+    }
+    assert "label" not in Metric("x", 1.0, "dp-release", "n").to_json()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_metric_is_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="leave out what cannot be computed"):
+        Metric("x", value, "dp-release", "n")
+
+
+def test_a_metric_has_a_known_class() -> None:
+    with pytest.raises(ValueError, match="class of x is 'public'"):
+        Metric("x", 1.0, "public", "n")  # type: ignore[arg-type]

@@ -1,0 +1,23 @@
+"""Rows of synthetic files the validation tests share."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+LABELS = ("Billing", "Symptoms")
+WORDS = "please move my visit to next week because the bill from march is still open".split()
+
+
+def good_rows(count: int = 40) -> list[dict[str, Any]]:
+    """Rows every shipped check accepts."""
+    return [
+        {
+            "id": f"invisible_ink-00ff-{i:06d}",
+            "text": " ".join(WORDS[i % 7 :]) + f" {'again ' * (i % 5)}number {'i' * (i + 1)}",
+            "label": LABELS[2 * i // count],
+        }
+        for i in range(count)
+    ]
+
+
+Write = Callable[[Iterable[Any]], Path]
