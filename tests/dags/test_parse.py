@@ -1,0 +1,99 @@
+"""The DAG files: they parse, they parse lightly, and a broken params.yaml says what is broken."""
+
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+HEAVY = (
+    "torch",
+    "transformers",
+    "mlflow",
+    "great_expectations",
+    "sklearn",
+    "pandas",
+    "pyarrow",
+    "opendp",
+    "scipy",
+    "matplotlib",
+    "privsyn.stages",
+    "privsyn.ledger",
+)
+CHAIN = ("plan", "reserve", "partition", "generate", "certify", "validate", "evaluate", "publish")
+
+
+@pytest.fixture(scope="module")
+def parsed(project):
+    return project.run("parse_dags.py")
+
+
+@pytest.fixture(scope="module")
+def dag(parsed):
+    return parsed["dags"]["privsyn_invisible_ink"]
+
+
+def test_every_file_makes_a_dag_without_error(parsed):
+    assert parsed["errors"] == {}
+    assert set(parsed["dags"]) == {"privsyn_invisible_ink", "privsyn_ledger"}
+
+
+def test_parsing_loads_nothing_heavy(parsed):
+    loaded = [name for name in parsed["modules"] if name.startswith(HEAVY)]
+    assert loaded == []
+
+
+def test_every_dag_has_owner_tags_words_and_retries(parsed):
+    for name, dag in parsed["dags"].items():
+        assert "privsyn" in dag["tags"], name
+        assert len(dag["doc"]) > 100, name
+        assert not dag["catchup"], name
+        assert dag["max_active_runs"] == 1, name
+        for task in dag["tasks"].values():
+            assert task["owner"] == "privsyn"
+            assert task["retries"] >= 1
+
+
+def test_the_tasks_form_the_chain(dag):
+    tasks = dag["tasks"]
+    assert set(tasks) == {*CHAIN, "settle"}
+    for before, after in zip(CHAIN, CHAIN[1:], strict=False):
+        assert after in tasks[before]["downstream"]
+    assert tasks["reserve"]["setup"]
+    assert tasks["settle"]["teardown"]
+    assert "settle" in tasks["reserve"]["downstream"]
+    assert "settle" in tasks["publish"]["downstream"]
+
+
+def test_generate_is_mapped_in_the_gpu_pool_and_publish_has_a_pool_of_its_own(dag):
+    assert dag["tasks"]["generate"]["mapped"]
+    assert dag["tasks"]["generate"]["pool"] == "gpu"
+    assert dag["tasks"]["publish"]["pool"] == "dvc"
+    assert dag["tasks"]["publish"]["outlets"] == ["privsyn://letters/invisible_ink"]
+
+
+def test_schedule_account_and_cost_come_from_params_yaml(dag):
+    assert dag["schedule"] == "@weekly"
+    assert dag["tasks"]["plan"]["retries"] == 1
+    for fact in ("letters", "epsilon 8", "(20, 1e-06)", "@weekly"):
+        assert fact in dag["doc"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("privacy: {epsilon: -1, delta: 1.0e-6}", "privacy.epsilon=-1"),
+        ("privacy: {epsilom: 1, delta: 1.0e-6}", "Did you mean epsilon?"),
+        ("privacy: [", "is not valid YAML at line"),
+    ],
+)
+def test_a_broken_params_file_is_a_readable_import_error(project, tmp_path, line, said):
+    broken = type(project)(tmp_path)
+    shutil.copytree(project.root / "dags", tmp_path / "dags")
+    kept = (project.root / "params.yaml").read_text().splitlines(keepends=True)
+    start = kept.index("privacy:\n")
+    (tmp_path / "params.yaml").write_text("".join([*kept[:start], line, "\n", *kept[start + 3 :]]))
+    answer = broken.run("parse_dags.py")
+    assert answer["dags"] == {}
+    assert len(answer["errors"]) == 2
+    for text in answer["errors"].values():
+        assert said in text.strip().splitlines()[-1]
