@@ -1,0 +1,209 @@
+"""Which model a config names, and its digest: no torch, no transformers, no weights in memory.
+
+``builtin`` and directories are identified by their content; a hub model by its id and commit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.backends import prompts
+from privsyn.backends.model_files import WEIGHTS, check_folder, digest, matching, read_json
+from privsyn.backends.protocols import PromptTemplate
+from privsyn.config import ModelsConfig
+from privsyn.errors import ModelError
+
+BUILTIN = Path(__file__).parent / "builtin" / "lm"
+PROMPT_FILE = "privsyn.json"
+"""Optional file of a model folder: its prompt and guidance defaults."""
+
+OFFLINE = (
+    "Without a network: models.language=builtin, or models.language=<directory of the model>, or "
+    "fill the local hub cache with `hf download` beforehand."
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_SMALL = ("config.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What the release id and the certificate say about a language model.
+
+    Attributes:
+        source: ``builtin``, a directory's name, or a hub id.
+        revision: Digest of files or hub commit, and the numeric type.
+        template_default: The prompt to use where the config sets none.
+        guidance_default: The guidance to use where the config sets none.
+    """
+
+    source: str
+    revision: str
+    template_default: PromptTemplate
+    guidance_default: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model's files are.
+
+    Attributes:
+        source: As in ModelIdentity.
+        folder: Local folder with all files, or None for a hub model that is not downloaded.
+        commit: Commit of a hub model, else None.
+    """
+
+    source: str
+    folder: Path | None
+    commit: str | None = None
+
+
+def describe(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of a language model, from its small files and a digest of the large ones.
+
+    Args:
+        cfg: Names the model.
+        cache_dir: Keeps digests of files by size and modification time. None: nothing is kept.
+
+    Raises:
+        ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
+            commit is not known without a network.
+    """
+    place = locate(cfg)
+    if place.commit is not None:
+        revision = f"{place.source}@{place.commit}"
+    else:
+        assert place.folder is not None  # noqa: S101  a place without a commit is a folder
+        revision = f"sha256:{digest(place.folder, cache_dir)}"
+    folder = place.folder or _fetch_small(place)
+    refuse_row_mixing(read_json(folder / "config.json", cfg.language), cfg.language)
+    template, guidance = _defaults(folder, cfg.language)
+    return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
+
+
+def locate(cfg: ModelsConfig) -> Place:
+    """Find the folder or the hub commit. See describe."""
+    name = cfg.language
+    if name == "builtin":
+        check_folder(BUILTIN, name)
+        return Place("builtin", BUILTIN)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        check_folder(folder, name)
+        return Place(folder.resolve().name, folder)
+    if folder.exists() or not _HUB_ID.fullmatch(name):
+        raise ModelError(
+            f"models.language={name}: no such directory.",
+            hint="Name a directory with config.json, weights and tokenizer, or use builtin.",
+        )
+    home = _hub_cache() / ("models--" + name.replace("/", "--"))
+    commit = cfg.revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        ref = home / "refs" / commit
+        if not ref.is_file():
+            raise ModelError(
+                f"models.language={name} is neither a directory here nor in the local hub cache, "
+                f"and models.revision={cfg.revision} is not a commit hash of 40 digits.",
+                hint=f"Set models.revision to the commit. {OFFLINE}",
+            )
+        commit = ref.read_text(encoding="utf-8").strip()
+    snapshot = home / "snapshots" / commit
+    if not any(matching(snapshot, WEIGHTS)):
+        return Place(name, None, commit)
+    check_folder(snapshot, name)
+    return Place(name, snapshot, commit)
+
+
+def refuse_row_mixing(config: Mapping[str, Any], language: str) -> None:
+    """Refuse models where a row's logits depend on the other rows of its batch.
+
+    Raises:
+        ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantised with
+            scales shared by all rows.
+    """
+    counts: list[Any] = []
+    signs: list[str] = []
+    for key, value in _walk(config):
+        if re.fullmatch(r"(n|num|moe_num)_(\w+_)?experts", key):
+            counts.append(value)
+        elif re.search(r"(^|_)(moe|router|experts?)(_|$)", key) and value:
+            signs.append(key)
+    many = [n for n in counts if (max(n, default=0) if isinstance(n, list) else n or 0) > 1]
+    if many or (signs and not counts):
+        raise ModelError(
+            f"models.language={language} is a mixture of experts: a row's logits depend on the "
+            "other rows of its batch, which breaks the privacy guarantee.",
+            hint="Name a dense model.",
+        )
+    if config.get("quantization_config"):
+        raise ModelError(
+            f"models.language={language} is quantised: rows of a batch may share scales, which "
+            "breaks the privacy guarantee.",
+            hint="Name the model in float32 or bfloat16.",
+        )
+
+
+def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        yield str(key), value
+        if isinstance(value, Mapping):
+            yield from _walk(value)
+
+
+def _defaults(folder: Path, language: str) -> tuple[PromptTemplate, float]:
+    own = folder / PROMPT_FILE
+    if own.is_file():
+        raw = read_json(own, language)
+        try:
+            template = PromptTemplate(str(raw["private"]), str(raw["public"]))
+            return template, float(raw["guidance"])
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(
+                f"models.language={language}: {PROMPT_FILE} needs private, public and guidance."
+            ) from None
+    tokenizer = folder / "tokenizer_config.json"
+    chat = (folder / "chat_template.jinja").is_file() or (
+        tokenizer.is_file() and bool(read_json(tokenizer, language).get("chat_template"))
+    )
+    return (prompts.CHAT if chat else prompts.PLAIN), 1.0
+
+
+def _hub_cache() -> Path:
+    """The hub cache, found as huggingface_hub does, without importing it."""
+    if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(direct).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
+
+
+def _fetch_small(place: Place) -> Path:
+    """Download a hub model's small files, into the hub cache; returns their folder."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    folder = None
+    for name in _SMALL:
+        try:
+            folder = Path(hf_hub_download(place.source, name, revision=place.commit)).parent
+        except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
+            raise _unreachable(place) from None
+        except EntryNotFoundError:
+            continue
+        except Exception as error:  # the hub's client raises its own and its transport's errors
+            raise _unreachable(place, type(error).__name__) from None
+    if folder is None:
+        raise _unreachable(place, "no config.json")
+    return folder
+
+
+def _unreachable(place: Place, why: str = "no network") -> ModelError:
+    return ModelError(
+        f"models.language={place.source} with models.revision={place.commit} is not in the local "
+        f"hub cache and cannot be fetched from the hub ({why}).",
+        hint=OFFLINE,
+    )

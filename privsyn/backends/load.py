@@ -1,0 +1,156 @@
+"""Load the language model a config names: builtin, a directory or a hub id, by one path."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.backends.identity import (
+    OFFLINE,
+    ModelIdentity,
+    Place,
+    describe,
+    locate,
+    refuse_row_mixing,
+)
+from privsyn.config import ModelsConfig, PerformanceConfig
+from privsyn.errors import ModelError
+
+if TYPE_CHECKING:
+    from privsyn.backends.hf_logits import HFLogitModel
+
+__all__ = ["ModelIdentity", "describe", "load_language_model"]
+
+
+def load_language_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> HFLogitModel:
+    """Load weights and tokenizer onto the device.
+
+    Args:
+        cfg: Names the model.
+        performance: Device, rows per pass and threads (the latter set for the whole process).
+        cache_dir: As for describe.
+
+    Raises:
+        ModelError: The model is missing, incomplete, unreachable, or of a kind that cannot be used;
+            one line.
+    """
+    identity = describe(cfg, cache_dir)
+    place = locate(cfg)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    with _quiet():
+        import torch
+
+        from privsyn.backends import rowwise
+        from privsyn.backends.hf_logits import HFLogitModel
+
+        device = _device(performance.device)
+        if performance.threads is not None:
+            torch.set_num_threads(performance.threads)
+        try:
+            model, tokenizer = _read(cfg, place)
+            refuse_row_mixing(model.config.to_dict(), cfg.language)
+            model = model.to(device).eval().requires_grad_(False)
+        except ModelError:
+            raise
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, cfg, place) from None
+        if device.type == "cpu":
+            with torch.inference_mode():
+                rowwise.pack_linears(model)
+    return HFLogitModel(
+        model,
+        tokenizer,
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+        texts_per_pass=performance.texts_per_pass,
+    )
+
+
+def _read(cfg: ModelsConfig, place: Place) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from privsyn.backends import rowwise
+
+    name = str(place.folder or place.source)
+    common: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
+    if place.folder is None:
+        common["revision"] = place.commit
+    else:
+        common["local_files_only"] = True
+    tokenizer = AutoTokenizer.from_pretrained(name, **common)
+    options = {**common, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, attn_implementation=rowwise.register(), **options
+        )
+    except ValueError as error:
+        if "attention" not in str(error).lower():
+            raise
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, attn_implementation="eager", **options
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"models.language={cfg.language}: the weights lack {len(missing)} tensors, "
+            f"{missing[0]} among them.",
+            hint="Copy or download the model again.",
+        )
+    return model, tokenizer
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    cards = torch.cuda.device_count()
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ModelError(f"performance.device={name!r} must be auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= cards:
+        raise ModelError(
+            f"performance.device={name}: this machine has {cards} CUDA devices.",
+            hint="Use auto or cpu.",
+        )
+    return device
+
+
+def _explained(error: Exception, cfg: ModelsConfig, place: Place) -> ModelError:
+    """One line for whatever transformers raised."""
+    text = " ".join(str(error).split())
+    where = f"models.language={cfg.language}"
+    if "trust_remote_code" in text:
+        return ModelError(
+            f"{where} brings its own code, and models.trust_remote_code is off.",
+            hint="Read that code, then set models.trust_remote_code=true; or name another model.",
+        )
+    if place.folder is None and isinstance(error, OSError):
+        return ModelError(f"{where} cannot be fetched from the hub.", hint=OFFLINE)
+    return ModelError(
+        f"{where} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+        hint="Copy or download the model again, or use builtin.",
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and advice off the terminal, in forward passes too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        yield

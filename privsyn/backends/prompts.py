@@ -1,0 +1,134 @@
+"""From a template to token pieces: public prefix, private reference, public suffix.
+
+The pieces are tokenised apart, so a reference cannot change the tokens of the prompt around it, and
+a special token spelled out inside a reference stays plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from privsyn.backends.protocols import PromptTemplate
+from privsyn.errors import ModelError
+
+CHARS_PER_TOKEN = 32
+"""Public bound: a reference is cut to so many characters per token before it is tokenised."""
+
+LABEL_TOKENS = 32
+"""Room ``check`` sets aside for a ``{label}`` whose value it is not told."""
+
+_REFERENCE = "{reference}"
+_SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
+
+_CHAT = (
+    "Write one new text of the same kind as the example.\n"
+    "Label: {label}\n"
+    "Example: {reference}\n\n"
+    "Answer with the new text alone."
+)
+CHAT = PromptTemplate(private=_CHAT, public=_CHAT.replace(_REFERENCE, ""), chat=True)
+"""Default of models with a chat template."""
+
+PLAIN = PromptTemplate(
+    private="Label: {label}\nText: {reference}\n\nLabel: {label}\nText:",
+    public="Label: {label}\nText:",
+)
+"""Default of models without one."""
+
+
+class PromptEncoder:
+    """Fills templates for one tokenizer.
+
+    For a row without a label, a line that holds ``{label}`` (and not ``{reference}``) is left out.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        source: What the model is called in messages.
+    """
+
+    def __init__(self, tokenizer: Any, source: str) -> None:
+        self._tokenizer = tokenizer
+        self._source = source
+        self._bos = tokenizer.bos_token_id
+        adds = tokenizer("a")["input_ids"][:1] == [self._bos] and self._bos is not None
+        self._adds_bos = adds
+        # SentencePiece tokenizers begin every text with a space; within a prompt that is wrong.
+        first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False))[:1]
+        self._adds_space = bool(first) and str(first[0]).startswith("\u2581")
+
+    def public(self, template: PromptTemplate, label: str | None) -> list[int]:
+        """Tokens of the prompt without a reference."""
+        if _REFERENCE in template.public:
+            raise ModelError("the public prompt must not contain {reference}.")
+        return self._prefix(self._render(template.public, label, template.chat), template.chat)
+
+    def private(
+        self, template: PromptTemplate, label: str | None
+    ) -> tuple[list[int], str, list[int]]:
+        """Tokens before the reference, the space to put in front of it, tokens after it."""
+        if template.private.count(_REFERENCE) != 1:
+            raise ModelError("the private prompt must contain {reference} exactly once.")
+        text = self._render(template.private.replace(_REFERENCE, _SLOT), label, template.chat)
+        if text.count(_SLOT) != 1:
+            raise ModelError(
+                f"models.language={self._source}: the chat template does not keep a message whole."
+            )
+        before, after = text.split(_SLOT)
+        # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
+        cut = before.rstrip(" ")
+        return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
+
+    def reference(self, text: str, lead: str, limit: int) -> list[int]:
+        """At most ``limit`` tokens of a reference, special tokens in it as plain text.
+
+        Total, and of a cost bounded by ``limit``: cut first, lone surrogates replaced.
+        """
+        cut = text[: CHARS_PER_TOKEN * limit].encode("utf-8", "replace").decode("utf-8")
+        return self._ids(lead + cut, special=False, inner=True)[:limit]
+
+    def _render(self, text: str, label: str | None, chat: bool) -> str:
+        if label is None:
+            lines = text.splitlines(keepends=True)
+            text = "".join(t for t in lines if "{label}" not in t or _SLOT in t)
+        text = text.replace("{label}", label or "")
+        if not chat:
+            return text
+        if not self._tokenizer.chat_template:
+            raise ModelError(
+                f"models.language={self._source} has no chat template.",
+                hint="Set a plain prompt, or name an instruction-tuned model.",
+            )
+        rendered: str = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,  # read by the templates of reasoning models, ignored by others
+        )
+        return rendered
+
+    def _prefix(self, text: str, chat: bool) -> list[int]:
+        ids = self._ids(text)
+        # A chat template writes its own BOS where the model wants one.
+        if self._adds_bos and not chat and ids[:1] != [self._bos]:
+            ids = [self._bos, *ids]
+        if not ids:
+            raise ModelError(
+                f"models.language={self._source}: the prompt is empty before its first token.",
+                hint="Begin it with a word or a special token.",
+            )
+        return ids
+
+    def _ids(self, text: str, *, special: bool = True, inner: bool = False) -> list[int]:
+        """Tokens of a piece; ``inner`` pieces follow another one."""
+        if inner and self._adds_space:
+            anchor, both = (self._encode(t, special) for t in ("\n", "\n" + text))
+            if both[: len(anchor)] == anchor:
+                return both[len(anchor) :]
+        return self._encode(text, special)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids: Sequence[int] = self._tokenizer(
+            text, add_special_tokens=False, split_special_tokens=not special, verbose=False
+        )["input_ids"]
+        return list(ids)

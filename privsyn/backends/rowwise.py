@@ -1,0 +1,206 @@
+"""Torch kernels whose result for a row depends on that row alone, to the last bit.
+
+The privacy proofs need a row's logits to be the same wherever the row stands in its micro-batch and
+whatever stands beside it. With one fixed shape, stock kernels on CPU do not give that:
+
+- float32 ``scaled_dot_product_attention`` at one query token cuts the keys of a row where a
+  thread's share ends, so rows at some positions are summed in another order;
+- MKL's float32 matrix product changes kernel at the tail of a thread's rows (5 rows, or 24 rows on
+  two threads), and may cut the inner dimension between threads (50x36 on four);
+- transformers drops the padding mask when no row of the batch is padded, and takes another kernel.
+
+So on CPU linear layers run through oneDNN with prepacked weights, which kept every row at every
+number of rows from 1 to 1,000 on 1, 2 and 4 threads (2.7 times as fast at the vocabulary layer);
+one-token attention in float32 is an elementwise product and a sum; the mask is always built.
+HFLogitModel probes the outcome before the first private row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.pytorch_utils import Conv1D
+
+ATTENTION = "privsyn_sdpa"  # "sdpa" in the name: refused by models that cannot take SDPA
+_ROWS_HINT = 64  # rows oneDNN lays the weights out for; any number runs
+
+
+class PackedLinear(nn.Module):  # type: ignore[misc]
+    """A linear layer over oneDNN with weights packed once.
+
+    Args:
+        weight: Shape (out, in).
+        bias: Shape (out,), or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_HINT)
+        self.bias = bias
+        # Some models read ``layer.weight.dtype``; the values are not kept twice.
+        self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x @ weight.T + bias``."""
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return out
+
+
+def pack_linears(model: nn.Module) -> int:
+    """Replace every linear layer of a CPU model; returns how many could be.
+
+    Layers stay as they are where oneDNN is missing or cannot pack the type.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return 0
+    packed = 0
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                weight = child.weight
+            elif type(child) is Conv1D:
+                weight = child.weight.t()
+            else:
+                continue
+            bias = None if child.bias is None else child.bias.detach()
+            try:
+                layer = PackedLinear(weight.detach(), bias)
+            except RuntimeError:
+                return packed
+            setattr(parent, name, layer)
+            packed += 1
+    return packed
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it; only one-token steps on CPU differ from its SDPA.
+
+    Shapes: query (rows, heads, tokens, size), key and value (rows, key heads, length, size), mask
+    (rows, 1, tokens, length), true where attended to. Returns (rows, tokens, heads, size).
+    """
+    extra = any(kwargs.get(name) is not None for name in ("softcap", "position_bias"))
+    if query.shape[2] != 1 or query.device.type != "cpu" or attention_mask is None or extra:
+        out: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs
+        )
+        return out
+    rows, heads, _, size = query.shape
+    groups = heads // key.shape[1]
+    q = query.view(rows, key.shape[1], groups, size) * (size**-0.5 if scaling is None else scaling)
+    attended = _attend if query.dtype == torch.float32 else _attend_batched
+    return attended(q, key, value, attention_mask).reshape(rows, 1, heads, value.shape[-1]), None
+
+
+def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """One token per row without a BLAS call: memory-bound, as fast as one."""
+    out = []
+    for g in range(q.shape[2]):
+        scores = (key * q[:, :, g, None]).sum(-1)
+        scores = scores.masked_fill(~mask[:, :, 0], torch.finfo(scores.dtype).min)
+        out.append((value * F.softmax(scores, dim=-1)[..., None]).sum(2))
+    return torch.stack(out, dim=2)
+
+
+def _attend_batched(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows."""
+    scores = torch.matmul(q, key.transpose(2, 3))
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return torch.matmul(F.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype), value)
+
+
+def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    """The mask, never left out: whether to would be read off all rows of the batch."""
+    kwargs["allow_is_causal_skip"] = False
+    mask: Tensor | None = sdpa_mask(*args, **kwargs)
+    return mask
+
+
+def register() -> str:
+    """Make the attention known to transformers; returns its name."""
+    AttentionInterface.register(ATTENTION, attention)
+    AttentionMaskInterface.register(ATTENTION, _mask)
+    return ATTENTION
+
+
+class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values of one layer in buffers of the final length.
+
+    Appending writes one column; the stock layer copies everything at every token.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length, self.used = length, 0
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write new columns and return a view of all columns so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys = key_states.new_zeros(_lengthened(key_states, self.length))
+            self.values = value_states.new_zeros(_lengthened(value_states, self.length))
+        end = self.used + key_states.shape[-2]
+        self.keys[:, :, self.used : end] = key_states
+        self.values[:, :, self.used : end] = value_states
+        self.used = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        """Columns written."""
+        return self.used
+
+
+def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
+    rows, heads, _, size = states.shape
+    return rows, heads, length, size
+
+
+def new_cache(config: Any, length: int) -> Cache:
+    """An empty cache for ``length`` columns; the model's own if it keeps other state too."""
+    own = DynamicCache(config=config)
+    if own.layers and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in own.layers
+    ):
+        # A sliding layer's mask hides the older columns, so keeping them all changes nothing.
+        return Cache(layers=[PreallocatedLayer(length) for _ in own.layers])
+    return own
+
+
+def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: int) -> list[Cache]:
+    """Regroup rows of preallocated caches: ``picks[i]`` are the (cache, row) pairs of new cache i.
+
+    Slots beyond the picks hold zeros. The old caches are emptied.
+    """
+    grouped = [Cache(layers=[PreallocatedLayer(0) for _ in caches[0].layers]) for _ in picks]
+    for depth in range(len(caches[0].layers)):
+        old = [cache.layers[depth] for cache in caches]
+        for cache, chosen in zip(grouped, picks, strict=True):
+            layer = cache.layers[depth]
+            layer.length, layer.used = old[0].length, old[0].used
+            layer.lazy_initialization(old[0].keys, old[0].values)
+            layer.keys = old[0].keys.new_zeros((rows, *old[0].keys.shape[1:]))
+            layer.values = old[0].values.new_zeros((rows, *old[0].values.shape[1:]))
+            for slot, (source, row) in enumerate(chosen):
+                layer.keys[slot, :, : layer.used] = old[source].keys[row, :, : layer.used]
+                layer.values[slot, :, : layer.used] = old[source].values[row, :, : layer.used]
+        for layer in old:
+            layer.keys = layer.values = None
+    return grouped

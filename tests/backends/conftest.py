@@ -1,0 +1,43 @@
+"""Fixtures of the backend tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tiny_models import save_gpt2, save_llama, save_sliding, save_softcapped
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """``folders(name)``: path of a tiny model, or ``builtin``, as models.language takes it."""
+    root = tmp_path_factory.mktemp("models")
+    makers = {
+        "llama": save_llama,
+        "chat": lambda folder: save_llama(folder, chat=True),
+        "gpt2": save_gpt2,
+        "sliding": save_sliding,
+        "softcapped": save_softcapped,
+    }
+
+    def get(name: str) -> str:
+        if name == "builtin":
+            return name
+        folder = root / name
+        if not folder.exists():
+            folder.mkdir()
+            makers[name](folder)
+        return str(folder)
+
+    return get
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads whatever the machine: how work is shared out is where rows can come apart."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,136 @@
+"""Tiny random models on disk, as a user would bring them: real transformers, made once a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WORDS = "the visit was late and my bill is ready please help with an appointment for text label"
+BOS, EOS = "<s>", "</s>"
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def save_tokenizer(folder: Path, *, chat: bool = False, eos: bool = True) -> int:
+    """A byte-level BPE tokenizer that puts a BOS before every text; returns its size."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    special = [BOS, EOS, "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    raw.train_from_iterator(
+        [WORDS] * 9,
+        trainers.BpeTrainer(
+            vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        ),
+    )
+    raw.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, raw.token_to_id(BOS))]
+    )
+    end = "<|im_end|>" if chat else EOS
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        bos_token=BOS,
+        eos_token=end if eos else None,
+        chat_template=CHAT if chat else None,
+    )
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer)
+
+
+def save_llama(folder: Path, *, chat: bool = False, eos: bool = True, **settings: object) -> Path:
+    """Grouped queries and awkward sizes: the shapes BLAS kernels treat apart."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    options = {
+        "vocab_size": save_tokenizer(folder, chat=chat, eos=eos),
+        "hidden_size": 36,
+        "intermediate_size": 50,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 10,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+        "bos_token_id": 0,
+        "eos_token_id": [3, 1] if chat else 1,
+    }
+    LlamaForCausalLM(LlamaConfig(**{**options, **settings})).save_pretrained(folder)
+    return folder
+
+
+def save_gpt2(folder: Path) -> Path:
+    """Learned positions, biases, transposed weights."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(2)
+    size = save_tokenizer(folder)
+    GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=size,
+            n_embd=36,
+            n_layer=2,
+            n_head=3,
+            n_positions=128,
+            initializer_range=0.3,
+            bos_token_id=0,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_sliding(folder: Path) -> Path:
+    """Mistral with a window shorter than the prompts."""
+    import torch
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(3)
+    size = save_tokenizer(folder)
+    MistralForCausalLM(
+        MistralConfig(
+            vocab_size=size,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            sliding_window=8,
+            initializer_range=0.3,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_softcapped(folder: Path) -> Path:
+    """Gemma 2: capped attention scores, every other layer with a sliding window."""
+    import torch
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(4)
+    size = save_tokenizer(folder)
+    Gemma2ForCausalLM(
+        Gemma2Config(
+            vocab_size=size,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            max_position_embeddings=128,
+            sliding_window=8,
+            initializer_range=0.3,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
+    return folder
