@@ -152,6 +152,6 @@ def _figure(title: str, height: float) -> tuple[Figure, Axes]:
 def _save(figure: Figure, path: Path) -> Path:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a label in another script
-        with atomic_file(path, mode=0o644) as stream:
+        with atomic_file(path) as stream:  # 0600: some of it is internal
             figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return path

@@ -1,7 +1,7 @@
 """Variety and length distance against hand-worked numbers."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.evaluation.fidelity import compare_lengths, fidelity
@@ -48,6 +48,7 @@ def test_length_distance_needs_both_sides() -> None:
     assert compare_lengths(["a"], []) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=40), max_size=12))
 def test_shares_lie_between_zero_and_one(texts: list[str]) -> None:
     measured = values(fidelity(texts))

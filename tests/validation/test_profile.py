@@ -1,7 +1,7 @@
 """Rows read without trust, and the summary of a file."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_files import Write, good_rows
 
@@ -30,6 +30,7 @@ def test_rows_keep_what_is_text(write: Write) -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60))
 def test_the_histogram_counts_every_text_once(lengths: list[int]) -> None:
     summary = profile(rows_of(lengths), ())
