@@ -3,7 +3,7 @@
 Two uses, kept apart. A *single release* may quote the tightest bound known for its kind, over all
 orders. An *account* composes events that are chosen after earlier releases were seen; there the
 order must be fixed in advance (Feldman and Zrnic 2021, Lecuyer 2021: a Renyi filter), because the
-minimum over orders of a running sum lets an adaptive adversary exceed delta.
+minimum over orders of a running sum lets an adaptive adversary exceed delta ([B9] in bounds.md).
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def filter_epsilon(spent: float, delta: float, order: float) -> float:
 
 
 def _fold(event: Event, price: Callable[[Event], float]) -> float:
-    """Sum over sequences, maximum over disjoint parts."""
+    """Sum over sequences, maximum over disjoint parts [B8]."""
     match event:
         case Sequence(events):
             return math.fsum(_fold(child, price) for child in events)

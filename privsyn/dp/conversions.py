@@ -7,7 +7,7 @@ Corollary 13,
 
 valid for every a > 1, so a numerical optimum over a can only be looser than the true one. Orders
 are handled as u = a - 1, which keeps its digits when a is near 1. Every reported epsilon is
-raised by a bound of its own rounding error.
+raised by a bound of its own rounding error. Tags like [B1] refer to the proofs in bounds.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 ROUNDING = 2.0**-46
-"""Bound of the relative rounding error of a sum of few terms, against the sum of magnitudes."""
+"""[B10] Bound of the rounding error of a sum of few terms, relative to the sum of magnitudes."""
 
 GAUSSIAN_MARGIN = 1e-6
 """Relative part of delta set aside for rounding and for the step from lattice to real noise."""
@@ -54,7 +54,7 @@ def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
     """Smallest epsilon over orders 1 + [1e-3, 1e6]: a grid, then golden section between its points.
 
     The logarithm of the moment is convex in the order, which makes epsilon quasi-convex in it, so
-    one valley is searched; any order that is tried gives a valid epsilon.
+    one valley is searched; any order that is tried gives a valid epsilon [B1].
     """
 
     def at(log_u: float) -> float:
@@ -85,7 +85,7 @@ def best_epsilon(curve: Callable[[float], float], delta: float) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Epsilon at ``delta`` of rho-zCDP, at the best real order.
 
-    The derivative in u vanishes where rho u^2 = log(1 / (delta a)), which has one root.
+    The derivative in u vanishes where rho u^2 = log(1 / (delta a)), which has one root [B2].
 
     >>> round(zcdp_epsilon(0.019223, 1e-6), 4)
     0.8811
@@ -117,7 +117,7 @@ def zcdp_order(epsilon: float, delta: float) -> float:
     """The order at which the largest rho-zCDP mechanism within (epsilon, delta) is converted.
 
     It maximises ``rdp_budget(epsilon, a, delta) / a``. Along the optimal pairs rho falls and u
-    grows as epsilon falls, so u is the root of a decreasing function.
+    grows as epsilon falls, so u is the root of a decreasing function [B2].
     """
     wanted = -math.log(delta)
 
@@ -135,7 +135,7 @@ def zcdp_order(epsilon: float, delta: float) -> float:
 
 
 def pure_rdp(epsilon: float, order: float) -> float:
-    """Renyi loss of randomised response, the worst epsilon-DP mechanism at every order.
+    """Renyi loss of randomised response, the worst epsilon-DP mechanism at every order [B3].
 
     log((e^(a eps) + e^((1-a) eps)) / (1 + e^eps)) / (a - 1), as a ratio of hyperbolic cosines.
     """
@@ -151,7 +151,7 @@ def pure_rdp(epsilon: float, order: float) -> float:
 
 
 def pure_epsilon(epsilon: float, delta: float) -> float:
-    """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly."""
+    """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly [B3]."""
     kept = 1 - delta * (1 + math.exp(-epsilon))
     if kept <= 0:
         return 0.0
@@ -161,7 +161,7 @@ def pure_epsilon(epsilon: float, delta: float) -> float:
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Delta of Gaussian noise with sensitivity over deviation ``mu`` (Balle and Wang 2018, Thm. 8).
 
-    Phi(x) - e^epsilon Phi(y), x = mu/2 - epsilon/mu, y = x - mu, with e^epsilon phi(y) = phi(x).
+    Phi(x) - e^epsilon Phi(y), x = mu/2 - epsilon/mu, y = x - mu; e^epsilon phi(y) = phi(x) [B5].
     """
     from scipy.special import erfcx, ndtr  # late: planning a zCDP method does without scipy
 
@@ -197,7 +197,7 @@ def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> 
     Mironov, Talwar and Zhang 2019: A(a) = E[(1 - q + q exp((2z - 1) / 2s^2))^a], z ~ N(0, s^2),
     covers both directions. Integer orders are their finite sum. Between integers: the chord of
     log A, which is convex in a, hence never below; under order 64 their series if it is smaller,
-    its omitted rest added. Never above the loss without sampling.
+    its omitted rest added. Never above the loss without sampling [B7].
     """
     unsampled = order / (2 * noise_multiplier**2)
     if rate == 0:

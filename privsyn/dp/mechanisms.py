@@ -31,7 +31,7 @@ class ExponentialMechanism:
 
     Guarantee: (sensitivity / scale)^2 / 2 zCDP. The log probability of every index moves by an
     amount within one interval of width 2 sensitivity / scale (bounded range), and bounded range
-    eta implies eta^2 / 8 zCDP (Cesar and Rogers 2021).
+    eta implies eta^2 / 8 zCDP (Cesar and Rogers 2021): [B4] in bounds.md.
 
     Attributes:
         sensitivity: Most by which any one score moves between neighbours (L-inf), lattice steps.
@@ -97,7 +97,7 @@ class DiscreteGaussian:
     """A vector plus discrete Gaussian noise.
 
     Guarantee: (sensitivity / sigma)^2 / 2 zCDP on any lattice (Canonne, Kamath, Steinke 2020); on
-    a lattice as fine as FINE_SIGMA the tighter curve of the continuous Gaussian.
+    a lattice as fine as FINE_SIGMA the tighter curve of the continuous Gaussian [B6].
 
     Attributes:
         sensitivity: L2 distance of the vectors of neighbours, lattice steps.

@@ -59,6 +59,13 @@ def test_200_000_draws_are_softmax_and_not_permute_and_flip() -> None:
     assert fit(counts, permute_and_flip(SCORES, SCALE)) < CANNOT_BE_CHANCE
 
 
+def test_few_draws_already_tell_a_wrong_temperature() -> None:
+    counts = counts_of(OpenDPNoise(), 3_000)
+    assert fit(counts, softmax(SCORES, SCALE)) > CANNOT_BE_CHANCE
+    for wrong in (SCALE / 2, SCALE * 2):
+        assert fit(counts, softmax(SCORES, wrong)) < CANNOT_BE_CHANCE
+
+
 def test_the_seeded_twin_has_the_same_distribution() -> None:
     counts = counts_of(SeededNoise(11), 50_000)
     assert fit(counts, softmax(SCORES, SCALE)) > 1e-4
