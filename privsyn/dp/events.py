@@ -119,9 +119,9 @@ class Disjoint:
 
     Right only where the part of a record is fixed by the record's own unit id and label, and
     where what one unit changes over all parts together stays within the one sensitivity that
-    each event was computed with (m records, and both places of a replaced unit, counted already):
-    [B8] in bounds.md.
-    Trusted inside one release only. A sampled Gaussian is refused: its sensitivity is not additive.
+    each event was computed with (m records, and both places of a replaced unit, counted already).
+    Proof: [B8] in bounds.md. Trusted inside one release only. A sampled Gaussian is refused: its
+    sensitivity is not additive.
 
     Attributes:
         events: The different events that occur in the parts; one entry if all are equal.
