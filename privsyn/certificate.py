@@ -23,7 +23,7 @@ from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import dump
 from privsyn.errors import LedgerUnavailable, PrivsynError, VerificationError
-from privsyn.ledger import Balance, Entry, Ledger
+from privsyn.ledger import Balance, Change, Entry, Ledger
 from privsyn.release import IDENTITY, Plan, release_id
 
 SCHEMA = "privsyn-certificate/1"
@@ -36,6 +36,7 @@ def build(
     plan: Plan,
     artifact: ArtifactRef,
     entry: Entry,
+    began: Change,
     balance: Balance,
     *,
     noise: str,
@@ -47,14 +48,15 @@ def build(
     Args:
         plan: The release.
         artifact: The synthetic file.
-        entry: The release's row in the ledger.
+        entry: The release in the ledger.
+        began: The row of the ledger's chained history that began it.
         balance: The account after this release.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
         created: Time of the certificate.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
-    body = {
+    body: dict[str, Any] = {
         "schema": SCHEMA,
         "class": "dp-release" if noise == "opendp" else "not-private",
         "created": created.isoformat(timespec="seconds"),
@@ -76,7 +78,7 @@ def build(
             "left_epsilon": balance.left_epsilon,
             "loss": entry.loss,
         },
-        "ledger": {"entry": entry.number},
+        "ledger": {"entry": entry.number, "row": began.seq, "hash": began.hash},
         "noise": noise,
         "parents": [],
         "software": {name: _version(name) for name in LIBRARIES}
@@ -105,7 +107,7 @@ class Check:
 
 
 def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
-    """Check a release folder: bytes, identity, event, guarantee and, where there is one, the ledger.
+    """Check a release folder: bytes, identity, event, guarantee and, if at hand, the ledger.
 
     Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
     no number it can derive.
@@ -127,12 +129,14 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
     try:
         plan = Plan.model_validate(certificate["plan"] | {"warnings": (), "shards": 1})
         artifact = dict(certificate["artifact"])
-        checks += [_artifact(folder, artifact), *_cost(plan, certificate)]
+        checks += [
+            _artifact(folder, artifact),
+            *_cost(plan, certificate),
+            *_ledger(plan, certificate, artifact, ledger),
+        ]
     except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
-        return checks
-    checks += _ledger(plan, certificate, artifact, ledger)
     return checks
 
 
@@ -237,6 +241,14 @@ def _ledger(
             entry.artifact_sha256 == artifact["sha256"]
             and entry.certificate_sha256 == digest(certificate),
             "artifact and certificate as committed",
+        ),
+        Check(
+            "ledger history",
+            any(
+                (row.seq, row.hash) == (certificate["ledger"]["row"], certificate["ledger"]["hash"])
+                for row in ledger.history(plan.id)
+            ),
+            f"row {certificate['ledger']['row']} of the chain is the one the certificate names",
         ),
     ]
 

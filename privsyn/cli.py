@@ -50,7 +50,10 @@ out, err = Console(), Console(stderr=True)
 
 
 def _context(
-    params: Path, overrides: list[str] | None, day: str | None = None, progress: Progress | None = None
+    params: Path,
+    overrides: list[str] | None,
+    day: str | None = None,
+    progress: Progress | None = None,
 ) -> Context:
     from privsyn.stages.base import open_context, silent
 
@@ -170,9 +173,9 @@ def verify(
 
 @app.command("sample-data")
 def sample_data(
-    target: Annotated[
-        Path, typer.Option("--out", help="Where to write.")
-    ] = Path(".privsyn/sample/messages.jsonl"),
+    target: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path(
+        ".privsyn/sample/messages.jsonl"
+    ),
     rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 7,
 ) -> None:
@@ -246,7 +249,9 @@ def stage_generate(
 
 
 @stage_app.command("validate")
-def stage_validate(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+def stage_validate(
+    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
+) -> None:
     """Run the Great Expectations suite on a committed release."""
     from privsyn.stages.validate import validate
 
@@ -255,7 +260,9 @@ def stage_validate(plan_file: PlanFile, params: Params = PARAMS, overrides: Over
 
 
 @stage_app.command("evaluate")
-def stage_evaluate(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+def stage_evaluate(
+    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
+) -> None:
     """Measure a committed release against held-out real records (internal)."""
     from privsyn.stages.evaluate import evaluate
 
@@ -264,7 +271,9 @@ def stage_evaluate(plan_file: PlanFile, params: Params = PARAMS, overrides: Over
 
 
 @stage_app.command("publish")
-def stage_publish(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+def stage_publish(
+    plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
+) -> None:
     """Version a validated release with DVC and push it."""
     from privsyn.stages.publish import publish
 
@@ -273,7 +282,9 @@ def stage_publish(plan_file: PlanFile, params: Params = PARAMS, overrides: Overr
 
 
 @ledger_app.command("show")
-def ledger_show(params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False) -> None:
+def ledger_show(
+    params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
+) -> None:
     """Accounts, what is left of them, and their releases."""
     from privsyn.stages.summary import account_rows, accounts
 
@@ -282,6 +293,29 @@ def ledger_show(params: Params = PARAMS, overrides: Overrides = None, as_json: J
         print(json.dumps(account_rows(ledger), indent=2))
     else:
         out.print(accounts(ledger.statements()))
+
+
+@ledger_app.command("entries")
+def ledger_entries(
+    account: Annotated[str | None, typer.Option(help="Only this account.")] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Print every release as a line of JSON, oldest first."""
+    for entry in _context(params, overrides).ledger.entries(account):
+        print(json.dumps(entry.as_dict(), sort_keys=True))
+
+
+@ledger_app.command("lose")
+def ledger_lose(
+    release_id: Annotated[str, typer.Argument(help="A begun release that will not be resumed.")],
+    reason: Annotated[str, typer.Option(help="Why.")] = "given up by hand",
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Give a begun release up: its cost stays charged, and it can never be resumed."""
+    entry = _context(params, overrides).ledger.lose(release_id, reason)
+    out.print(f"{release_id} is {entry.state.value}; its cost stays charged", highlight=False)
 
 
 @ledger_app.command("verify")
@@ -383,4 +417,3 @@ def main() -> NoReturn:
         )
         sys.exit(1)
     sys.exit(0)
-

@@ -32,7 +32,7 @@ class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Path = Field(description="JSONL, CSV or Parquet, plain or compressed (.gz, .zst, .bz2).")
+    path: Path = Field(description="JSONL, CSV or Parquet, plain or .gz, .zst, .bz2, .xz.")
     version: str = Field(
         default="v1",
         pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
@@ -55,7 +55,7 @@ class DatasetConfig(Section):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of units, by keyed hash, kept out of generation for internal evaluation.",
+        description="Share of units, by keyed hash, held out for internal evaluation.",
     )
     test_path: Path | None = Field(
         default=None, description="A separate file of held-out real records, same columns."
@@ -167,6 +167,12 @@ class ValidationConfig(Section):
     json_schema: Path | None = Field(
         default=None, description="JSON schema every text must satisfy (structured records)."
     )
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> ValidationConfig:
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars={self.min_chars} is above max_chars={self.max_chars}")
+        return self
 
     @field_validator("record_number_pattern")
     @classmethod
@@ -287,7 +293,7 @@ def parse_config(raw: Any, overrides: Sequence[str] = ()) -> Config:
     merged = _deep_copy(raw)
     for item in overrides:
         _override(merged, item)
-    config = _validated(Config, merged, prefix="")
+    config: Config = _validated(Config, merged, prefix="")
     for name in config.methods:
         config.method(name)  # a bad section is refused whichever method is run
     return config
@@ -342,7 +348,9 @@ def _explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str
         elif problem["type"] == "missing":
             lines.append(f"{key} is missing.")
         elif problem["type"] == "value_error":
-            lines.append(f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}.")
+            lines.append(
+                f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
+            )
         else:
             lines.append(f"{key}={problem['input']!r}: {_lower_first(problem['msg'])}.")
     return " ".join(lines)

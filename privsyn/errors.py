@@ -12,7 +12,7 @@
     |   |-- LeaseHeld                     another process is drawing         (retryable)
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
-    |-- ValidationFailed         exit 5   the Great Expectations suite failed; the artifact is in quarantine
+    |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
     `-- PublishError             exit 1   DVC or git refused                  (retryable)
 

@@ -120,7 +120,7 @@ IDENTITY = (
 
 
 def release_id(identity: Mapping[str, Any]) -> str:
-    """Name of a release: its method and 64 bits of the SHA-256 of its identity as canonical JSON."""
+    """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON."""
     canonical = json.dumps(
         {key: identity[key] for key in IDENTITY}, sort_keys=True, separators=(",", ":")
     )

@@ -38,7 +38,10 @@ def test_the_core_imports_numpy_scipy_and_opendp_only():
     ("package", "may_not"),
     [
         ("privsyn/dp", ("privsyn.methods", "privsyn.stages", "privsyn.ledger", "operators")),
-        ("privsyn/ledger", ("privsyn.methods", "privsyn.stages", "privsyn.data.formats", "operators")),
+        (
+            "privsyn/ledger",
+            ("privsyn.methods", "privsyn.stages", "privsyn.data.formats", "operators"),
+        ),
         ("privsyn/backends", ("privsyn.methods", "privsyn.stages", "privsyn.ledger", "operators")),
         ("privsyn/methods", ("privsyn.stages", "privsyn.ledger", "privsyn.tracking", "operators")),
         ("privsyn/data", ("privsyn.stages", "privsyn.methods", "operators")),
@@ -56,11 +59,14 @@ def test_imports_point_inward(package, may_not):
     "statement",
     [
         "import privsyn.cli, privsyn.stages.plan, privsyn.ledger, privsyn.methods.invisible_ink",
-        "from privsyn.config import load_config; load_config(__import__('pathlib').Path('params.yaml'))",
+        "from pathlib import Path; from privsyn.config import load_config; "
+        "load_config(Path('params.yaml'))",
     ],
 )
 def test_planning_loads_nothing_heavy(statement):
-    code = f"import sys; {statement}; print(sorted(set({HEAVY!r} + ('opendp',)) & set(sys.modules)))"
+    code = (
+        f"import sys; {statement}; print(sorted(set({HEAVY!r} + ('opendp',)) & set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

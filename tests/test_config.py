@@ -21,7 +21,9 @@ def raw():
 
 def test_the_shipped_params_are_valid(raw):
     config = load_config(ROOT / "params.yaml")
-    assert config.method("invisible_ink").batch_size == raw["methods"]["invisible_ink"]["batch_size"]
+    assert (
+        config.method("invisible_ink").batch_size == raw["methods"]["invisible_ink"]["batch_size"]
+    )
     assert config.unit.name == "patient"
 
 

@@ -1,0 +1,1 @@
+"""Records in, buckets and journals in between, artifacts out."""

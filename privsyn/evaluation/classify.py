@@ -69,7 +69,7 @@ def _predict(train: Sequence[tuple[str, str]], texts: Sequence[str]) -> list[str
     labels = Counter(label for _, label in train)
     if len(labels) == 1 or not any(re.search(r"\b\w\w+\b", text) for text, _ in train):
         return [labels.most_common(1)[0][0]] * len(texts)
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     model = _model()
     with threadpool_limits(limits=1):  # the matrices are sparse: more threads only wait

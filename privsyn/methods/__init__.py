@@ -1,0 +1,1 @@
+"""The generators: one file and one note each, read against its paper."""

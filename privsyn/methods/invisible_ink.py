@@ -100,7 +100,9 @@ class InvisibleInk:
     def resolve(self, cfg: InvisibleInkConfig, model: ModelIdentity) -> InvisibleInkConfig:
         """Settings with the model's own prompt and guidance where the config leaves them open."""
         prompt = cfg.prompt or PromptConfig(
-            private=model.template_default.private, public=model.template_default.public, chat=model.template_default.chat
+            private=model.template_default.private,
+            public=model.template_default.public,
+            chat=model.template_default.chat,
         )
         guidance = model.guidance_default if cfg.guidance is None else cfg.guidance
         return cfg.model_copy(update={"prompt": prompt, "guidance": guidance})
@@ -121,7 +123,9 @@ class InvisibleInk:
         token = self._mechanism(cfg, calibrate_rho(target), adjacency, unit)
         clip_bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
         return MethodPlan(
-            event=Disjoint((ZCDP(token.event.rho, count=cfg.max_tokens),), len(self.cells(cfg, labels))),
+            event=Disjoint(
+                (ZCDP(token.event.rho, count=cfg.max_tokens),), len(self.cells(cfg, labels))
+            ),
             derived={"clip_bound": clip_bound, "rho_per_token": token.event.rho},
             warnings=_advice(cfg),
         )
@@ -165,7 +169,8 @@ class InvisibleInk:
         bound = grid_bound(exact)  # down: toward privacy
         if bound < 1:
             raise ConfigError(
-                f"privacy.epsilon buys a clip bound of {exact:.3g}, below the grid of {1 / LATTICE:.3g}.",
+                f"privacy.epsilon buys a clip bound of {exact:.3g}, below the grid of "
+                f"{1 / LATTICE:.3g}.",
                 hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
             )
         return ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
@@ -256,7 +261,11 @@ class _Lines:
             tokens = [text[t] if t < len(text) else self._model.eos for text in texts]
             public.append(tokens)
             private.append(
-                [tokens[i] for i, rows in enumerate(self.rows) for _ in range(rows.start, rows.stop)]
+                [
+                    tokens[i]
+                    for i, rows in enumerate(self.rows)
+                    for _ in range(rows.start, rows.stop)
+                ]
             )
         self._fed = max(map(len, texts))
         return public.logits(), private.logits()
@@ -290,6 +299,7 @@ def _advice(cfg: InvisibleInkConfig) -> tuple[str, ...]:
     if cfg.batch_size >= 32:
         return ()
     return (
-        f"methods.invisible_ink.batch_size={cfg.batch_size} is below 32: buckets are filled by hash, "
-        "so some hold few references and their texts lean on the public model. Privacy is the same.",
+        f"methods.invisible_ink.batch_size={cfg.batch_size} is below 32: buckets are filled by "
+        "hash, so some hold few references and their texts lean on the public model. Privacy is "
+        "the same.",
     )

@@ -1,0 +1,1 @@
+"""The steps of a release as plain functions; every driver calls these."""

@@ -24,7 +24,8 @@ EXPERIMENT_COPY = "/.dvc/tmp/exps"
 class Progress(Protocol):
     """Receives public progress counts."""
 
-    def __call__(self, stage: str, done: int, total: int) -> None: ...
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """``done`` of ``total`` outputs of a stage are finished."""
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -67,13 +68,18 @@ class Context:
             ConfigError: The project is a copy that ``dvc exp run --temp`` made, which has no ledger
                 of its own: a fresh one would forget what is spent.
         """
-        if self.config.services.ledger is None and EXPERIMENT_COPY in self.workspace.root.as_posix():
+        if (
+            self.config.services.ledger is None
+            and EXPERIMENT_COPY in self.workspace.root.as_posix()
+        ):
             raise ConfigError(
                 "services.ledger is not set, and this is a temporary copy of the project: a new "
                 "ledger here would forget what is spent.",
                 hint="Set services.ledger to an absolute URL, or run without --temp and --queue.",
             )
-        return open_ledger(self.config.services.ledger or self.workspace.ledger_url, clock=self.clock)
+        return open_ledger(
+            self.config.services.ledger or self.workspace.ledger_url, clock=self.clock
+        )
 
     @cached_property
     def tracker(self) -> Tracker:

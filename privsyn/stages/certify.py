@@ -58,16 +58,16 @@ def certify(ctx: Context, plan: Plan) -> Path:
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
         raise VerificationError(f"{artifact} was changed before its release was committed.")
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
-    run = ctx.lineage.release_run(plan.id)
+    lineage = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(
-        run,
+        lineage,
         {
             CLASS_TAG: sealed["class"],
             "privsyn.certificate_sha256": certificate.digest(sealed),
             "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
         },
     )
-    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
+    ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE)
     return folder
 
 
@@ -112,6 +112,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         plan,
         artifact,
         ctx.ledger.entry(plan.id),
+        ctx.ledger.history(plan.id)[-1],
         ctx.ledger.balance(plan.account),
         noise=noise,
         created=ctx.clock(),

@@ -11,7 +11,7 @@ from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced
-from privsyn.stages.validate import read_rows
+from privsyn.validation.profile import read_rows
 
 EVALUATION = "evaluation.json"
 
@@ -38,11 +38,11 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     if not texts:
         return None
     rows = read_rows(find(ctx, plan) / certificate.ARTIFACT)
-    synthetic = [str(row["text"]) for row in rows]
-    synthetic_labels = [str(row["label"]) for row in rows if "label" in row]
-    metrics = compare_lengths(synthetic, texts)
-    if synthetic_labels and labels:
-        metrics += downstream(synthetic, synthetic_labels, texts, labels)
+    synthetic, synthetic_labels = [row.text or "" for row in rows], [row.label for row in rows]
+    metrics = [
+        *downstream(synthetic, synthetic_labels, texts, labels),
+        *compare_lengths(synthetic, texts),
+    ]
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     write_json_atomic(
@@ -57,11 +57,11 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     return folder
 
 
-def _held_out(ctx: Context) -> tuple[list[str], list[str]]:
+def _held_out(ctx: Context) -> tuple[list[str], list[str | None]]:
+    """Texts and labels of the real records no release was made from."""
     dataset = ctx.dataset
     if not dataset.holdout and dataset.test_path is None:
         return [], []
     key = ctx.ledger.open_account(ctx.account).partition_key.reveal()
     records = [private.reveal() for private in read_holdout(dataset, key)]
-    labels = [record.label for record in records if record.label is not None]
-    return [record.text for record in records], labels
+    return [record.text for record in records], [record.label for record in records]

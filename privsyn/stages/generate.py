@@ -12,12 +12,14 @@ from privsyn.data.journal import Journal
 from privsyn.data.partition import load_shard
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import PrivsynError, ReleaseLost
+from privsyn.ledger import Lease
 from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import BUCKETS, Run
 from privsyn.stages.reserve import lost
+
 
 def shard_file(scratch: Path, shard: int) -> Path:
     """Where the finished samples of a shard lie until certify merges them."""
@@ -55,14 +57,14 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
     if target.exists():
         return target
     with (
-        ctx.ledger.acquire(plan.id, f"shard-{shard}"),
+        ctx.ledger.acquire(plan.id, f"shard-{shard}") as lease,
         Journal.open(
             scratch / f"journal-{shard:05d}", {"release": plan.id, "shard": shard}
         ) as journal,
     ):
         try:
             noise = ctx.noise()
-            rows = _draw(ctx, plan, shard, run.shards, journal, noise, backends)
+            rows = _draw(ctx, plan, shard, run.shards, journal, lease, noise, backends)
             write_json_atomic(target, {"noise": noise.kind, "rows": rows}, mode=0o600)
         except Exception as error:
             if not journal.drawn or _from_outside(error):
@@ -71,8 +73,8 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
             ctx.ledger.lose(plan.id, f"{type(error).__name__} after a draw")
             # A foreign exception's message may hold record text: only its type and place go on.
             raise ReleaseLost(
-                f"release {plan.id} is LOST: {type(error).__name__} in {Path(where.filename).name}, "
-                f"line {where.lineno}, after private draws.",
+                f"release {plan.id} is LOST: {type(error).__name__} in "
+                f"{Path(where.filename).name}, line {where.lineno}, after private draws.",
                 hint=f"Its cost stays charged; a fresh draw needs privacy.draw={plan.draw + 1}.",
             ) from None
     return target
@@ -84,6 +86,7 @@ def _draw(
     shard: int,
     shards: int,
     journal: Journal,
+    lease: Lease,
     noise: NoiseSource,
     backends: Backends | None,
 ) -> Sequence[dict[str, str | int]]:
@@ -110,6 +113,7 @@ def _draw(
     )
     rows: list[dict[str, str | int]] = []
     for sample in samples:
+        lease.check()  # an overtaken process stops before its next draw
         row: dict[str, str | int] = {"cell": sample.cell.index, "text": sample.text}
         if sample.cell.label is not None:
             row["label"] = sample.cell.label

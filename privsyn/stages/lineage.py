@@ -28,7 +28,7 @@ def traced(
     """
 
     @functools.wraps(stage)
-    def run(ctx: Context, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(ctx: Context, plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> R:
         shard = kwargs.get("shard", args[0] if args else None)
         name = stage.__name__ if shard is None else f"{stage.__name__}-{shard}"
         with ctx.lineage.stage_run(plan.id, name):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.artifacts import (
+    private_folder,
+    storage_error,
+    sync_folder,
+    write_json_atomic,
+)
 from privsyn.data.partition import partition as write_partition
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -38,13 +45,25 @@ class Run:
 
     @classmethod
     def pin(cls, scratch: Path, shards: int) -> Run:
-        """The run of this scratch place, started with ``shards`` parts if it is new."""
+        """The run of this scratch place, started with ``shards`` parts if it is new.
+
+        Of two processes that start at once one wins, and both get its run.
+        """
         run = cls.load(scratch)
         if run is None:
             private_folder(scratch)
-            run = cls(secrets.token_hex(16), shards)
-            write_json_atomic(scratch / "run.json", asdict(run), mode=0o600)
-        return run
+            mine = cls(secrets.token_hex(16), shards)
+            draft = scratch / f".run-{mine.nonce}"
+            write_json_atomic(draft, asdict(mine), mode=0o600)
+            try:
+                with suppress(FileExistsError):
+                    os.link(draft, scratch / "run.json")
+                draft.unlink()
+                sync_folder(scratch)
+            except OSError as error:
+                raise storage_error("write", scratch / "run.json", error) from error
+            run = cls.load(scratch)
+        return run or mine
 
 
 @traced
@@ -75,4 +94,3 @@ def partition(ctx: Context, plan: Plan) -> int:
             run.shards,
         )
     return run.shards
-

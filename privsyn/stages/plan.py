@@ -41,10 +41,10 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
             f"privacy.epsilon={target.epsilon:.6g}."
         )
-    if open_account:
-        account = ctx.ledger.open_account(ctx.account)
-    else:
-        account = ctx.ledger.find_account(config.account.name)
+    ledger = ctx.ledger
+    account = (
+        ledger.open_account(ctx.account) if open_account else ledger.find_account(ctx.account.name)
+    )
     rows = len(method.cells(settings, dataset.labels))
     fields: dict[str, Any] = {
         "method": method_name,

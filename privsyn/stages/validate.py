@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from privsyn import certificate
-from privsyn.data.artifacts import storage_error, write_json_atomic
+from privsyn.data.artifacts import atomic_file, storage_error, write_json_atomic
 from privsyn.errors import ValidationFailed
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -34,6 +33,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     from privsyn.evaluation.fidelity import fidelity
     from privsyn.validation.gx import validate_file
     from privsyn.validation.page import render_page
+    from privsyn.validation.profile import read_rows
 
     folder = find(ctx, plan)
     result = validate_file(
@@ -43,13 +43,14 @@ def validate(ctx: Context, plan: Plan) -> Path:
         plan.rows,
         root=ctx.workspace.root,
     )
-    texts = [str(row.get("text", "")) for row in read_rows(folder / certificate.ARTIFACT)]
+    texts = [row.text or "" for row in read_rows(folder / certificate.ARTIFACT)]
     _, sealed = certificate.read(folder)
     write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
     quality = fidelity(texts)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
     page = render_page(result, facts(sealed))
-    (folder / PAGE).write_text(page, encoding="utf-8")
+    with atomic_file(folder / PAGE, mode=0o644) as stream:
+        stream.write(page.encode())
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
     folder = _move(folder, target)
     if ctx.as_filed:
@@ -66,12 +67,6 @@ def validate(ctx: Context, plan: Plan) -> Path:
             hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged.",
         )
     return folder
-
-
-def read_rows(artifact: Path) -> list[dict[str, Any]]:
-    """Rows of a synthetic file."""
-    lines = artifact.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
 
 
 def facts(sealed: dict[str, Any]) -> dict[str, Any]:

@@ -137,8 +137,8 @@ def _read_json(file: Path, setting: str, known: Sequence[str] = ()) -> Any:
 
 def _read_schema(file: Path) -> Any:
     """A JSON schema that is valid and needs nothing from elsewhere."""
-    from jsonschema import SchemaError  # type: ignore[import-untyped]
-    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+    from jsonschema import SchemaError
+    from jsonschema.validators import validator_for
 
     schema = _read_json(file, "validation.json_schema")
     if not isinstance(schema, dict):

@@ -141,7 +141,7 @@ def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake)
     assert "RuntimeError" in str(lost.value)
     assert ctx.ledger.entry(planned.id).state == "LOST"
     assert ctx.ledger.balance("letters").spent > 0
-    with pytest.raises(ReleaseLost, match="privacy.draw=1"):
+    with pytest.raises(ReleaseLost, match=r"privacy\.draw=1"):
         reserve(ctx, planned)
     assert settle(ctx, planned) == "LOST"
 
@@ -171,9 +171,7 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     again, folder = release(project.context("performance.shards=1"), fake)
     assert again.id == planned.id
     assert project.context().ledger.balance("letters").spent == spent
-    assert (
-        (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
-    )
+    assert (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
     assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
 
 

@@ -28,6 +28,7 @@ from privsyn.methods.invisible_ink import (
 )
 
 METHOD = InvisibleInk()
+PERFORMANCE = PerformanceConfig()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
 
 
@@ -53,14 +54,21 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
     ]
 
 
-def run(tmp_path, cfg, data, noise, performance=PerformanceConfig(), model=None, name="journal"):
+def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal"):
     plan = METHOD.plan(cfg, Guarantee(8, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
             METHOD.run(
-                cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), data,
-                Backends(model or FakeLogitModel()), noise, journal, performance,
-            )  # fmt: skip
+                cfg,
+                plan,
+                Adjacency.REPLACE_NULL,
+                PrivacyUnit(),
+                data,
+                Backends(model or FakeLogitModel()),
+                noise,
+                journal,
+                performance,
+            )
         )
 
 

@@ -41,9 +41,7 @@ def distribution(output: Callable[[Walk], object]) -> dict[object, float]:
         probabilities[value] = probabilities.get(value, 0.0) + float(np.exp(walk.log_probability))
         taken = path + (0,) * (len(walk.widths) - len(path))
         for step in range(len(path), len(taken)):
-            paths += [
-                (*taken[:step], choice) for choice in range(1, walk.widths[step])
-            ]
+            paths += [(*taken[:step], choice) for choice in range(1, walk.widths[step])]
     return probabilities
 
 
@@ -58,7 +56,5 @@ def renyi(p: Mapping[object, float], q: Mapping[object, float], order: float) ->
 
 
 def excess(p: Mapping[object, float], q: Mapping[object, float], rho: float) -> float:
-    """Largest ratio of a divergence, either way round, to what rho-zCDP allows. At most 1 is safe."""
-    return max(
-        max(renyi(p, q, order), renyi(q, p, order)) / (order * rho) for order in ORDERS
-    )
+    """Largest ratio of a divergence, either way, to what rho-zCDP allows. At most 1 is safe."""
+    return max(max(renyi(p, q, order), renyi(q, p, order)) / (order * rho) for order in ORDERS)

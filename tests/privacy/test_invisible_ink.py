@@ -19,6 +19,7 @@ from privsyn.methods.base import Backends, MethodPlan
 from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig, PromptConfig
 
 TARGET = Guarantee(4.0, 1e-5)
+RECORD = PrivacyUnit()
 VOCABULARY = ("<end>", "a", "b")
 # What a reference can do to the logits, the worst included.
 PULLS = {
@@ -88,7 +89,7 @@ def worst(
     pairs,
     cfg: InvisibleInkConfig,
     adjacency: Adjacency,
-    unit: PrivacyUnit = PrivacyUnit(),
+    unit: PrivacyUnit = RECORD,
     model: FakeLogitModel | None = None,
     claimed: float = 1.0,
 ) -> float:
@@ -147,9 +148,7 @@ def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
 
 def test_three_records_multiply_rho_by_nine_at_equal_noise():
     one = InvisibleInk().plan(config(), TARGET, Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    three = InvisibleInk().plan(
-        config(), TARGET, Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ()
-    )
+    three = InvisibleInk().plan(config(), TARGET, Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
     # The target fixes rho, so the clip bound falls by 3 where the noise stays.
     assert three.derived["clip_bound"] * 3 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
     replaced = InvisibleInk().plan(config(), TARGET, Adjacency.REPLACE_ONE, PrivacyUnit(), ())
