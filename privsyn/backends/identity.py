@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from privsyn.backends import prompts
-from privsyn.backends.model_files import WEIGHTS, check_folder, digest, matching, read_json
+from privsyn.backends.model_files import check_folder, digest, read_json
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import ModelsConfig
 from privsyn.errors import ModelError
@@ -113,9 +114,10 @@ def locate(cfg: ModelsConfig) -> Place:
             )
         commit = ref.read_text(encoding="utf-8").strip()
     snapshot = home / "snapshots" / commit
-    if not any(matching(snapshot, WEIGHTS)):
+    try:
+        check_folder(snapshot, name)
+    except ModelError:  # not or not wholly downloaded: loading goes to the hub
         return Place(name, None, commit)
-    check_folder(snapshot, name)
     return Place(name, snapshot, commit)
 
 
@@ -183,9 +185,11 @@ def _hub_cache() -> Path:
 
 def _fetch_small(place: Place) -> Path:
     """Download a hub model's small files, into the hub cache; returns their folder."""
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
+        raise _unreachable(place)
     folder = None
     for name in _SMALL:
         try:
@@ -199,6 +203,22 @@ def _fetch_small(place: Place) -> Path:
     if folder is None:
         raise _unreachable(place, "no config.json")
     return folder
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether the hub takes connections: its own client would retry for half a minute, loudly."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    if getproxies():
+        return True
+    url = urlsplit(endpoint)
+    port = url.port or (80 if url.scheme == "http" else 443)
+    try:
+        socket.create_connection((url.hostname or endpoint, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _unreachable(place: Place, why: str = "no network") -> ModelError:

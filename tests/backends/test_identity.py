@@ -232,12 +232,17 @@ class TestHub:
         assert "models.language=builtin" in message
         assert "hf download" in message
 
-    def test_with_a_commit_that_is_not_cached(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("offline", [True, False])
+    def test_with_a_commit_that_is_not_cached(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], offline: bool
+    ) -> None:
         import huggingface_hub.constants
 
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setattr("urllib.request.getproxies", dict)
         message = refused("some-org/some-model", "cannot be fetched", revision=COMMIT)
         assert "models.language=<directory of the model>" in message
+        assert capfd.readouterr().err == ""
 
     def test_from_the_cache(self, llama: Path, tmp_path: Path) -> None:
         home = tmp_path / "hub" / "models--some-org--some-model"
@@ -250,6 +255,8 @@ class TestHub:
         assert by_name.source == "some-org/some-model"
         model = load("some-org/some-model")
         assert model.revision == by_name.revision
+        (home / "snapshots" / COMMIT / "model.safetensors").unlink()
+        refused("some-org/some-model", "cannot be fetched from the hub")
 
 
 def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
