@@ -123,9 +123,7 @@ class Board(logging.Handler):
         if event == "failed":
             self.error = said
         if not self._console.is_terminal:
-            self._console.print(
-                f"{stage:10} {said}", highlight=False, markup=False, soft_wrap=True
-            )
+            self._console.print(f"{stage:10} {said}", highlight=False, markup=False, soft_wrap=True)
 
     def __rich__(self) -> Table:
         """The board as it is now."""

@@ -35,8 +35,8 @@ class PublishOperator(StageOperator):
 
         planned = self.planned()
         self.report_url = REPORT.format(dag_id=context["ti"].dag_id, release_id=planned.id)
-        answer = publish(ctx, planned)
         self.note_lineage(ctx, planned)
+        answer = publish(ctx, planned)
         for asset in self.outlets:
             context["outlet_events"][asset].extra = {key: answer[key] for key in EXTRA}
         return answer, f"{planned.id} is DVC revision {answer['dvc_revision']}"

@@ -41,6 +41,6 @@ class EvaluateOperator(StageOperator):
         from privsyn.stages.evaluate import evaluate
 
         planned = self.planned()
-        folder = evaluate(ctx, planned)
         self.note_lineage(ctx, planned)
+        folder = evaluate(ctx, planned)
         return None, f"internal numbers in {folder}" if folder else "nothing is held out"

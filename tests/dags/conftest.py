@@ -75,6 +75,8 @@ def make_project(root: Path) -> DagProject:
                 "texts_per_label": 2,
             }
         },
+        "models": {"language": "builtin"},
+        "evaluate": {"enabled": True},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
         "performance": {"shards": 2, "threads": 1},
         "schedule": {"invisible_ink": {"cron": "@weekly", "retries": 1, "retry_delay_seconds": 0}},

@@ -1,0 +1,80 @@
+"""Run the project's DAG several times in this process and write down what came of each run."""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from operators.environment import airflow_environment, prepare
+from privsyn.config import load_config
+
+root = Path(sys.argv[1])
+runs = json.loads(sys.argv[2])
+home = root / "airflow"
+environment = airflow_environment(root, home)
+os.environ |= environment
+prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
+
+from airflow.models.asset import AssetEvent  # noqa: E402
+from airflow.models.xcom import XComModel  # noqa: E402
+from airflow.utils.session import create_session  # noqa: E402
+from sqlalchemy import select  # noqa: E402
+
+from operators.factory import method_dag  # noqa: E402
+
+logging.getLogger("operators").setLevel(logging.INFO)
+
+
+def kill_while_drawing() -> list[int]:
+    """SIGKILL the first generate process that has a draw in its journal."""
+    killed: list[int] = []
+
+    def watch() -> None:
+        while not killed:
+            time.sleep(0.002)
+            journals = (root / ".privsyn" / "scratch").glob("*/journal-*")
+            if not any(file.stat().st_size > 200 for file in journals):
+                continue
+            for stat in Path("/proc").glob("[0-9]*/stat"):
+                try:
+                    parent = stat.read_text().rpartition(")")[2].split()[1]
+                    command = (stat.parent / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if parent == str(os.getpid()) and b"generate" in command:
+                    killed.append(int(stat.parent.name))
+                    os.kill(killed[0], signal.SIGKILL)
+                    break
+
+    threading.Thread(target=watch, daemon=True).start()
+    return killed
+
+
+def outcome(run) -> dict:
+    with create_session() as session:
+        events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.run_id))
+        rows = session.scalars(select(XComModel).where(XComModel.run_id == run.run_id))
+        return {
+            "state": str(run.state),
+            "tasks": {
+                f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: [
+                    str(ti.state),
+                    ti.try_number,
+                ]
+                for ti in run.get_task_instances(session=session)
+            },
+            "assets": [[event.asset.uri, event.extra] for event in events],
+            "xcoms": {f"{row.task_id}/{row.key}": row.value for row in rows},
+        }
+
+
+answers = []
+for order in runs:
+    killed = kill_while_drawing() if order.get("kill") else []
+    run = method_dag("invisible_ink").test(run_conf=order.get("conf", {}))
+    answers.append(outcome(run) | {"killed": len(killed)})
+(root / "answer.json").write_text(json.dumps(answers))

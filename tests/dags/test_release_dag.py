@@ -1,0 +1,115 @@
+"""The whole DAG, run by the real Airflow: killed while drawing, run again, and out of budget."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from privsyn import certificate
+from privsyn.ledger import open_ledger
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+CANARY = "purple-walrus-4711"
+
+
+@pytest.fixture(scope="module")
+def runs(project):
+    """Killed once while drawing; the same again; a draw that the account cannot pay."""
+    orders = [
+        {"kill": True},
+        {},
+        {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
+    ]
+    return project.run("run_dag.py", json.dumps(orders))
+
+
+@pytest.fixture(scope="module")
+def ledger(project, runs):
+    return open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+
+
+def plan(run):
+    return run["xcoms"]["plan/return_value"]
+
+
+def test_a_killed_shard_resumes_and_the_run_succeeds(runs):
+    first = runs[0]
+    assert first["killed"] == 1
+    assert first["state"] == "success"
+    tries = [first["tasks"][f"generate[{shard}]"][1] for shard in (0, 1)]
+    assert sorted(tries) == [1, 2]
+    assert {state for state, _ in first["tasks"].values()} == {"success"}
+
+
+def test_a_retry_spends_nothing_more(runs, ledger):
+    assert [entry.state for entry in ledger.entries()] == ["COMMITTED"]
+    assert ledger.entries()[0].release_id == plan(runs[0])["release_id"]
+    assert ledger.verify().entries == 1
+
+
+def test_the_release_verifies_and_its_scratch_is_gone(project, runs, ledger):
+    release_id = plan(runs[0])["release_id"]
+    folder = project.root / "releases" / release_id
+    assert all(check.passed for check in certificate.verify(folder, ledger))
+    assert not list((project.root / ".privsyn" / "scratch").glob("*"))
+
+
+def test_a_run_over_unchanged_data_and_settings_finds_the_release(runs):
+    first, second, _ = runs
+    assert second["state"] == "success"
+    assert plan(second)["release_id"] == plan(first)["release_id"]
+    assert second["tasks"]["generate"][0] == "skipped"
+    others = {state for task, (state, _) in second["tasks"].items() if task != "generate"}
+    assert others == {"success"}
+
+
+def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
+    planned = plan(runs[0])
+    _, sealed = certificate.read(project.root / "releases" / planned["release_id"])
+    expected = {
+        "release_id": planned["release_id"],
+        "epsilon": planned["epsilon"],
+        "delta": planned["delta"],
+        "certificate_sha256": certificate.digest(sealed),
+    }
+    for run in runs[:2]:
+        assert run["assets"] == [["privsyn://letters/invisible_ink", expected]]
+
+
+def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
+    xcoms = runs[0]["xcoms"]
+    release_id = plan(runs[0])["release_id"]
+    page = f"/privsyn/privsyn_invisible_ink/reports/{release_id}"
+    assert xcoms["validate/link_validation_report"] == page
+    for task in ("validate", "evaluate", "publish"):
+        assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
+
+
+def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
+    third = runs[2]
+    assert third["state"] == "failed"
+    assert third["tasks"]["reserve"] == ["failed", 1]
+    assert third["assets"] == []
+    assert len(ledger.entries()) == 1
+    skipped = {third["tasks"][task][0] for task in ("partition", "certify", "publish", "settle")}
+    assert skipped <= {"upstream_failed", "skipped"}
+
+
+def test_no_record_reaches_anything_but_the_private_state(project, runs):
+    allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
+    synthetic = {"synthetic.jsonl", "validation.html"}
+    for file in project.root.rglob("*"):
+        if not file.is_file() or file.is_relative_to(allowed[0]) or file.is_relative_to(allowed[1]):
+            continue
+        if file.name not in synthetic:
+            assert CANARY.encode() not in file.read_bytes(), file
+        assert CANARY not in file.name
+
+
+def test_the_project_folder_holds_no_process_of_a_finished_run(project, runs):
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = command.read_bytes()
+        except OSError:
+            continue
+        assert str(project.root).encode() not in words
