@@ -1,5 +1,6 @@
 """The DAG files: they parse, they parse lightly, and a broken params.yaml says what is broken."""
 
+import itertools
 import shutil
 
 import pytest
@@ -56,7 +57,7 @@ def test_every_dag_has_owner_tags_words_and_retries(parsed):
 def test_the_tasks_form_the_chain(dag):
     tasks = dag["tasks"]
     assert set(tasks) == {*CHAIN, "settle"}
-    for before, after in zip(CHAIN, CHAIN[1:], strict=False):
+    for before, after in itertools.pairwise(CHAIN):
         assert after in tasks[before]["downstream"]
     assert tasks["reserve"]["setup"]
     assert tasks["settle"]["teardown"]
