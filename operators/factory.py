@@ -30,7 +30,6 @@ def method_dag(method: str) -> DAG:
     schedule = config.schedule.get(method, ScheduleConfig())
     with DAG(
         dag_id=f"privsyn_{method}",
-        dag_display_name=f"privsyn: {load_method(method).title}",
         description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
         doc_md=_doc(config, method, schedule),
         schedule=schedule.cron,

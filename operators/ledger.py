@@ -83,7 +83,6 @@ def ledger_report_dag() -> DAG:
     config = load_config(params_file(), deployment_overrides())
     with DAG(
         dag_id="privsyn_ledger",
-        dag_display_name="privsyn: ledger",
         description="Balances, hash chain and unfinished releases",
         doc_md=DOC,
         schedule="@daily",

@@ -68,7 +68,9 @@ def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
                 f"{key} is not a field of this DAG's trigger form.",
                 hint=f"Did you mean {near}?" if near else "Set it in params.yaml.",
             )
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    # The form shows an empty object where nothing is set, and sends it once it was touched.
+    given = {key: None if value == {} else value for key, value in values.items()}
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
 
 
 def _fields(
@@ -109,6 +111,9 @@ def _json_schema(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
         present = [kind for kind in kinds if kind.get("type") != "null"]
         if len(present) == 1:
             inner = present[0]
-            return inner | {"type": ["null", inner["type"]]} if len(kinds) > 1 else inner
+            if len(kinds) == 1:
+                return inner
+            inner.pop("required", None)  # an object that may be null may be empty in the form
+            return inner | {"type": ["null", inner["type"]]}
         raise TypeError(f"a form cannot show a field of several kinds: {field}")
     return {key: field[key] for key in JSON_SCHEMA if key in field}

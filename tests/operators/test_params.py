@@ -57,6 +57,13 @@ def test_a_field_that_may_be_null_can_be_left_empty(form):
         assert form[key].resolve(None) is None
 
 
+def test_an_empty_object_from_the_form_is_nothing_set(form):
+    from operators.params import overrides
+
+    key = f"methods.{METHOD}.prompt"
+    assert overrides({key: form[key].resolve({})}, form) == [f"{key}=null"]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
