@@ -26,15 +26,12 @@ from rich.table import Table
 from rich.text import Text
 
 from operators.environment import airflow_environment, prepare
-from operators.project import OVERRIDES
+from operators.project import OVERRIDES, write_sample_if_asked
 from privsyn import errors
-from privsyn.data.artifacts import private_folder
 from privsyn.errors import PrivsynError
 from privsyn.stages.base import Context, open_context
 
 METHOD = "invisible_ink"
-SAMPLE = Path(".privsyn/sample/messages.jsonl")
-"""Where the invented messages are written when params.yaml asks for them."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     settings = [*_quick(arguments.method), *own_data(os.environ), *arguments.set]
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
-        write_sample_if_asked(ctx)
+        write_sample_if_asked(ctx.config, ctx.workspace.root)
         return _demo(ctx, arguments.method, settings, console)
     except PrivsynError as error:
         print(f"privsyn: {error}", file=sys.stderr)
@@ -90,16 +87,6 @@ def own_data(environment: Mapping[str, str]) -> list[str]:
         settings |= {"dataset.test_path": str(Path(given["TEST"]).resolve()), "dataset.holdout": 0}
     items = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
     return items + ([f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else [])
-
-
-def write_sample_if_asked(ctx: Context) -> None:
-    """Write the invented messages if params.yaml names them and they are not there."""
-    if ctx.config.dataset.path != SAMPLE or ctx.path(SAMPLE).exists():
-        return
-    from privsyn.data.sample import write_sample
-
-    private_folder(ctx.workspace.state)
-    write_sample(ctx.path(SAMPLE), rows=4000, seed=7)
 
 
 class Board(logging.Handler):

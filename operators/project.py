@@ -6,8 +6,11 @@ import json
 import os
 from pathlib import Path
 
+from privsyn.config import Config
 from privsyn.errors import ConfigError
 
+SAMPLE = Path(".privsyn/sample/messages.jsonl")
+"""Where the invented messages are written when params.yaml names them."""
 PARAMS = "PRIVSYN_PARAMS"
 OVERRIDES = "PRIVSYN_OVERRIDES"
 DVC_POOL = "dvc"
@@ -43,3 +46,15 @@ def deployment_overrides() -> tuple[str, ...]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ConfigError(f'{OVERRIDES} must be a JSON list such as ["privacy.epsilon=4"].')
     return tuple(items)
+
+
+def write_sample_if_asked(config: Config, root: Path) -> None:
+    """Write the invented messages if params.yaml names them and they are not there."""
+    if config.dataset.path != SAMPLE or (root / SAMPLE).exists():
+        return
+    from privsyn.data.artifacts import private_folder
+    from privsyn.data.sample import write_sample
+    from privsyn.workspace import Workspace
+
+    private_folder(Workspace(root).state)
+    write_sample(root / SAMPLE)

@@ -18,72 +18,24 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
 from operators.environment import HOST, admin_password, airflow_environment, prepare
-from operators.project import OVERRIDES, deployment_overrides
+from operators.project import OVERRIDES, deployment_overrides, write_sample_if_asked
+from operators.running import TOKEN, Running
 from privsyn.config import Config, load_config
 from privsyn.errors import PrivsynError
 from privsyn.workspace import Workspace
 
-TOKEN = "PRIVSYN_SERVICES"  # noqa: S105
 START_SECONDS = 180.0
 GRACE_SECONDS = 15.0
 
 
 class ServiceError(Exception):
     """The servers cannot be started or ended; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """What ``up`` started.
-
-    Attributes:
-        token: In the environment of every process. A process that sets its title may overwrite
-            what the system shows of its environment, so the token alone does not find all.
-        ports: Port by name of the server.
-        sessions: Id of each server's session, and the time its first process started.
-    """
-
-    token: str
-    ports: dict[str, int]
-    sessions: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, home: Path) -> Running | None:
-        """What the last ``up`` in this home started; None after ``down``."""
-        try:
-            return cls(**json.loads(_state(home).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-
-    def save(self, home: Path) -> None:
-        """Remember it for ``down``."""
-        _state(home).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-
-    def processes(self) -> list[psutil.Process]:
-        """Every live process of ours, wherever it was reparented to."""
-        return [process for process in psutil.process_iter() if self._ours(process)]
-
-    def _ours(self, process: psutil.Process) -> bool:
-        try:
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return False
-            if process.environ().get(TOKEN) == self.token:
-                return True
-            session = os.getsid(process.pid)
-            started = self.sessions.get(str(session))
-            # A leader of another age is a stranger that was given the same number.
-            return started is not None and (
-                not psutil.pid_exists(session) or psutil.Process(session).create_time() == started
-            )
-        except (psutil.Error, OSError):
-            return False  # ended meanwhile, or another user's
 
 
 def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict[str, str]:
@@ -112,6 +64,7 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
                 f"port {port} on {HOST} is taken, {name} cannot have it. End the program that has "
                 f"it, or choose another: make up {name.upper()}_PORT={port + 1}"
             )
+    write_sample_if_asked(config, root)
     running = Running(secrets.token_hex(16), ports)
     environment = airflow_environment(root, home, airflow_port) | {TOKEN: running.token}
     if "MLflow" in ports:
@@ -170,7 +123,7 @@ def down(root: Path) -> int:
     taken = [port for port in running.ports.values() if not _free(port)]
     if taken:
         raise ServiceError(f"ports {taken} are still taken, by programs that `up` did not start.")
-    _state(home).unlink(missing_ok=True)
+    running.forget(home)
     return len(ended)
 
 
@@ -264,10 +217,6 @@ def _free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _state(home: Path) -> Path:
-    return home / "services.json"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -78,3 +78,28 @@ for order in runs:
     run = method_dag("invisible_ink").test(run_conf=order.get("conf", {}))
     answers.append(outcome(run) | {"killed": len(killed)})
 (root / "answer.json").write_text(json.dumps(answers))
+
+
+def pages(release_id: str) -> dict:
+    """What the report page answers to a stranger and to a user."""
+    from airflow.api_fastapi.app import init_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    from operators.plugin import reports_app
+
+    client = TestClient(reports_app())
+    page = f"/privsyn_invisible_ink/reports/{release_id}"
+    token = init_auth_manager().generate_jwt(SimpleAuthManagerUser("admin", "admin"))
+    header = {"Authorization": f"Bearer {token}"}
+    seen = client.get(page, headers=header)
+    unknown = client.get(page[:-16] + "0" * 16, headers=header)
+    return {
+        "stranger": client.get(page).status_code,
+        "user": [seen.status_code, seen.text, seen.headers["content-security-policy"]],
+        "unknown": unknown.status_code,
+    }
+
+
+release_id = answers[0]["xcoms"]["plan/return_value"]["release_id"]
+(root / "pages.json").write_text(json.dumps(pages(release_id)))

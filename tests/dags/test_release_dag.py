@@ -85,6 +85,14 @@ def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
         assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
 
 
+def test_the_report_is_served_to_users_and_runs_no_script(project, runs):
+    pages = json.loads((project.root / "pages.json").read_text())
+    code, page, policy = pages["user"]
+    assert (pages["stranger"], code, pages["unknown"]) == (401, 200, 404)
+    assert plan(runs[0])["release_id"] in page
+    assert policy.startswith("default-src 'none'")
+
+
 def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
     third = runs[2]
     assert third["state"] == "failed"
@@ -97,7 +105,7 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
 
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
     allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
-    synthetic = {"synthetic.jsonl", "validation.html"}
+    synthetic = {"synthetic.jsonl", "validation.html", "pages.json"}
     for file in project.root.rglob("*"):
         if not file.is_file() or file.is_relative_to(allowed[0]) or file.is_relative_to(allowed[1]):
             continue

@@ -11,8 +11,8 @@ from contextlib import closing
 import psutil
 import pytest
 
-from operators import services
-from operators.services import Running, ServiceError, down, up
+from operators.running import TOKEN, Running
+from operators.services import ServiceError, down, up
 
 pytestmark = pytest.mark.airflow
 
@@ -46,7 +46,7 @@ def start(root):
     running = Running("token-of-this-test", {"Airflow": port})
     with subprocess.Popen(
         [sys.executable, "-c", SERVER, str(port), str(pids)],
-        env=os.environ | {services.TOKEN: running.token},
+        env=os.environ | {TOKEN: running.token},
         start_new_session=True,
     ) as server:
         running.sessions[str(server.pid)] = psutil.Process(server.pid).create_time()
