@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -103,8 +103,11 @@ class Board(logging.Handler):
         event, stage = getattr(record, "event", None), getattr(record, "stage", None)
         if event is None or stage is None:
             return
+        self.show(stage, event, record.getMessage().removeprefix(f"{stage}: "))
+
+    def show(self, stage: str, event: str, said: str) -> None:
+        """Put a stage where it stands now."""
         _, began, _, _ = self._lines.get(stage, ("", time.monotonic(), None, ""))
-        said = record.getMessage().removeprefix(f"{stage}: ")
         ended = time.monotonic() if event in ("done", "failed") else None
         self._lines[stage] = (event, began, ended, "" if event == "started" else said)
         if event == "failed":
@@ -144,11 +147,13 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
         highlight=False,
     )
     os.environ.update(environment)
+    watched, width = console.is_terminal, console.width
     with _output_to(log) as terminal:
-        shown = Console(file=terminal, force_terminal=console.is_terminal, width=console.width)
+        shown = Console(file=terminal, force_terminal=watched, width=width)
         board = Board(shown)
-        _end_on_interrupt(shown, log)
+        _end_on_interrupt(terminal)
         with Live(board, console=shown, refresh_per_second=4) if shown.is_terminal else _nothing():
+            board.show("airflow", "started", "starting")
             prepare(home, environment, ctx.config, log)
             state = _run_dag(method, board)
     if state != "success":
@@ -164,11 +169,13 @@ def _run_dag(method: str, board: Board) -> str:
     """Run the DAG in this process; returns the state of its run."""
     from operators.factory import method_dag  # Airflow reads its settings at the first import
 
+    dag = method_dag(method)
+    board.show("airflow", "done", "ready")
     logger = logging.getLogger("operators")
     logger.addHandler(board)
     logger.setLevel(logging.INFO)
     try:
-        return str(method_dag(method).test().state)
+        return str(dag.test().state)
     finally:
         logger.removeHandler(board)
 
@@ -179,7 +186,7 @@ def _exit_code(error: str | None) -> int:
 
 
 @contextmanager
-def _output_to(log: Path) -> Iterator[Any]:
+def _output_to(log: Path) -> Iterator[TextIO]:
     """Send stdout and stderr of this process to a file; yields the terminal they had."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -202,12 +209,12 @@ def _nothing() -> Iterator[None]:
     yield
 
 
-def _end_on_interrupt(terminal: Console, log: Path) -> None:
+def _end_on_interrupt(terminal: TextIO) -> None:
     """Airflow takes Ctrl-C for a failed task and goes on; a person means the whole run."""
 
     def stop(number: int, frame: object) -> NoReturn:
-        terminal.show_cursor()
-        terminal.print("\ninterrupted: run it again to resume, at no further cost", highlight=False)
+        # Past rich, which may hold its lock. 25h: the cursor that the board hides.
+        os.write(terminal.fileno(), b"\n\x1b[?25hinterrupted: run it again to resume for free\n")
         os._exit(130)  # the generating process dies with this one
 
     signal.signal(signal.SIGINT, stop)
