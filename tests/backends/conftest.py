@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from tiny_models import save_gpt2, save_llama, save_sliding, save_softcapped
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as load does; here torch may start earlier
 
 
 @pytest.fixture(scope="session")
