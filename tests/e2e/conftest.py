@@ -21,6 +21,9 @@ from privsyn.stages.base import Context, open_context
 from privsyn.tracking.null import NullTracker
 
 ROOT = Path(__file__).parents[2]
+RUN_DAG = ROOT / "tests" / "dags" / "run_dag.py"
+DRIVERS = ("cli", "dvc", "airflow")
+CANARY = "vermilion-ocelot-90210"
 LABELS = ("Billing", "Symptoms")
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
@@ -68,7 +71,8 @@ class Project:
             cwd=self.root,
             capture_output=True,
             text=True,
-            env=os.environ | {"COLUMNS": "160", "PYTHONPATH": str(ROOT)},
+            check=False,
+            env=environment(self),
         )
         if check and done.returncode:
             raise AssertionError(f"{arguments} ended {done.returncode}: {done.stderr[-2000:]}")
@@ -80,55 +84,113 @@ class Project:
         return Project(target)
 
 
+def build_project(root: Path, **changes: object) -> Project:
+    """A project whose release takes a moment; ``changes`` go on top of its params.yaml."""
+    root.mkdir()
+    params = {
+        "dataset": {
+            "name": "letters",
+            "path": "private.jsonl",
+            "label": "label",
+            "labels": list(LABELS),
+            "unit": "unit",
+            "max_records_per_unit": 2,
+            "holdout": 0.25,
+        },
+        "account": {
+            "name": "letters",
+            "unit": "person",
+            "adjacency": "add_remove",
+            "epsilon": 20.0,
+            "delta": 1e-6,
+        },
+        "privacy": {"epsilon": 8.0, "delta": 1e-6},
+        "methods": {
+            "invisible_ink": {
+                "batch_size": 4,
+                "max_tokens": 6,
+                "max_reference_tokens": 12,
+                "texts_per_label": 3,
+            }
+        },
+        "models": {"language": "builtin"},
+        "evaluate": {"enabled": True},
+        "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
+        "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
+    }
+    for key, value in changes.items():
+        params[key] = (params.get(key) or {}) | value if isinstance(value, dict) else value
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    project = Project(root)
+    project.write(rows(48, 20))
+    shutil.copy(ROOT / "dvc.yaml", root)
+    shutil.copytree(ROOT / ".dvc", root / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp"))
+    shutil.copy(ROOT / ".dvcignore", root)
+    shutil.copytree(ROOT / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    return project
+
+
 @pytest.fixture
 def make_project(tmp_path: Path) -> Callable[..., Project]:
-    """Makes a project whose release takes a moment."""
+    """Makes a project under the test's folder."""
 
     def make(name: str = "project", **changes: object) -> Project:
-        root = tmp_path / name
-        root.mkdir()
-        params = {
-            "dataset": {
-                "name": "letters",
-                "path": "private.jsonl",
-                "label": "label",
-                "labels": list(LABELS),
-                "unit": "unit",
-                "max_records_per_unit": 2,
-                "holdout": 0.25,
-            },
-            "account": {
-                "name": "letters",
-                "unit": "person",
-                "adjacency": "add_remove",
-                "epsilon": 20.0,
-                "delta": 1e-6,
-            },
-            "privacy": {"epsilon": 8.0, "delta": 1e-6},
-            "methods": {
-                "invisible_ink": {
-                    "batch_size": 4,
-                    "max_tokens": 6,
-                    "max_reference_tokens": 12,
-                    "texts_per_label": 3,
-                }
-            },
-            "models": {"language": "builtin"},
-            "evaluate": {"enabled": True},
-            "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
-            "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4},
-        }
-        for key, value in changes.items():
-            params[key] = (params.get(key) or {}) | value if isinstance(value, dict) else value
-        (root / "params.yaml").write_text(yaml.safe_dump(params))
-        project = Project(root)
-        project.write(rows(48, 20))
-        shutil.copy(ROOT / "dvc.yaml", root)
-        shutil.copytree(ROOT / ".dvc", root / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp"))
-        shutil.copy(ROOT / ".dvcignore", root)
-        return project
+        return build_project(tmp_path / name, **changes)
 
     return make
+
+
+@dataclass
+class Driven:
+    """One driver's run: its project and all it printed."""
+
+    project: Project
+    printed: str
+
+
+@pytest.fixture(scope="session")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Driven]:
+    """The same config over the same private data by command line, DVC and Airflow.
+
+    Each starts from a copy of one project whose account is open, so all have one partition key.
+    """
+    base = build_project(tmp_path_factory.mktemp("drivers") / "base")
+    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+    base.cli("stage", "plan")
+    shutil.rmtree(base.root / "plans")
+    found = {name: Driven(base.copy(base.root.with_name(name)), "") for name in DRIVERS}
+
+    def done(name: str, *command: str) -> None:
+        project = found[name].project
+        ran = subprocess.run(
+            [sys.executable, *command],
+            cwd=project.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(project),
+        )
+        found[name].printed += ran.stdout + ran.stderr
+        assert ran.returncode == 0, f"{name}: {ran.stdout[-2000:]} {ran.stderr[-3000:]}"
+
+    done("cli", "-m", "privsyn", "run")
+    done("dvc", "-m", "dvc", "config", "--local", "core.no_scm", "true")
+    done("dvc", "-m", "dvc", "repro")
+    done("dvc", "-m", "privsyn", "stage", "publish", "--plan", "plans/invisible_ink.json")
+    done("airflow", str(RUN_DAG), str(found["airflow"].project.root), "[{}]")
+    return found
+
+
+def environment(project: Project) -> dict[str, str]:
+    """What the processes of a project see: this interpreter's commands first in the path."""
+    return os.environ | {
+        "COLUMNS": "160",
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "AIRFLOW_HOME": str(project.root / "airflow"),
+        "PRIVSYN_PARAMS": str(project.params),
+    }
 
 
 @pytest.fixture

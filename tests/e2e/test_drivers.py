@@ -1,0 +1,98 @@
+"""One config, three drivers: command line, DVC and Airflow make the same release at the same cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import DRIVERS, environment
+
+from privsyn import certificate
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+
+def ledger(driven, name):
+    return driven[name].project.context().ledger
+
+
+def release_of(driven, name):
+    project = driven[name].project
+    (entry,) = ledger(driven, name).entries()
+    return entry, project.root / "releases" / entry.release_id
+
+
+def test_release_ids_costs_and_ledger_rows_are_equal(driven):
+    rows = []
+    for name in DRIVERS:
+        entry, folder = release_of(driven, name)
+        row = entry.as_dict()
+        rows.append(
+            {key: row[key] for key in ("number", "release_id", "account", "method", "state")}
+            | {key: row[key] for key in ("event", "loss", "epsilon", "delta")}
+        )
+        assert entry.state == "COMMITTED"
+        assert folder.is_dir()
+    assert rows[0] == rows[1] == rows[2]
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_each_release_is_whole_and_verifies(driven, name):
+    entry, folder = release_of(driven, name)
+    assert {path.name for path in folder.iterdir()} == {
+        "synthetic.jsonl",
+        "certificate.json",
+        "validation.json",
+        "validation.html",
+        "quality.json",
+    }
+    assert all(check.passed for check in certificate.verify(folder, ledger(driven, name)))
+    shown = json.loads((folder / "certificate.json").read_text())
+    assert shown["plan"]["release_id"] == entry.release_id
+    assert not list((folder.parents[1] / ".privsyn" / "scratch").glob("*"))
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_afterwards_dvc_has_nothing_to_do_and_the_version_is_published(driven, name):
+    entry, folder = release_of(driven, name)
+    assert folder.with_suffix(".dvc").is_file()
+    status = subprocess.run(
+        [sys.executable, "-m", "dvc", "status"],
+        cwd=driven[name].project.root,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(driven[name].project),
+    )
+    assert "up to date" in status.stdout
+
+
+def test_mlflow_holds_one_run_with_its_stages_nested(driven):
+    from mlflow import MlflowClient
+
+    for name in DRIVERS:
+        entry, _ = release_of(driven, name)
+        state = driven[name].project.root / ".privsyn"
+        client = MlflowClient(f"sqlite:///{state / 'mlflow.db'}")
+        experiment = client.get_experiment_by_name("privsyn")
+        runs = client.search_runs([experiment.experiment_id])
+        (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        nested = {
+            run.info.run_name
+            for run in runs
+            if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+        }
+        assert {"partition", "generate-0", "generate-1", "certify", "validate", "evaluate"} <= nested
+        assert parent.data.tags["privsyn.release_id"] == entry.release_id
+        assert parent.data.tags["privsyn.ledger_entry"] == str(entry.number)
+        assert parent.data.tags["privsyn.dvc_revision"]
+        assert float(parent.data.params["epsilon"]) == pytest.approx(entry.epsilon)
+        artifacts = {item.path for item in client.list_artifacts(parent.info.run_id)}
+        assert {"certificate.json", "validation.html", "validation.json"} <= artifacts
+        # Numbers from real records stay out of the release's own run.
+        assert not [key for key in parent.data.metrics if key.startswith("downstream")]
+    tags = {tag: value for tag, value in parent.data.tags.items() if tag.startswith("privsyn.")}
+    assert tags["privsyn.dag_id"] == "privsyn_invisible_ink"
+    assert tags["privsyn.run_id"]
