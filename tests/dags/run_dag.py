@@ -90,7 +90,7 @@ def pages(release_id: str) -> dict:
 
     client = TestClient(reports_app())
     page = f"/privsyn_invisible_ink/reports/{release_id}"
-    token = init_auth_manager().generate_jwt(SimpleAuthManagerUser("admin", "admin"))
+    token = init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
     header = {"Authorization": f"Bearer {token}"}
     seen = client.get(page, headers=header)
     unknown = client.get(page[:-16] + "0" * 16, headers=header)

@@ -81,6 +81,14 @@ def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
     assert "{" not in caplog.text
 
 
+def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
+    with pytest.raises(AirflowFailException, match="^ConfigError: plan file .* does not exist"):
+        operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
+
+
 def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(operator):
     from airflow.sdk.exceptions import AirflowFailException
 
