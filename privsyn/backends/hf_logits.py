@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from privsyn.backends.hf_session import HFSession
-from privsyn.backends.prompts import LABEL_TOKENS, PromptEncoder
+from privsyn.backends.prompts import PromptEncoder, refuse_overlong
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.errors import ModelError
 
@@ -39,7 +39,7 @@ class HFLogitModel:
         texts_per_pass: Public rows per forward pass.
 
     Raises:
-        ModelError: The tokenizer has no end-of-text token.
+        ModelError: The tokenizer has no end-of-text token, or the model no key-value cache.
     """
 
     def __init__(
@@ -67,6 +67,11 @@ class HFLogitModel:
         self.texts_per_pass = texts_per_pass
         self._prompts = PromptEncoder(tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
+        if "past_key_values" not in self._forward_takes:
+            raise ModelError(
+                f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
+                hint="Name a transformer model.",
+            )
         self._probed: set[int] = set()
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
@@ -77,17 +82,12 @@ class HFLogitModel:
         self._ends = sorted({self.eos, *(int(t) for t in ends if 0 <= t < self.vocab_size)})
 
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
-        """Refuse lengths that do not fit the model's context.
-
-        A ``{label}`` counts as 32 tokens, since its value is not known here.
+        """Refuse a template or lengths that do not fit the model's context.
 
         Raises:
             ModelError: By how many tokens, or what is wrong with the template.
         """
-        self._prompts.public(template, "")
-        prefix, _, suffix = self._prompts.private(template, "")
-        room = LABEL_TOKENS * template.private.count("{label}")
-        self._fits(len(prefix) + len(suffix) + room + reference_tokens, max_tokens)
+        self._fits(self._prompts.length(template) + reference_tokens, max_tokens)
 
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
@@ -113,7 +113,9 @@ class HFLogitModel:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
         known = {label: self._prompts.private(template, label) for label in set(labels)}
-        prompt = max((len(before) + len(after) for before, _, after in known.values()), default=1)
+        # Room for any label, so that which labels have records does not decide the shape.
+        longest = max((len(before) + len(after) for before, _, after in known.values()), default=0)
+        prompt = max(self._prompts.length(template), longest)
         width = prompt + reference_tokens
         self._fits(width, max_tokens)
         rows = []
@@ -132,14 +134,7 @@ class HFLogitModel:
         return text
 
     def _fits(self, prompt: int, max_tokens: int) -> None:
-        context = _context(self._text)
-        short = prompt + max_tokens - (context or prompt + max_tokens)
-        if short > 0:
-            raise ModelError(
-                f"models.language={self._source}: its context of {context} tokens is {short} short "
-                f"of the prompt ({prompt}) plus max_tokens ({max_tokens}).",
-                hint="Lower max_reference_tokens or max_tokens, or use another model.",
-            )
+        refuse_overlong(self._source, self._text, prompt, max_tokens)
 
     def _probe(self, width: int) -> None:
         """Run random rows twice, moved and among others, and compare bits. Once per shape.
@@ -198,20 +193,3 @@ class HFLogitModel:
         logits[:, self._ends] = low[:, None]
         logits[:, self.eos] = total
         return logits
-
-
-def _context(config: Any) -> int | None:
-    """Longest sequence the model takes, or None where positions are unbounded.
-
-    With a RoPE that rescales itself once any row of the batch grows past the original length, only
-    that length is used: beyond it rows are not independent.
-    """
-    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
-    longest: int | None = next((n for n in (getattr(config, k, None) for k in names) if n), None)
-    rope = getattr(config, "rope_parameters", None) or {}
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    for part in parts:
-        if "dynamic" in str(part.get("rope_type")) or part.get("rope_type") == "longrope":
-            original = part.get("original_max_position_embeddings") or longest
-            longest = min(original, longest or original) if original else longest
-    return longest

@@ -17,13 +17,15 @@ from privsyn.backends.identity import (
     locate,
     refuse_row_mixing,
 )
+from privsyn.backends.prompts import PromptEncoder, refuse_overlong
+from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
 
 if TYPE_CHECKING:
     from privsyn.backends.hf_logits import HFLogitModel
 
-__all__ = ["ModelIdentity", "describe", "load_language_model"]
+__all__ = ["ModelIdentity", "check_prompt", "describe", "load_language_model"]
 
 
 def load_language_model(
@@ -77,6 +79,30 @@ def load_language_model(
     )
 
 
+def check_prompt(
+    cfg: ModelsConfig, template: PromptTemplate, reference_tokens: int, max_tokens: int
+) -> None:
+    """Refuse a template or lengths that do not fit the model, without loading its weights.
+
+    Raises:
+        ModelError: By how many tokens, or what is wrong with the template or the tokenizer.
+    """
+    place = locate(cfg)
+    name = str(place.folder or place.source)
+    options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
+    options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
+    with _quiet():
+        from transformers import AutoConfig, AutoTokenizer
+
+        try:
+            config = AutoConfig.from_pretrained(name, **options)
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, cfg, place) from None
+    prompt = PromptEncoder(tokenizer, place.source).length(template) + reference_tokens
+    refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
+
+
 def _read(cfg: ModelsConfig, place: Place) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -95,8 +121,8 @@ def _read(cfg: ModelsConfig, place: Place) -> tuple[Any, Any]:
         model, info = AutoModelForCausalLM.from_pretrained(
             name, attn_implementation=rowwise.register(), **options
         )
-    except ValueError as error:
-        if "attention" not in str(error).lower():
+    except (ValueError, KeyError) as error:  # an architecture that only has its own attention
+        if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):
             raise
         model, info = AutoModelForCausalLM.from_pretrained(
             name, attn_implementation="eager", **options

@@ -16,7 +16,7 @@ CHARS_PER_TOKEN = 32
 """Public bound: a reference is cut to so many characters per token before it is tokenised."""
 
 LABEL_TOKENS = 32
-"""Room ``check`` sets aside for a ``{label}`` whose value it is not told."""
+"""Room set aside for a ``{label}``, whatever its value."""
 
 _REFERENCE = "{reference}"
 _SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
@@ -79,6 +79,16 @@ class PromptEncoder:
         cut = before.rstrip(" ")
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
+    def length(self, template: PromptTemplate) -> int:
+        """Tokens of the private prompt around its reference, with LABEL_TOKENS for a label.
+
+        Raises:
+            ModelError: What is wrong with the template.
+        """
+        self.public(template, "")
+        before, _, after = self.private(template, "")
+        return len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+
     def reference(self, text: str, lead: str, limit: int) -> list[int]:
         """At most ``limit`` tokens of a reference, special tokens in it as plain text.
 
@@ -132,3 +142,36 @@ class PromptEncoder:
             text, add_special_tokens=False, split_special_tokens=not special, verbose=False
         )["input_ids"]
         return list(ids)
+
+
+def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> None:
+    """Refuse a prompt and an output that together exceed a model's context.
+
+    Raises:
+        ModelError: By how many tokens.
+    """
+    context = _context(config)
+    short = prompt + max_tokens - (context or prompt + max_tokens)
+    if short > 0:
+        raise ModelError(
+            f"models.language={source}: its context of {context} tokens is {short} short "
+            f"of the prompt ({prompt}) plus max_tokens ({max_tokens}).",
+            hint="Lower max_reference_tokens or max_tokens, or use another model.",
+        )
+
+
+def _context(config: Any) -> int | None:
+    """Longest sequence the model takes, or None where positions are unbounded.
+
+    With a RoPE that rescales itself once any row of the batch grows past the original length, only
+    that length is used: beyond it rows are not independent.
+    """
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+    longest: int | None = next((n for n in (getattr(config, k, None) for k in names) if n), None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    for part in parts:
+        if "dynamic" in str(part.get("rope_type")) or part.get("rope_type") == "longrope":
+            original = part.get("original_max_position_embeddings") or longest
+            longest = min(original, longest or original) if original else longest
+    return longest

@@ -13,7 +13,7 @@ from privsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
-    from privsyn.backends.protocols import LogitModel
+    from privsyn.backends.protocols import LogitModel, PromptTemplate
     from privsyn.data.journal import Journal
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
@@ -81,6 +81,12 @@ class Method(Protocol):
 
     def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
         """The public cells of the partition, in output order."""
+
+    def prompt(self, cfg: Any) -> tuple[PromptTemplate, int, int] | None:
+        """Template, reference tokens and output tokens the language model must have room for.
+
+        None for a method without a language model.
+        """
 
     def run(
         self,

@@ -138,6 +138,13 @@ class InvisibleInk:
             for bucket in range(cfg.texts_per_label)
         ]
 
+    def prompt(self, cfg: InvisibleInkConfig) -> tuple[PromptTemplate, int, int]:
+        """What the model's context must hold: both prompts, one reference, one text."""
+        if cfg.prompt is None:
+            raise ConfigError("methods.invisible_ink.prompt is not resolved.")
+        template = PromptTemplate(cfg.prompt.private, cfg.prompt.public, cfg.prompt.chat)
+        return template, cfg.max_reference_tokens, cfg.max_tokens
+
     def run(
         self,
         cfg: InvisibleInkConfig,
@@ -186,7 +193,7 @@ class InvisibleInk:
         journal: Journal,
     ) -> list[list[int]]:
         """Algorithm 1 for several buckets side by side."""
-        lines = _Lines(cfg, model, group)
+        lines = _Lines(self.prompt(cfg), model, group)
         texts: list[list[int]] = [[] for _ in group]
         unfinished = list(range(len(group)))
         for t in range(cfg.max_tokens):  # line 2: for t = 1 ... T  [I5]
@@ -243,8 +250,10 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
 class _Lines:
     """The public and private rows of a group, started only when a token has to be drawn."""
 
-    def __init__(self, cfg: InvisibleInkConfig, model: LogitModel, group: Sequence[Bucket]) -> None:
-        self._cfg, self._model, self._group = cfg, model, group
+    def __init__(
+        self, prompt: tuple[PromptTemplate, int, int], model: LogitModel, group: Sequence[Bucket]
+    ) -> None:
+        self._prompt, self._model, self._group = prompt, model, group
         self._sessions: tuple[Session, Session] | None = None
         self._fed = 0
         self.rows: list[slice] = []
@@ -271,10 +280,7 @@ class _Lines:
         return public.logits(), private.logits()
 
     def _start(self) -> tuple[Session, Session]:
-        cfg, prompt = self._cfg, self._cfg.prompt
-        if prompt is None:
-            raise ConfigError("methods.invisible_ink.prompt is not resolved.")
-        template = PromptTemplate(prompt.private, prompt.public, prompt.chat)
+        template, reference_tokens, max_tokens = self._prompt
         labels: list[str | None] = []
         references: list[str] = []
         for bucket in self._group:
@@ -283,10 +289,10 @@ class _Lines:
             references += texts
             labels += [bucket.cell.label] * len(texts)
         public = self._model.public_rows(
-            template, [bucket.cell.label for bucket in self._group], cfg.max_tokens
+            template, [bucket.cell.label for bucket in self._group], max_tokens
         )
         private = self._model.private_rows(
-            template, labels, references, cfg.max_reference_tokens, cfg.max_tokens
+            template, labels, references, reference_tokens, max_tokens
         )
         return public, private
 

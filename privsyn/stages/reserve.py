@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from privsyn.backends.load import check_prompt
 from privsyn.data.artifacts import wipe
 from privsyn.data.formats import check_source
 from privsyn.dp.accountant import Guarantee
@@ -20,7 +21,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     """Set the cost of a release aside, once, however often this runs.
 
     What could fail later is tried first, so that a mistake costs nothing: the plan against the
-    settings, the tracker, the suite, and the input file for existence and columns.
+    settings, the tracker, the suite, the prompt's length, the input file's existence and columns.
 
     Raises:
         ConfigError: The plan was made from other settings, or the suite is malformed.
@@ -35,6 +36,10 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
         load_suite(ctx.config.validation, plan.dataset.labels, plan.rows, ctx.workspace.root)
+        method, settings = plan.load_method()
+        prompt = method.prompt(settings)
+        if prompt is not None:
+            check_prompt(ctx.config.models, *prompt)
         check_source(ctx.dataset)
     entry = ctx.ledger.reserve(
         plan.account,
