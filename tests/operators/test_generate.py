@@ -85,7 +85,7 @@ def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path)
     from airflow.sdk.exceptions import AirflowFailException
 
     command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
-    with pytest.raises(AirflowFailException, match="^ConfigError: plan file .* does not exist"):
+    with pytest.raises(AirflowFailException, match=r"^ConfigError: plan file .* does not exist"):
         operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
 
 
