@@ -36,7 +36,7 @@ def build(
     plan: Plan,
     artifact: ArtifactRef,
     entry: Entry,
-    began: Change,
+    reserved: Change,
     balance: Balance,
     *,
     noise: str,
@@ -49,7 +49,7 @@ def build(
         plan: The release.
         artifact: The synthetic file.
         entry: The release in the ledger.
-        began: The row of the ledger's chained history that began it.
+        reserved: The row of the ledger's chained history that set its cost aside.
         balance: The account after this release.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
         created: Time of the certificate.
@@ -78,7 +78,7 @@ def build(
             "left_epsilon": balance.left_epsilon,
             "loss": entry.loss,
         },
-        "ledger": {"entry": entry.number, "row": began.seq, "hash": began.hash},
+        "ledger": {"entry": entry.number, "row": reserved.seq, "hash": reserved.hash},
         "noise": noise,
         "parents": [],
         "software": {name: _version(name) for name in LIBRARIES}

@@ -17,6 +17,7 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
+from privsyn.ledger import State
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import shard_file
@@ -112,7 +113,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         plan,
         artifact,
         ctx.ledger.entry(plan.id),
-        ctx.ledger.history(plan.id)[-1],
+        [row for row in ctx.ledger.history(plan.id) if row.change == State.RESERVED][-1],
         ctx.ledger.balance(plan.account),
         noise=noise,
         created=ctx.clock(),
