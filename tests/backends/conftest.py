@@ -6,7 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from tiny_models import save_gpt2, save_llama, save_sliding, save_softcapped
+from tiny_models import (
+    save_falcon,
+    save_gpt2,
+    save_hybrid,
+    save_llama,
+    save_mamba,
+    save_sliding,
+    save_softcapped,
+)
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as load does; here torch may start earlier
 
@@ -21,6 +29,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         "gpt2": save_gpt2,
         "sliding": save_sliding,
         "softcapped": save_softcapped,
+        "hybrid": save_hybrid,
+        "falcon": save_falcon,
+        "mamba": save_mamba,
     }
 
     def get(name: str) -> str:

@@ -111,6 +111,60 @@ def save_sliding(folder: Path) -> Path:
     return folder
 
 
+def save_hybrid(folder: Path) -> Path:
+    """LFM 2: a convolution with a state of its own before the attention."""
+    import torch
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    torch.manual_seed(5)
+    size = save_tokenizer(folder)
+    Lfm2ForCausalLM(
+        Lfm2Config(
+            vocab_size=size,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            layer_types=["conv", "full_attention"],
+            max_position_embeddings=128,
+            initializer_range=0.3,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_falcon(folder: Path) -> Path:
+    """Attention of its own, one key head for all queries."""
+    import torch
+    from transformers import FalconConfig, FalconForCausalLM
+
+    torch.manual_seed(6)
+    size = save_tokenizer(folder)
+    FalconForCausalLM(
+        FalconConfig(
+            vocab_size=size,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            initializer_range=0.3,
+            eos_token_id=1,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_mamba(folder: Path) -> Path:
+    """A state-space model: no keys, no values."""
+    from transformers import MambaConfig, MambaForCausalLM
+
+    size = save_tokenizer(folder)
+    config = MambaConfig(vocab_size=size, hidden_size=32, num_hidden_layers=2, state_size=8)
+    MambaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
 def save_softcapped(folder: Path) -> Path:
     """Gemma 2: capped attention scores, every other layer with a sliding window."""
     import torch
