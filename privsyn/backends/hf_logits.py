@@ -113,10 +113,7 @@ class HFLogitModel:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
         known = {label: self._prompts.private(template, label) for label in set(labels)}
-        # Room for any label, so that which labels have records does not decide the shape.
-        longest = max((len(before) + len(after) for before, _, after in known.values()), default=0)
-        prompt = max(self._prompts.length(template), longest)
-        width = prompt + reference_tokens
+        width = self._prompts.length(template, known) + reference_tokens
         self._fits(width, max_tokens)
         rows = []
         for label, reference in zip(labels, references, strict=True):

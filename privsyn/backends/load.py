@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +80,17 @@ def load_language_model(
 
 
 def check_prompt(
-    cfg: ModelsConfig, template: PromptTemplate, reference_tokens: int, max_tokens: int
+    cfg: ModelsConfig,
+    template: PromptTemplate,
+    reference_tokens: int,
+    max_tokens: int,
+    labels: Sequence[str] = (),
 ) -> None:
-    """Refuse a template or lengths that do not fit the model, without loading its weights.
+    """Refuse a template, labels or lengths that do not fit the model, without loading its weights.
 
     Raises:
-        ModelError: By how many tokens, or what is wrong with the template or the tokenizer.
+        ModelError: By how many tokens, which label is too long, or what is wrong with the template
+            or the tokenizer.
     """
     place = locate(cfg)
     name = str(place.folder or place.source)
@@ -99,7 +104,8 @@ def check_prompt(
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, cfg, place) from None
-    prompt = PromptEncoder(tokenizer, place.source).length(template) + reference_tokens
+    encoder = PromptEncoder(tokenizer, place.source)
+    prompt = encoder.length(template, labels) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 

@@ -6,7 +6,7 @@ a special token spelled out inside a reference stays plain text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privsyn.backends.protocols import PromptTemplate
@@ -16,7 +16,7 @@ CHARS_PER_TOKEN = 32
 """Public bound: a reference is cut to so many characters per token before it is tokenised."""
 
 LABEL_TOKENS = 32
-"""Room set aside for a ``{label}``, whatever its value."""
+"""Room set aside for a ``{label}``, whatever its value, and the most it may take."""
 
 _REFERENCE = "{reference}"
 _SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
@@ -79,15 +79,26 @@ class PromptEncoder:
         cut = before.rstrip(" ")
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
-    def length(self, template: PromptTemplate) -> int:
+    def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
         """Tokens of the private prompt around its reference, with LABEL_TOKENS for a label.
 
+        The same for all labels: which of them have records must not decide a shape.
+
         Raises:
-            ModelError: What is wrong with the template.
+            ModelError: What is wrong with the template, or a label of ``labels`` is too long.
         """
         self.public(template, "")
         before, _, after = self.private(template, "")
-        return len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+        length = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+        for label in labels:
+            before, _, after = self.private(template, label)
+            if len(before) + len(after) > length:
+                raise ModelError(
+                    f"models.language={self._source}: the label {label!r} is longer than the "
+                    f"{LABEL_TOKENS} tokens a prompt has room for.",
+                    hint="Shorten it, or leave {label} out of the prompt.",
+                )
+        return length
 
     def reference(self, text: str, lead: str, limit: int) -> list[int]:
         """At most ``limit`` tokens of a reference, special tokens in it as plain text.

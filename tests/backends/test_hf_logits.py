@@ -151,6 +151,17 @@ def test_no_private_rows(load: Loader) -> None:
     assert rows.logits().shape == (0, load("llama").vocab_size)
 
 
+def test_which_labels_have_records_changes_no_bit(load: Loader) -> None:
+    template = PromptTemplate("{label}: {reference}</s>{label}:", "{label}:")
+    model = load("llama")
+
+    def first(labels: list[str | None]) -> Any:
+        rows = model.private_rows(template, labels, [MINE] * len(labels), 12, 2)
+        return rows.logits()[0]
+
+    np.testing.assert_array_equal(first(["a"]), first(["a", "a label of many more words"]))
+
+
 def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reaches the model has the same shape whatever the references hold."""
     model = load("llama")

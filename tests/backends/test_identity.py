@@ -17,7 +17,7 @@ from tiny_models import save_llama
 
 from privsyn.backends import prompts
 from privsyn.backends.identity import BUILTIN, describe
-from privsyn.backends.load import load_language_model
+from privsyn.backends.load import check_prompt, load_language_model
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
 
@@ -261,7 +261,7 @@ class TestHub:
 
 def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
     code = (
-        "from privsyn.backends.load import load_language_model as load\n"
+        "from privsyn.backends.load import check_prompt, load_language_model as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"
         "model = load(ModelsConfig(), PerformanceConfig(rows_per_pass=16, device='cpu'))\n"
         "from privsyn.backends.load import describe\n"
@@ -273,3 +273,12 @@ def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
     )
     assert (out.returncode, out.stdout, out.stderr) == (0, "", "")
+
+
+def test_prompt_is_checked_without_the_weights(llama: Path) -> None:
+    cfg = ModelsConfig(language=str(llama))
+    check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["Billing"])
+    with pytest.raises(ModelError, match=r"128 tokens is .* short"):
+        check_prompt(cfg, prompts.PLAIN, 100, 100)
+    with pytest.raises(ModelError, match="longer than the 32 tokens"):
+        check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["late " * 40])

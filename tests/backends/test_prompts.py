@@ -89,6 +89,13 @@ def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
     assert tokenizer.decode(prompts.public(joined, None)) == "<s>go"
 
 
+def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
+    _, prompts = encoder("llama")
+    assert prompts.length(PLAIN, ["Billing", None]) == prompts.length(PLAIN)
+    with pytest.raises(ModelError, match=r"label 'late late .* longer than the 32 tokens"):
+        prompts.length(PLAIN, ["Billing", "late " * 40])
+
+
 def test_reference_is_cut_and_total(encoder: Encoders) -> None:
     for name in ("builtin", "chat"):
         _, prompts = encoder(name)
