@@ -6,6 +6,9 @@ crash loses at most the draws of one call that nobody had seen.
 
 Format: one line per entry, ``crc32 (8 hex digits) space JSON newline``. Each checksum runs on from
 that of the line before, so an edited, missing or moved line is found. The first line is the header.
+
+A journal is made once, before the first draw can happen, and only opened from then on: one that is
+missing has been lost with its draws, and is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from privsyn.data.artifacts import storage_error, sync_folder
+from privsyn.data.artifacts import private_opener, storage_error, sync_folder
 from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationError
 
 T = TypeVar("T")
@@ -31,7 +36,8 @@ _FORMAT = 1
 class Journal:
     """An open journal, held by one process at a time.
 
-    Use ``Journal.open``; as a context manager it closes the file and frees the lock.
+    ``Journal.create`` makes the file, ``Journal.open`` opens it; as a context manager it closes the
+    file and frees the lock.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -44,21 +50,61 @@ class Journal:
         self._failure: PrivsynError | None = None
 
     @classmethod
-    def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
-        """Open or create a journal and lock it.
+    def create(cls, path: Path, header: Mapping[str, Any]) -> None:
+        """Make a journal without a draw, durably; does nothing where it is there already.
+
+        To be called before anything may be drawn, and never by what draws.
 
         Args:
             path: The file; mode 0600. Its folder must exist.
-            header: What the draws belong to (release, part, plan digest): plain JSON values. An
-                existing journal must have the same.
+            header: What the draws belong to (release, part, plan digest): plain JSON values.
 
         Raises:
+            VerificationError: A file is there with another header, or is damaged.
+            StorageError: The file cannot be written; none is there then.
+        """
+        wanted = _header(header)
+        line, _ = _line(json.dumps(wanted, sort_keys=True), 0)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            if not path.exists():
+                try:
+                    with open(draft, "xb", opener=private_opener) as stream:
+                        stream.write(line)
+                        stream.flush()
+                        os.fsync(stream.fileno())
+                    with suppress(FileExistsError):  # a link, unlike a rename, replaces nothing
+                        os.link(draft, path)
+                finally:
+                    draft.unlink(missing_ok=True)
+            with open(path, "rb", opener=_opener) as stream:
+                first = stream.readline()
+            sync_folder(path.parent)
+        except OSError as error:
+            raise storage_error("make", path, error) from error
+        _refuse_other(path, _parsed(path, 1, first, 0)[0], wanted)
+
+    @classmethod
+    def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
+        """Open a journal and lock it; never makes one.
+
+        Args:
+            path: The file.
+            header: As given to ``create``.
+
+        Raises:
+            ReleaseLost: The file is gone, and the draws with it.
             LeaseHeld: Another process holds the journal.
             VerificationError: The header differs, or a line other than a torn last one is damaged.
             StorageError: The file cannot be opened or written.
         """
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise ReleaseLost(
+                f"journal {path} is gone; its draws cannot be replayed.",
+                hint="Restore the file, or give the release up: its cost stays charged.",
+            ) from None
         except OSError as error:
             raise storage_error("open", path, error) from error
         journal = cls(path, descriptor)
@@ -164,23 +210,18 @@ class Journal:
         except OSError as error:
             raise storage_error("read", self._path, error) from error
         whole = data.rfind(b"\n") + 1  # what follows was torn by a crash before anyone saw it
-        bodies = [self._check(n, line) for n, line in enumerate(data[:whole].split(b"\n")[:-1], 1)]
+        bodies = [self._check(n, line) for n, line in enumerate(data[:whole].splitlines(True), 1)]
+        if not bodies:  # never a new journal: ``create`` leaves a whole header or no file
+            raise _damaged(self._path, 1)
+        _refuse_other(self._path, bodies[0], _header(header))
+        for n, body in enumerate(bodies[1:], 2):
+            if set(body) != {"k", "v"} or body["k"] in self._values:
+                raise _damaged(self._path, n)
+            self._values[body["k"]] = body["v"]
+        self._drawn = bool(self._values)
         self._length = whole
         if whole < len(data):
             self._truncate()
-        wanted = json.loads(json.dumps({"journal": _FORMAT, **header}, allow_nan=False))
-        if not bodies:
-            self._append(json.dumps(wanted, sort_keys=True))
-        elif bodies[0] != wanted:
-            raise VerificationError(
-                f"journal {self._path} belongs to another run: "
-                f"{', '.join(_differing(bodies[0], wanted))} differ."
-            )
-        for n, body in enumerate(bodies[1:], 2):
-            if set(body) != {"k", "v"} or body["k"] in self._values:
-                raise self._damaged(n)
-            self._values[body["k"]] = body["v"]
-        self._drawn = bool(self._values)
         # Lines of a killed process may be in the page cache only, and are about to be used.
         self._sync()
         try:
@@ -189,27 +230,11 @@ class Journal:
             raise storage_error("write", self._path, error) from error
 
     def _check(self, number: int, line: bytes) -> dict[str, Any]:
-        body = line[9:]
-        self._crc = zlib.crc32(body, self._crc)
-        if line[:9] != b"%08x " % self._crc:
-            raise self._damaged(number)
-        try:
-            value = json.loads(body)
-        except ValueError:
-            raise self._damaged(number) from None
-        if not isinstance(value, dict):
-            raise self._damaged(number)
-        return value
-
-    def _damaged(self, number: int) -> VerificationError:
-        return VerificationError(
-            f"journal {self._path} is damaged at line {number}; its draws cannot be replayed."
-        )
+        body, self._crc = _parsed(self._path, number, line, self._crc)
+        return body
 
     def _append(self, text: str) -> None:
-        body = text.encode("ascii")
-        crc = zlib.crc32(body, self._crc)
-        line = b"%08x %s\n" % (crc, body)
+        line, crc = _line(text, self._crc)
         try:
             written = 0
             while written < len(line):
@@ -235,5 +260,47 @@ class Journal:
             raise self._failure from error
 
 
-def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    return sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+def _opener(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW)
+
+
+def _header(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The header as JSON gives it back."""
+    header: dict[str, Any] = json.loads(json.dumps({"journal": _FORMAT, **fields}, allow_nan=False))
+    return header
+
+
+def _line(text: str, crc: int) -> tuple[bytes, int]:
+    """A line and the checksum the next one runs on from."""
+    body = text.encode("ascii")
+    crc = zlib.crc32(body, crc)
+    return b"%08x %s\n" % (crc, body), crc
+
+
+def _parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
+    """What a line holds and the checksum the next one runs on from."""
+    body = line[9:-1]
+    crc = zlib.crc32(body, crc)
+    if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
+        raise _damaged(path, number)
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise _damaged(path, number) from None
+    if not isinstance(value, dict):
+        raise _damaged(path, number)
+    return value, crc
+
+
+def _damaged(path: Path, number: int) -> VerificationError:
+    return VerificationError(
+        f"journal {path} is damaged at line {number}; its draws cannot be replayed."
+    )
+
+
+def _refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    if differing:
+        raise VerificationError(
+            f"journal {path} belongs to another run: {', '.join(differing)} differ."
+        )

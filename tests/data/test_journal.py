@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,75 @@ def never() -> int:
     raise AssertionError("drawn a second time")
 
 
+def opened(path: Path) -> Journal:
+    """The journal as a run has it: made by the stage before, then opened."""
+    Journal.create(path, HEADER)
+    return Journal.open(path, HEADER)
+
+
+class MadeOnOpening(Journal):
+    """Broken: takes a missing journal for a new one."""
+
+    @classmethod
+    def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
+        cls.create(path, header)
+        return super().open(path, header)
+
+
+def draws_again_when_deleted(kind: type[Journal], path: Path) -> bool:
+    """Whether deleting a journal makes its draws anew."""
+    Journal.create(path, HEADER)
+    with kind.open(path, HEADER) as journal:
+        journal.draw_all([("t0", lambda: 1)])
+    path.unlink()
+    try:
+        with kind.open(path, HEADER) as journal:
+            journal.draw_all([("t0", never)])
+    except ReleaseLost:
+        return path.exists()
+    except AssertionError:
+        return True
+    return False
+
+
+def test_a_missing_journal_is_lost_and_never_begun_anew(tmp_path: Path) -> None:
+    assert not draws_again_when_deleted(Journal, tmp_path / "j")
+    assert draws_again_when_deleted(MadeOnOpening, tmp_path / "broken")
+    with pytest.raises(ReleaseLost, match="is gone; its draws cannot be replayed"):
+        Journal.open(tmp_path / "never made", HEADER)
+    with pytest.raises(ReleaseLost):
+        Journal.open(tmp_path / "no folder" / "j", HEADER)
+
+
+def test_making_a_journal_leaves_one_that_is_there_alone(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with opened(path) as journal:
+        journal.draw_all([("t0", lambda: 5)])
+        Journal.create(path, HEADER)  # held or not
+        journal.draw_all([("t1", lambda: 6)])
+    before = path.read_bytes()
+    Journal.create(path, dict(reversed(HEADER.items())))
+    with pytest.raises(VerificationError, match="part differ"):
+        Journal.create(path, HEADER | {"part": "shard-1"})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["j"]
+    with opened(path) as journal:
+        assert journal.draw_all([("t0", never), ("t1", never)]) == [5, 6]
+
+
+def test_a_new_journal_is_private_and_there_whole_or_not_at_all(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path = tmp_path / "j"
+    with pytest.raises(StorageError), full_disk(10):
+        Journal.create(path, HEADER)
+    assert list(tmp_path.iterdir()) == []
+    Journal.create(path, HEADER)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with Journal.open(path, HEADER) as journal:
+        assert not journal.drawn
+
+
 def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
     path, made = tmp_path / "j", []
 
@@ -31,7 +100,7 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
         made.append(n)
         return n * n
 
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         assert not journal.drawn
         assert len(journal) == 0
         assert journal.draw_all([(f"t{n}", lambda n=n: draw(n)) for n in (3, 1, 2)]) == [9, 1, 4]
@@ -42,7 +111,7 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
             81,
             9,
         ]
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         assert journal.drawn
         assert len(journal) == 4
         assert journal.has("t9")
@@ -53,30 +122,30 @@ def test_draws_are_made_in_order_once_and_replayed(tmp_path: Path) -> None:
 
 def test_a_value_is_the_same_fresh_and_replayed(tmp_path: Path) -> None:
     value: Any = {"é\n": (1, 2.5e-300, -0.0, None, True, 2**70)}
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         (fresh,) = journal.draw_all([("x", lambda: value)])
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         (again,) = journal.draw_all([("x", never)])
     assert repr(fresh) == repr(again) == repr(json.loads(json.dumps(value)))
 
 
 def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> None:
-    with Journal.open(tmp_path / "j", HEADER):
+    with opened(tmp_path / "j"):
         with pytest.raises(LeaseHeld) as caught:
-            Journal.open(tmp_path / "j", HEADER)
+            opened(tmp_path / "j")
         assert caught.value.retryable
-    Journal.open(tmp_path / "j", HEADER).close()
+    opened(tmp_path / "j").close()
 
 
 def test_another_header_is_refused_by_the_names_of_its_fields(tmp_path: Path) -> None:
-    Journal.open(tmp_path / "j", HEADER).close()
+    opened(tmp_path / "j").close()
     with pytest.raises(VerificationError, match="part, plan differ"):
         Journal.open(tmp_path / "j", {"release": "r1", "part": "shard-1", "plan": 1})
     Journal.open(tmp_path / "j", dict(reversed(HEADER.items()))).close()
 
 
 def filled(path: Path) -> list[bytes]:
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         journal.draw_all([(f"t{n}", lambda n=n: n) for n in range(4)])
     return path.read_bytes().splitlines(keepends=True)
 
@@ -86,20 +155,22 @@ def test_a_torn_last_line_is_dropped_and_drawn_again(tmp_path: Path, cut: int) -
     path = tmp_path / "j"
     lines = filled(path)
     path.write_bytes(b"".join(lines)[:-cut])
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         assert len(journal) == 3
         assert journal.draw_all([("t2", never), ("t3", lambda: 77)]) == [2, 77]
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         assert journal.draw_all([("t3", never)]) == [77]
 
 
-def test_a_torn_header_means_nothing_was_drawn(tmp_path: Path) -> None:
+def test_a_torn_header_is_damage_since_none_is_ever_written_in_part(tmp_path: Path) -> None:
     path = tmp_path / "j"
     lines = filled(path)
     for n in range(len(lines[0])):
         path.write_bytes(lines[0][:n])
-        with Journal.open(path, HEADER) as journal:
-            assert not journal.drawn
+        for use in (Journal.create, Journal.open):
+            with pytest.raises(VerificationError, match="damaged at line 1"):
+                use(path, HEADER)
+        assert path.stat().st_size == n
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -120,11 +191,11 @@ def test_a_missing_moved_or_repeated_line_is_found(tmp_path: Path, order: tuple[
     lines = filled(path)
     path.write_bytes(b"".join(lines[n] for n in order))
     with pytest.raises(VerificationError):
-        Journal.open(path, HEADER)
+        opened(path)
 
 
 def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         with pytest.raises(ZeroDivisionError):
             journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
         assert journal.drawn
@@ -135,7 +206,7 @@ def test_a_draw_that_raises_ends_the_drawing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), object(), b"x"])
 def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> None:
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         with pytest.raises((ValueError, TypeError)):
             journal.draw_all([("a", lambda: value)])
         assert journal.drawn
@@ -143,7 +214,7 @@ def test_a_draw_json_cannot_hold_counts_as_drawn(tmp_path: Path, value: Any) -> 
 
 
 def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
-    with Journal.open(tmp_path / "j", HEADER) as journal:
+    with opened(tmp_path / "j") as journal:
         with pytest.raises(ValueError, match="twice"):
             journal.draw_all([("a", never), ("a", never)])
         assert not journal.drawn
@@ -159,7 +230,7 @@ def test_a_full_disk_stops_it_and_loses_only_the_draw_being_written(
         return str(n) * 60
 
     items = [(f"t{n}", lambda n=n: draw(n)) for n in range(8)]
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         with pytest.raises(StorageError, match="cannot write"), full_disk(400):
             journal.draw_all(items)
         assert journal.drawn
@@ -167,19 +238,23 @@ def test_a_full_disk_stops_it_and_loses_only_the_draw_being_written(
             journal.draw_all(items)
     calls = len(made)
     assert 2 < calls < 8
-    with Journal.open(path, HEADER) as journal:
+    with opened(path) as journal:
         assert len(journal) == calls - 1
         assert journal.draw_all(items) == [str(n) * 60 for n in range(8)]
     assert len(made) == 8 + 1
 
 
 def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
-    with pytest.raises(StorageError):
-        Journal.open(tmp_path / "none" / "j", HEADER)
     (tmp_path / "target").touch()
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(StorageError):
-        Journal.open(tmp_path / "link", HEADER)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder").mkdir()
+    for place in ("none/j", "link", "dangling", "folder"):
+        with pytest.raises(StorageError):
+            Journal.create(tmp_path / place, HEADER)
+    for place in ("link", "dangling", "folder"):
+        with pytest.raises(StorageError):
+            Journal.open(tmp_path / place, HEADER)
 
 
 CHILD = """
@@ -223,6 +298,7 @@ class DyingOs:
 
 module.os = DyingOs()
 kind = DrawsFirst if where.startswith("broken") else Journal
+Journal.create(folder / "j", {"r": 1})
 with kind.open(folder / "j", {"r": 1}) as journal:
     out = []
     for start in (0, 3):

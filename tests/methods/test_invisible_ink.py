@@ -56,6 +56,7 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
 
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal"):
     plan = METHOD.plan(cfg, Guarantee(8, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
+    Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
             METHOD.run(
@@ -195,6 +196,7 @@ def test_references_pull_the_text(tmp_path):
     cfg = config(batch_size=4, temperature=0.5, max_tokens=8, texts_per_label=1)
     cell = Cell(0, None, 0)
     plan = METHOD.plan(cfg, Guarantee(500, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), ())
+    Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
         (sample,) = METHOD.run(
             cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(),
