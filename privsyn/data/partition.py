@@ -8,16 +8,22 @@ Buckets are not filled up, evened out or truncated: each of those would let one 
 
 A unit with records under several labels is in one cell of each of those labels.
 
+Files. An attempt builds its own folder and renames it into place whole, so attempts that overlap
+never touch each other's files; the first to finish wins. A partition that is there is never made
+again: draws may have been made from it, and another layout would be a second look at the data.
+
 Source: the partition that Amin et al. 2024 (*Private prediction for large-scale synthetic text
 generation*) and Vinod et al. 2025 (*InvisibleInk*) take for granted.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby, islice
 from operator import itemgetter
@@ -29,6 +35,7 @@ from privsyn.data.artifacts import (
     private_folder,
     private_opener,
     storage_error,
+    sync_folder,
     wipe,
     write_json_atomic,
 )
@@ -45,6 +52,7 @@ _HEX = 32
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
 _MARKER = "complete.json"
 _FORMAT = 1
+_RESTORE = "Restore the file, or give the release up: it is never partitioned a second time."
 
 
 class _Place(NamedTuple):
@@ -82,12 +90,19 @@ class _Key:
 
 
 def partition(
-    cfg: DatasetConfig, key: bytes, cells: Sequence[Cell], out: Path, n_shards: int
+    cfg: DatasetConfig,
+    key: bytes,
+    cells: Sequence[Cell],
+    out: Path,
+    n_shards: int,
+    *,
+    before_finish: Callable[[], None] = lambda: None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
     Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing where
-    ``out`` holds the finished partition already; what a killed attempt left there is replaced.
+    ``out`` holds the finished partition already. A killed attempt leaves its own hidden folder
+    beside ``out``, which nothing reads.
 
     Args:
         cfg: The private file and its columns, the bound on records per unit, the hold-out share.
@@ -95,11 +110,15 @@ def partition(
         cells: All cells of the release; per label their buckets are numbered from 0 without gaps.
         out: Folder to write, mode 0700; the files in it have mode 0600.
         n_shards: Number of shards.
+        before_finish: Called once, when the files of the shards are durable and before the
+            partition counts as finished; not where another attempt finished before. If it raises,
+            the partition is not finished.
 
     Raises:
         DataError: The private file is missing, empty, lacks a column, or is damaged.
         StorageError: Disk full or no permission; nothing is left behind.
-        VerificationError: ``out`` is finished, but was made with other settings.
+        VerificationError: ``out`` is finished, but was made with other settings or lacks a file of
+            a shard; or it holds something else.
     """
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
@@ -108,17 +127,19 @@ def partition(
     groups = _groups(cells)
     if _finished(out, marker):
         return
-    private_folder(out)
+    draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
-        _clear(out)
-        private_folder(out / _SPILL)
-        _spill(cfg, secret, groups, out / _SPILL, n_shards)
-        _write_shards(cfg.max_records_per_unit, out / _SPILL, out, n_shards)
-        wipe(out / _SPILL)
-        write_json_atomic(out / _MARKER, marker, mode=0o600)
-    except BaseException:
-        _clear(out)
-        raise
+        private_folder(draft)
+        private_folder(draft / _SPILL)
+        _spill(cfg, secret, groups, draft / _SPILL, n_shards)
+        _write_shards(cfg.max_records_per_unit, draft / _SPILL, draft, n_shards)
+        wipe(draft / _SPILL)
+        if not _finished(out, marker):
+            before_finish()
+            write_json_atomic(draft / _MARKER, marker, mode=0o600)
+            _move(draft, out, marker)
+    finally:
+        wipe(draft)
 
 
 def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
@@ -134,7 +155,8 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
 
     Raises:
         DataError: The partition is not there or not finished.
-        VerificationError: It was made with other cells or another number of shards, or is damaged.
+        VerificationError: It was made with other cells or another number of shards, is damaged, or
+            the shard's file is gone.
     """
     if not 0 <= shard < n_shards:
         raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
@@ -152,11 +174,11 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
                 row = json.loads(line)
                 rows[row["cell"]].append((row["order"], row["text"]))
     except FileNotFoundError:
-        raise DataError(f"{path} is gone.", hint="Run partition again.") from None
+        raise _gone(path) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, LookupError, TypeError):
-        raise VerificationError(f"{path} is damaged.", hint="Run partition again.") from None
+        raise VerificationError(f"{path} is damaged.", hint=_RESTORE) from None
     return [
         Bucket(cell, Private([text for _, text in sorted(rows[cell.index])]))
         for cell in cells
@@ -215,32 +237,38 @@ def _spill(
 
 def _write_shards(most: int, spill: Path, out: Path, n_shards: int) -> None:
     """Second pass: bound each unit's records, spill by spill, and append them to the shards."""
-    names = [_shard_name(shard) for shard in range(n_shards)]
-    parts = [out / f"{name}.part" for name in names]
+    shards = [out / _shard_name(shard) for shard in range(n_shards)]
     try:
-        for part in parts:
-            open(part, "xb", opener=private_opener).close()
+        for path in shards:
+            open(path, "xb", opener=private_opener).close()
         for path in sorted(spill.iterdir()):
             by_shard: dict[int, list[bytes]] = {}
             for line in _bounded(path, most):
                 by_shard.setdefault(int(line[_SHARD]), []).append(line[_SHARD.stop :])
             path.unlink()
             for shard, lines in by_shard.items():
-                with parts[shard].open("ab") as stream:
+                with shards[shard].open("ab") as stream:
                     stream.writelines(lines)
-        for part, name in zip(parts, names, strict=True):
-            with part.open("ab") as stream:
+        for path in shards:
+            with path.open("ab") as stream:
                 os.fsync(stream.fileno())
-            part.replace(out / name)
+        sync_folder(out)
     except OSError as error:
         raise storage_error("write", out, error) from error
 
 
-def _clear(out: Path) -> None:
-    """Remove what a partition wrote, and nothing else: ``out`` may hold other files."""
-    wipe(out / _SPILL)
-    for path in out.glob("shard-*.jsonl*"):
-        wipe(path)
+def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
+    """Rename a finished draft into place, unless another attempt was faster."""
+    try:
+        draft.rename(out)  # replaces nothing but an empty folder
+    except OSError as error:
+        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and _finished(out, marker)
+        if not overtaken:
+            raise storage_error("write", out, error) from error
+    try:
+        sync_folder(out.parent)
+    except OSError as error:
+        raise storage_error("write", out, error) from error
 
 
 def _bounded(path: Path, most: int) -> list[bytes]:
@@ -299,18 +327,33 @@ def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int)
         "cells": _digest(cells),
         "shards": n_shards,
         "key": key.check,
+        "text": cfg.text,
+        "label": cfg.label,
+        "labels": sorted(cfg.labels),
+        "unit": cfg.unit,
         "max_records_per_unit": cfg.max_records_per_unit,
         "holdout": cfg.holdout,
     }
 
 
 def _finished(out: Path, marker: dict[str, Any]) -> bool:
+    occupied = out.is_dir() and any(out.iterdir())
     found = _read_marker(out)
     if found is None:
+        if occupied:  # it came there whole, marker and all
+            raise _gone(out / _MARKER)
         return False
     # Draws may have been made from it: another layout under the same release would redraw them.
     _refuse_other(out, found, marker)
+    for shard in range(marker["shards"]):
+        path = out / _shard_name(shard)
+        if not path.is_file():
+            raise _gone(path)
     return True
+
+
+def _gone(path: Path) -> VerificationError:
+    return VerificationError(f"{path} is gone.", hint=_RESTORE)
 
 
 def _read_marker(out: Path) -> dict[str, Any] | None:

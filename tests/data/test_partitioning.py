@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from privsyn.config import DatasetConfig
+from privsyn.data import partition as module
 from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Cell
 from privsyn.errors import DataError, StorageError, VerificationError
@@ -204,6 +205,11 @@ def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path:
         ("key", bytes(32), 10, 3, {}),
         ("max_records_per_unit", KEY, 10, 3, {"max_records_per_unit": 4}),
         ("holdout", KEY, 10, 3, {"holdout": 0.5}),
+        ("text", KEY, 10, 3, {"text": "user"}),
+        ("unit", KEY, 10, 3, {"unit": "text"}),
+        ("unit", KEY, 10, 3, {"unit": None, "max_records_per_unit": 3}),
+        ("of label[.]", KEY, 10, 3, {"label": "user"}),
+        ("of labels[.]", KEY, 10, 3, {"labels": ("a", "b", "c")}),
     ],
 )
 def test_a_finished_partition_is_not_remade_with_other_settings(
@@ -215,6 +221,8 @@ def test_a_finished_partition_is_not_remade_with_other_settings(
     with pytest.raises(VerificationError, match=named):
         partition(cfg.model_copy(update=settings), key, CELLS[:n_cells], tmp_path / "out", n_shards)
     assert buckets(tmp_path / "out", 3) == wanted
+    same = {"path": tmp_path / "elsewhere.jsonl", "labels": ("b", "a")}
+    partition(cfg.model_copy(update=same), KEY, CELLS, tmp_path / "out", 3)
     if named in ("shards", "cells"):
         with pytest.raises(VerificationError, match=named):
             load_shard(tmp_path / "out", 0, CELLS[:n_cells], n_shards)
@@ -225,7 +233,7 @@ def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
         load_shard(tmp_path / "none", 0, CELLS, 3)
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
     (tmp_path / "out" / "shard-00001.jsonl").unlink()
-    with pytest.raises(DataError, match="gone"):
+    with pytest.raises(VerificationError, match=r"shard-00001\.jsonl is gone"):
         load_shard(tmp_path / "out", 1, CELLS, 3)
     (tmp_path / "out" / "complete.json").unlink()
     with pytest.raises(DataError, match="not finished"):
@@ -250,9 +258,10 @@ def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: b
 def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "shard-0.journal").touch()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "journal-0").touch()
+    out = scratch / "out"
     with pytest.raises(DataError, match="does not exist"):
         partition(config(tmp_path / "none.jsonl"), KEY, CELLS, out, 3)
     cfg = write(tmp_path / "a.jsonl", n_users=2000)
@@ -260,12 +269,115 @@ def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
         partition(cfg, KEY, CELLS, out, 3)
     with pytest.raises(StorageError, match="cannot write"), full_disk(60_000):
         partition(cfg, KEY, CELLS, out, 3)
-    assert [p.name for p in out.iterdir()] == ["shard-0.journal"]
+    assert [p.name for p in scratch.iterdir()] == ["journal-0"]
+    out.mkdir()  # an empty folder is no partition
     partition(cfg, KEY, CELLS, out, 3)
-    assert (out / "shard-0.journal").exists()
+    assert sorted(p.name for p in scratch.iterdir()) == ["journal-0", "out"]
 
 
-def test_what_a_killed_attempt_left_is_replaced(tmp_path: Path) -> None:
+def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(VerificationError, match=r"complete\.json is gone"):
+        partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        partition(cfg, KEY, CELLS, tmp_path / "file", 3)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.jsonl", "file", "mine", "out"]
+
+
+@pytest.mark.parametrize("lost", ["shard-00001.jsonl", "complete.json"])
+def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path: Path, lost: str) -> None:
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    partition(cfg, KEY, CELLS, out, 3)
+    kept = (out / lost).read_bytes()
+    (out / lost).unlink()
+    left = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    with pytest.raises(VerificationError, match=f"{lost} is gone"):
+        partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == left
+    (out / lost).write_bytes(kept)
+    partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+
+
+def never() -> None:
+    raise AssertionError("not to be called")
+
+
+def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
+    cfg, out, seen = write(tmp_path / "a.jsonl"), tmp_path / "out", []
+
+    def before_finish() -> None:
+        (draft,) = tmp_path.glob(".out.*")
+        seen.append(sorted(path.name for path in draft.iterdir()))
+        assert stat.S_IMODE(draft.stat().st_mode) == 0o700
+        with pytest.raises(DataError, match="not finished"):
+            load_shard(out, 0, CELLS, 2)
+
+    with pytest.raises(AssertionError, match="not to be called"):
+        partition(cfg, KEY, CELLS, out, 2, before_finish=never)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]
+    for _ in range(2):
+        partition(cfg, KEY, CELLS, out, 2, before_finish=before_finish)
+    assert seen == [["shard-00000.jsonl", "shard-00001.jsonl"]]
+
+
+@pytest.mark.parametrize("paused_in", ["_spill", "_write_shards", "_move", "before_finish"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused_in: str, fails: bool
+) -> None:
+    """The paused one sees another input, so that whose files stay can be told."""
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    stale = cfg.model_copy(update={"path": write(tmp_path / "b.jsonl", n_users=7).path})
+    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
+    calls = []
+
+    def other() -> None:
+        monkeypatch.undo()
+        partition(cfg, KEY, CELLS, out, 3, before_finish=lambda: calls.append("other"))
+        if fails:
+            raise StorageError("the paused one fails after the other finished")
+
+    def before_finish() -> None:
+        calls.append("paused")
+        if paused_in == "before_finish":
+            other()
+
+    if paused_in != "before_finish":
+        step = getattr(module, paused_in)
+
+        def paused(*arguments: Any) -> None:
+            other()
+            step(*arguments)
+
+        monkeypatch.setattr(module, paused_in, paused)
+    with pytest.raises(StorageError, match="paused") if fails else nullcontext():
+        partition(stale, KEY, CELLS, out, 3, before_finish=before_finish)
+    assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl", "out", "wanted"]
+    early = paused_in in ("_spill", "_write_shards")
+    assert calls == (["other"] if early else ["paused", "other"])
+
+
+def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg, out, move = write(tmp_path / "a.jsonl"), tmp_path / "out", module._move
+
+    def overtaken(*arguments: Any) -> None:
+        monkeypatch.undo()
+        partition(cfg, KEY, CELLS, out, 3)
+        move(*arguments)
+
+    monkeypatch.setattr(module, "_move", overtaken)
+    with pytest.raises(VerificationError, match="another value of shards"):
+        partition(cfg, KEY, CELLS, out, 4)
+    assert [p.name for p in tmp_path.glob("*out*")] == ["out"]
+
+
+def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Path) -> None:
     cfg = write(tmp_path / "a.jsonl")
     script = (
         "import os, signal, sys\n"
@@ -281,16 +393,17 @@ def test_what_a_killed_attempt_left_is_replaced(tmp_path: Path) -> None:
         "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
     )
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
-    for step in ("_bounded", "_write_shards", "write_json_atomic"):
-        out = tmp_path / step
+    for step in ("_bounded", "_write_shards", "write_json_atomic", "_move"):
+        out = tmp_path / step / "out"
         command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-        assert any(out.iterdir())
+        (dead,) = out.parent.iterdir()
+        assert stat.S_IMODE(dead.stat().st_mode) == 0o700
         with pytest.raises(DataError, match="not finished"):
             load_shard(out, 0, CELLS, 3)
         partition(cfg, KEY, CELLS, out, 3)
         assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
-        assert len(list(out.iterdir())) == 4
+        assert sorted(out.parent.iterdir()) == sorted([dead, out])
 
 
 def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
