@@ -10,29 +10,34 @@ from privsyn.config import nearest
 from privsyn.errors import DataError
 
 
-def check_header(path: Path, columns: Mapping[str, str], header: Sequence[str]) -> None:
+def check_header(
+    path: Path, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
+) -> None:
     """Refuse a header or schema that lacks a wanted column or has it twice.
 
     Args:
         path: The file.
         columns: Setting under ``dataset.`` -> column wanted.
-        header: The names as the file gives them. The first line of a CSV may be a record instead,
-            so names are shown only where they all look like names.
+        header: The names as the file gives them.
+        may_be_record: The names are the first line of a file that may have no header. They are
+            shown only where a wanted column is among them and all of them look like names: a
+            record can look like names, too.
 
     Raises:
         DataError: Names the first column that is missing or doubled.
     """
     missing = {setting: name for setting, name in columns.items() if name not in header}
-    if missing:
-        hit = len(missing) < len(columns)
-        if not all(_is_name(name, words=3 if hit else 1) for name in header):
+    if missing and may_be_record:
+        found = len(missing) < len(columns)
+        if not found or not all(_is_name(name) for name in header):
             setting, column = next(iter(missing.items()))
             raise DataError(
-                f"column {column!r} (dataset.{setting}) is not in {path}, whose first line does "
-                "not look like column names.",
-                hint="Write a header line in UTF-8, with commas between the names.",
+                f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
+                f"{'does not look like' if found else 'holds none of the wanted'} column names.",
+                hint="Write a header line in UTF-8, with commas between the names, or set "
+                f"dataset.{setting} to the name it has there.",
             )
-        refuse_missing(path, missing, header)
+    refuse_missing(path, missing, header)
     for setting, column in columns.items():
         if list(header).count(column) > 1:
             raise DataError(
@@ -53,7 +58,7 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
         DataError: ``missing`` is not empty.
     """
     for setting, column in missing.items():
-        names = [name for name in names if _is_name(name, words=3)]
+        names = [name for name in names if _is_name(name)]
         shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
         raise DataError(
@@ -62,6 +67,6 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
         )
 
 
-def _is_name(name: str, words: int) -> bool:
-    pattern = r"[^\W\d][\w.:/()-]*( [\w.:/()-]+)*"
-    return len(name) <= 40 and name.count(" ") < words and bool(re.fullmatch(pattern, name))
+def _is_name(name: str) -> bool:
+    pattern = r"[^\W\d][\w.:/()-]*( [\w.:/()-]+){0,2}"
+    return len(name) <= 40 and bool(re.fullmatch(pattern, name))

@@ -222,7 +222,7 @@ def _check_csv(path: Path, columns: Mapping[str, str]) -> None:
     header = next(table, None)
     if not header:
         raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
-    check_header(path, columns, header)
+    check_header(path, columns, header, may_be_record=True)
     if all(row is None for row in table):
         raise DataError(f"{path} holds no row that fits its header.", hint="Check the export.")
 

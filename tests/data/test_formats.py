@@ -9,7 +9,7 @@ import io
 import json
 import lzma
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from pyarrow import parquet
 
 import privsyn.data.streams
 from privsyn.config import DatasetConfig
+from privsyn.data import formats
+from privsyn.data.columns import refuse_missing
 from privsyn.data.formats import Tally, check_source, read_records
 from privsyn.errors import DataError
 
@@ -370,6 +372,30 @@ def test_a_missing_column_is_named_with_the_columns_there_are(tmp_path: Path) ->
         labels = {"label": "topic", "labels": ("x",)}
         assert "dataset.label" in refusal(tmp_path / name, text="body", **labels)
         assert "secret" not in message
+        wanted = {"text": "bodi", "unit": "user"}
+        message = refusal(tmp_path / name, **wanted)
+        assert "'bodi' (dataset.text)" in message
+        assert ("'body'" in message) is (name != "a.csv")  # there it may be a record
+
+
+def names_shown_where_all_look_like_names(
+    path: Path, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
+) -> None:
+    """Broken: takes a first line of single words for names."""
+    del may_be_record
+    refuse_missing(path, dict.fromkeys(columns, "text"), header)
+
+
+def test_a_record_of_single_words_is_not_taken_for_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = b"Smith,diabetes,texts\n"
+    wanted = {"unit": "user", "label": "label", "labels": ("x",)}
+    message = refusal(tmp_path / "a.csv", record * 3, **wanted)
+    assert not any(word in message for word in ("Smith", "diabetes", "texts"))
+    assert "header line" in message
+    monkeypatch.setattr(formats, "check_header", names_shown_where_all_look_like_names)
+    assert "diabetes" in refusal(tmp_path / "a.csv", **wanted)
 
 
 def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path: Path) -> None:
