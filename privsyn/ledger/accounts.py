@@ -43,6 +43,8 @@ class AccountSpec:
         delta: Lifetime cap's delta; 0 admits pure events only.
         period_days: Length of the optional second filter's sliding window, in days.
         period_epsilon: Cap within the window, at the account's delta.
+        unit_column: Column that holds the unit's id: what the unit is, whatever it is called.
+            None where every row is its own unit.
     """
 
     name: str
@@ -53,10 +55,11 @@ class AccountSpec:
     delta: float
     period_days: int | None = None
     period_epsilon: float | None = None
+    unit_column: str | None = None
 
     def __post_init__(self) -> None:
-        for key in ("name", "dataset", "unit", "adjacency"):
-            if not getattr(self, key):
+        for key in ("name", "dataset", "unit", "adjacency", "unit_column"):
+            if getattr(self, key) == "":
                 raise ConfigError(f"{SETTINGS[key]} must not be empty.")
         object.__setattr__(self, "adjacency", str(self.adjacency))
         if not 0 < self.epsilon < math.inf:
@@ -85,6 +88,7 @@ class AccountSpec:
             delta=account.delta,
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
+            unit_column=config.dataset.unit,
         )
 
 
@@ -97,6 +101,7 @@ SETTINGS: Mapping[str, str] = {
     "delta": "account.delta",
     "period_days": "account.period.days",
     "period_epsilon": "account.period.epsilon",
+    "unit_column": "dataset.unit",
 }
 """Field of a spec -> the setting a user knows it by."""
 
@@ -192,8 +197,8 @@ class Change:
         seq: 1-based position.
         at: Time (UTC), as written into the hash.
         account: Account it concerns.
-        release_id: Release it concerns; None for the opening of an account.
-        change: ``OPENED`` or the release's new state.
+        release_id: Release it concerns; None for a change of the account itself.
+        change: ``OPENED`` or ``RENAMED`` for an account, else the release's new state.
         body: What the change recorded.
         previous: Hash of the row before.
         hash: SHA-256 over ``previous`` and this row's canonical JSON.

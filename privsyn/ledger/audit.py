@@ -20,7 +20,7 @@ from privsyn.errors import BudgetError, VerificationError
 from privsyn.ledger import tables
 from privsyn.ledger.accounts import Audit, Change, State, moment, stamp
 from privsyn.ledger.caps import Cap, check_kind
-from privsyn.ledger.chain import BEFORE, GENESIS, OPENED, digest, key_digest, project, walk
+from privsyn.ledger.chain import BEFORE, GENESIS, OPENED, RENAMED, digest, key_digest, project, walk
 from privsyn.ledger.rows import caps_of, spec_of
 
 SLACK = 1e-9
@@ -43,6 +43,8 @@ def verify(connection: Connection) -> Audit:
             _check_link(row, seq, head)
             if row.change == OPENED:
                 _open(row, accounts)
+            elif row.change == RENAMED:
+                _rename(row, accounts)
             else:
                 _move(row, accounts, entries)
             seq, head = row.seq, row.hash
@@ -92,6 +94,15 @@ def _open(row: Change, accounts: Rows) -> None:
         if budget > most * (1 + SLACK):
             _fail(f"history row {row.seq}: budget={budget} is more than epsilon={epsilon} allows")
     accounts[row.account] = values | {"key_sha256": row.body["key_sha256"]}
+
+
+def _rename(row: Change, accounts: Rows) -> None:
+    if row.account not in accounts:
+        _fail(f"history row {row.seq}: account {row.account} was never opened")
+    values, was = project(row), row.body["was"]
+    if None in (was, values["unit_column"]) or was != accounts[row.account]["unit_column"]:
+        _fail(f"history row {row.seq} renames a column that account {row.account} does not have")
+    accounts[row.account] |= values
 
 
 def _move(row: Change, accounts: Rows, entries: Rows) -> None:

@@ -38,6 +38,7 @@ def new_row(spec: AccountSpec) -> Row:
         "name": spec.name,
         "dataset": spec.dataset,
         "unit": spec.unit,
+        "unit_column": spec.unit_column,
         "adjacency": spec.adjacency,
         "epsilon": spec.epsilon,
         "delta": spec.delta,

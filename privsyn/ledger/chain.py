@@ -19,6 +19,7 @@ from privsyn.ledger import tables
 from privsyn.ledger.accounts import Change, State, stamp
 
 OPENED = "OPENED"
+RENAMED = "RENAMED"
 GENESIS = "0" * 64
 
 BEFORE: Mapping[str, tuple[State | None, ...]] = {
@@ -103,8 +104,12 @@ def append(
     connection.execute(
         sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
-    if change != OPENED:  # an account's row holds the secret key, which the history must not
-        values = project(row)
+    values = project(row)
+    if change == RENAMED:
+        connection.execute(
+            sa.update(tables.accounts).where(tables.accounts.c.name == account).values(values)
+        )
+    elif change != OPENED:  # an account's row holds the secret key, which the history must not
         update = connection.execute(
             sa.update(tables.entries)
             .where(tables.entries.c.release_id == release_id)
@@ -121,6 +126,8 @@ def project(row: Change) -> dict[str, Any]:
     if row.change == OPENED:
         del body["key_sha256"]
         return {"name": row.account, "opened_at": row.at, **body}
+    if row.change == RENAMED:
+        return {"unit_column": body["unit_column"]}
     values = {"state": str(row.change), "changed_at": row.at, **body}
     if row.change == State.RESERVED:
         values |= {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from math import isclose
 from typing import Any
@@ -38,12 +38,38 @@ def check_same(asked: AccountSpec, held: AccountSpec) -> None:
     """Refuse a spec that is not the account's, naming the first setting that differs."""
     for item in fields(AccountSpec):
         given, fixed = getattr(asked, item.name), getattr(held, item.name)
-        if given != fixed:
+        if given == fixed:
+            continue
+        if item.name == "unit_column":
+            given, fixed = given or "null", fixed or "null"
             raise AccountMismatch(
-                f"{SETTINGS[item.name]}={given}: account {held.name} was opened with {fixed}, "
-                "which is fixed for its life.",
-                hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+                f"dataset.unit={given}: account {held.name} was opened with dataset.unit={fixed}. "
+                "Another column is another unit, and the cap would hold for neither.",
+                hint=f"Set dataset.unit back to {fixed}. If the file only calls that column "
+                "something else now, record it with Ledger.rename_unit_column.",
             )
+        raise AccountMismatch(
+            f"{SETTINGS[item.name]}={given}: account {held.name} was opened with {fixed}, "
+            "which is fixed for its life.",
+            hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+        )
+
+
+def check_known(connection: Connection | None, account: str, releases: Collection[str]) -> None:
+    """Refuse a ledger that has forgotten releases: its balance would be too good."""
+    if not releases:
+        return
+    held = rows.release_ids(connection, account) if connection else set()
+    missing = sorted(set(releases) - held)
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise AccountMismatch(
+            f"account.name={account}: the ledger does not know release {missing[0]}{more}, charged "
+            "to this account by certificate: it was lost or replaced, and going on would forget "
+            "what is spent.",
+            hint="Restore the ledger from its backup. A new account.name starts from nothing, on "
+            "top of what these releases have spent.",
+        )
 
 
 def account_row(connection: Connection | None, name: str) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ class Database:
         self._url = _parse(url)
         self.where = _describe(self._url)
         self._ready = False
+        self._seen = False  # whether the file was there once: gone since then, it is lost
         self._path: Path | None = None
         if self._url.get_backend_name() == "sqlite":
             self._path = Path(os.path.abspath(self._url.database or ""))
@@ -71,7 +72,7 @@ class Database:
     def read(self) -> Iterator[Connection | None]:
         """A transaction that sees one state of the ledger; None where there is no ledger yet."""
         with self._translated():
-            if self._path is not None and not self._path.exists():
+            if self._missing():
                 yield None
                 return
             if not self._ready:
@@ -90,15 +91,40 @@ class Database:
                     yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A durable transaction, rolled back on any exception. Creates the ledger if need be."""
+    def write(self, *, create: bool = False) -> Iterator[Connection]:
+        """A durable transaction, rolled back on any exception.
+
+        Args:
+            create: Whether a SQLite file that was never there is made. One that has gone since
+                never is: an empty ledger in its place would have nothing spent.
+        """
         with self._translated():
-            if not self._ready or (self._path is not None and not self._path.exists()):
+            if self._missing():
+                if not create:
+                    raise LedgerUnavailable(
+                        f"ledger {self.where} does not exist.",
+                        hint="Check services.ledger, or restore the file from its backup.",
+                    )
                 self._create_file()
+            if not self._ready:
                 self._prepare()
                 self._ready = True
             with self._write() as connection:
                 yield connection
+
+    def _missing(self) -> bool:
+        """Whether there is no SQLite file yet."""
+        if self._path is None:
+            return False
+        if self._path.exists():
+            self._seen = True
+            return False
+        if self._seen:
+            raise LedgerUnavailable(
+                f"ledger file {self._path} is gone: it was there before.",
+                hint="Restore it from its backup: a fresh ledger would forget what is spent.",
+            )
+        return True
 
     def _prepare(self) -> None:
         with self._write() as connection:
@@ -145,6 +171,7 @@ class Database:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            self._seen = True
         except OSError as error:
             raise LedgerUnavailable(
                 f"ledger {self.where} cannot be created: {error.strerror}.",

@@ -11,6 +11,7 @@ import functools
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from types import TracebackType
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable
+from privsyn.errors import LeaseHeld, LedgerUnavailable, PrivsynError
 from privsyn.ledger.accounts import moment, stamp
 from privsyn.ledger.tables import leases
 
@@ -107,26 +108,45 @@ class Lease:
         ttl: float,
         renew: Callable[[Lease], None],
         free: Callable[[Lease], None],
+        confirmed: float,
     ) -> None:
         self.release_id, self.part, self.token, self.ttl = release_id, part, token, ttl
         self._renew, self._free = renew, free
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._failure: BudgetError | None = None
+        self._failure: PrivsynError | None = None
+        self._trouble: LedgerUnavailable | None = None
+        self._confirmed = confirmed
 
     def __repr__(self) -> str:
         return f"Lease({self.release_id!r}, {self.part!r}, token={self.token})"
 
+    def confirm(self, asked: float) -> None:
+        """Note a renewal that went through.
+
+        Args:
+            asked: ``elapsed()`` from before it: the ledger counts from no earlier.
+        """
+        self._confirmed, self._trouble = asked, None
+
     def check(self) -> None:
-        """Raise if the lease was lost. Cheap: asks the renewing thread, not the ledger.
+        """Raise if the lease was lost, or ran out. Cheap: does not ask the ledger.
 
         Raises:
-            LeaseHeld: Another process has overtaken this one.
+            LeaseHeld: Another process has overtaken this one, or may have: this one stood still
+                for longer than the lease lives.
             ReleaseLost: The release was given up meanwhile.
             LedgerUnavailable: It could not be renewed for longer than it lives.
         """
         if self._failure is not None:
             raise self._failure
+        silent = elapsed() - self._confirmed
+        if silent >= self.ttl:  # after a stop the renewing thread may wake up later than this one
+            raise self._trouble or LeaseHeld(
+                f"release {self.release_id}, {self.part}: this process's lease was last renewed "
+                f"{silent:.0f} s ago and lives {self.ttl:g} s: another process may be drawing.",
+                hint="Run again: it goes on where this one stopped.",
+            )
 
     def __enter__(self) -> Lease:
         self._thread = threading.Thread(target=self._beat, name=f"lease {self.part}", daemon=True)
@@ -152,20 +172,31 @@ class Lease:
                 pass  # it runs out by itself, and an error under way matters more
 
     def _beat(self) -> None:
-        missed = 0.0
-        pause = self.ttl / 3
-        while not self._stop.wait(pause):
+        while not self._stop.wait(self.ttl / 3):
             try:
                 self._renew(self)
-                missed = 0.0
             except LedgerUnavailable as failure:
-                missed += pause
-                if missed >= self.ttl:
+                self._trouble = failure
+                if elapsed() - self._confirmed >= self.ttl:
                     self._failure = failure
                     return
-            except BudgetError as failure:
+            except PrivsynError as failure:
                 self._failure = failure
                 return
+            except Exception as error:  # a thread that ends in silence would leave the lease alive
+                self._failure = LedgerUnavailable(
+                    f"release {self.release_id}, {self.part}: the lease could not be renewed "
+                    f"({type(error).__name__}).",
+                    hint="Run again: it goes on where this process stopped.",
+                )
+                self._failure.__cause__ = error
+                return
+
+
+def elapsed() -> float:
+    """Seconds that no clock change touches, and that pass while the machine sleeps if it tells."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux: monotonic() stands still in a sleep
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def take(connection: Connection, release_id: str, part: str, ttl: float, now: datetime) -> int:
@@ -234,13 +265,19 @@ def free(connection: Connection, lease: Lease) -> None:
     )
 
 
-def check_alone(connection: Connection, release_id: str, now: datetime) -> None:
-    """Refuse while another live process draws any part of a release.
+def check_alone(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:
+    """Refuse while a live process draws any part of a release.
+
+    Args:
+        connection: A write transaction.
+        release_id: The release.
+        now: Time that leases are held against.
+        but_mine: Whether this process's own leases do not count.
 
     Raises:
         LeaseHeld: Names the process and the part.
     """
-    me = Holder.me()
+    me = Holder.me() if but_mine else None
     query = sa.select(leases).where(leases.c.release_id == release_id).order_by(leases.c.part)
     for row in connection.execute(query).mappings():
         if Holder.of(row) != me and _live(row, now):

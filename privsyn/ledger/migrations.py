@@ -30,8 +30,9 @@ def m001_first_tables(connection: Connection) -> None:
         " previous TEXT NOT NULL, hash TEXT NOT NULL)",
         "CREATE INDEX ledger_history_release ON ledger_history (release_id)",
         "CREATE TABLE ledger_account (name TEXT PRIMARY KEY, dataset TEXT NOT NULL UNIQUE,"
-        " unit TEXT NOT NULL, adjacency TEXT NOT NULL, epsilon DOUBLE PRECISION NOT NULL,"
-        " delta DOUBLE PRECISION NOT NULL, renyi_order DOUBLE PRECISION,"
+        " unit TEXT NOT NULL, unit_column TEXT, adjacency TEXT NOT NULL,"
+        " epsilon DOUBLE PRECISION NOT NULL, delta DOUBLE PRECISION NOT NULL,"
+        " renyi_order DOUBLE PRECISION,"
         " budget DOUBLE PRECISION NOT NULL, period_days INTEGER, period_epsilon DOUBLE PRECISION,"
         " period_order DOUBLE PRECISION, period_budget DOUBLE PRECISION, key_id TEXT NOT NULL,"
         " partition_key TEXT NOT NULL, opened_at TEXT NOT NULL)",

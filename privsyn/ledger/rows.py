@@ -28,6 +28,7 @@ def spec_of(row: Row) -> AccountSpec:
         delta=row["delta"],
         period_days=row["period_days"],
         period_epsilon=row["period_epsilon"],
+        unit_column=row["unit_column"],
     )
 
 
@@ -85,6 +86,12 @@ def find_entry(connection: Connection, release_id: str) -> Entry | None:
     query = sa.select(tables.entries).where(tables.entries.c.release_id == release_id)
     row = connection.execute(query).mappings().one_or_none()
     return entry_of(dict(row)) if row else None
+
+
+def release_ids(connection: Connection, account: str) -> set[str]:
+    """The releases an account knows, in any state."""
+    query = sa.select(tables.entries.c.release_id).where(tables.entries.c.account == account)
+    return set(connection.execute(query).scalars())
 
 
 def entries_of(connection: Connection, account: str | None) -> list[Entry]:

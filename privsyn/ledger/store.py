@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import Event, dump
-from privsyn.errors import LeaseHeld, VerificationError
+from privsyn.errors import AccountMismatch, BudgetError, LeaseHeld, VerificationError
 from privsyn.ledger import balances, chain, leases, rows, tables
 from privsyn.ledger.accounts import Account, AccountSpec, Entry, State
 from privsyn.ledger.caps import check_kind
@@ -26,8 +26,8 @@ from privsyn.ledger.checks import (
     SHA256,
     account_row,
     check_entry,
+    check_known,
     check_name,
-    check_same,
     check_state,
     entry_row,
     lost,
@@ -73,28 +73,66 @@ class Ledger(LedgerView):
     """
 
     @contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with self._database.write() as connection:
+    def _write(self, *, create: bool = False) -> Iterator[Connection]:
+        with self._database.write(create=create) as connection:
             chain.lock(connection)
             yield connection
 
     # Accounts
 
-    def open_account(self, spec: AccountSpec) -> Account:
+    def open_account(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
         """The account of a spec, created with a fresh partition key if it is new.
 
+        The only call that creates a SQLite ledger.
+
+        Args:
+            spec: What the account promises.
+            known_releases: Ids of releases whose certificates name this account. A ledger that
+                does not hold them all was lost, or replaced by an older copy.
+
         Raises:
-            AccountMismatch: The name is taken by another spec, or the dataset has an account.
+            AccountMismatch: The name is taken by another spec, the dataset has an account, or a
+                known release is missing. Nothing is created.
         """
-        found = self.find_account(spec.name)  # an existing one is answered without a write lock
-        if found is not None:
-            check_same(spec, found.spec)
-            return found
-        with self._write() as connection:
+        with self._database.read() as connection:  # an existing one needs no write lock
+            row = matching(connection, spec) if connection else None
+            check_known(connection, spec.name, known_releases)
+            if row is not None:
+                return rows.account_of(row)
+        with self._write(create=True) as connection:
             row = matching(connection, spec)
             if row is None:
                 row = self._open(connection, spec)
             return rows.account_of(row)
+
+    def rename_unit_column(self, name: str, column: str, reason: str) -> Account:
+        """Record that the file now calls the unit's column something else; same ids, same unit.
+
+        The caller vouches for that: with other ids in it the cap protects nobody.
+
+        Args:
+            name: The account.
+            column: Name of the column from now on.
+            reason: Who says so and why. Kept in the history; must hold no record text.
+
+        Raises:
+            AccountMismatch: Every row is its own unit in this account: it has no such column.
+            BudgetError: The account is unknown, or column or reason is empty.
+        """
+        if not column or not reason.strip():
+            raise BudgetError(f"account {name}: a renamed column needs its name and a reason.")
+        with self._write() as connection:
+            was = account_row(connection, name)["unit_column"]
+            if was is None:
+                raise AccountMismatch(
+                    f"dataset.unit={column}: account {name} was opened with dataset.unit=null, "
+                    "so every row is its own unit and there is no column to rename.",
+                    hint="Set dataset.unit back to null.",
+                )
+            if was != column:
+                body = {"unit_column": column, "was": was, "reason": reason[:LONGEST_REASON]}
+                chain.append(connection, self._clock(), name, None, chain.RENAMED, body)
+            return rows.account_of(account_row(connection, name))
 
     def _open(self, connection: Connection, spec: AccountSpec) -> Mapping[str, Any]:
         lifetime, period = balances.new_caps(spec)
@@ -102,6 +140,7 @@ class Ledger(LedgerView):
         body = {
             "dataset": spec.dataset,
             "unit": spec.unit,
+            "unit_column": spec.unit_column,
             "adjacency": spec.adjacency,
             "epsilon": spec.epsilon,
             "delta": spec.delta,
@@ -168,7 +207,10 @@ class Ledger(LedgerView):
     def begin(self, release_id: str, scratch: str, nonce: str) -> Entry:
         """Record, durably, that records are about to be opened: from here the cost stands.
 
-        Call it before the first record is read and whenever a release is resumed.
+        Call it before the first record is read and whenever a release is resumed. A begun release
+        goes on in its own scratch only: same host, folder and nonce. Another nonce in that folder
+        means that its draws are gone, and loses the release, once nobody draws it any more.
+        Another host or folder proves nothing, and changes nothing.
 
         Args:
             release_id: A reserved release, or a begun one to resume.
@@ -177,7 +219,8 @@ class Ledger(LedgerView):
 
         Raises:
             ReleaseLost: The release is lost, or is now: its scratch was replaced.
-            LeaseHeld: It was begun in another place, or another process draws it.
+            LeaseHeld: It was begun in another place; or its scratch was replaced while a process,
+                this one included, holds a lease on it.
             BudgetError: It is void or already committed.
         """
         scratch, host, now = os.path.abspath(scratch), platform.node(), self._clock()
@@ -188,9 +231,6 @@ class Ledger(LedgerView):
                 chain.append(connection, now, entry.account, release_id, State.BEGUN, body)
                 return entry_row(connection, release_id)
             check_state(entry, State.BEGUN)
-            if (entry.scratch, entry.nonce) == (scratch, nonce):
-                return entry
-            leases.check_alone(connection, release_id, now)
             if (entry.scratch, entry.host) != (scratch, host):
                 # that scratch may be whole and its driver between two tasks: not ours to end
                 raise LeaseHeld(
@@ -199,6 +239,9 @@ class Ledger(LedgerView):
                     hint="Resume it there. If that folder is gone, give the release up: "
                     f"privsyn ledger lose {release_id}",
                 )
+            if entry.nonce == nonce:
+                return entry
+            leases.check_alone(connection, release_id, now, but_mine=False)
             body = {"reason": "scratch was replaced: its draws are gone"}
             chain.append(connection, now, entry.account, release_id, State.LOST, body)
         raise lost(release_id, str(body["reason"]))
@@ -243,7 +286,7 @@ class Ledger(LedgerView):
             check_state(entry, State.BEGUN)
             if lease is not None:
                 leases.check(connection, lease)
-            leases.check_alone(connection, release_id, self._clock())
+            leases.check_alone(connection, release_id, self._clock(), but_mine=True)
             body = {"artifact_sha256": artifact_sha256, "certificate_sha256": certificate_sha256}
             return self._move(connection, entry, State.COMMITTED, body)
 
@@ -298,10 +341,11 @@ class Ledger(LedgerView):
             BudgetError: It has not begun, or is committed.
         """
         check_name("part", part)
+        asked = leases.elapsed()
         with self._write() as connection:
             check_state(entry_row(connection, release_id), State.BEGUN)
             token = leases.take(connection, release_id, part, ttl, self._clock())
-        return Lease(release_id, part, token, ttl, self.renew, self.release_lease)
+        return Lease(release_id, part, token, ttl, self.renew, self.release_lease, asked)
 
     def renew(self, lease: Lease) -> None:
         """Let a lease live on.
@@ -310,11 +354,13 @@ class Ledger(LedgerView):
             LeaseHeld: It was overtaken.
             ReleaseLost: The release was given up meanwhile.
         """
+        asked = leases.elapsed()
         with self._write() as connection:
             entry = entry_row(connection, lease.release_id)
             if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
                 check_state(entry, State.BEGUN)
             leases.extend(connection, lease, self._clock())
+        lease.confirm(asked)
 
     def release_lease(self, lease: Lease) -> None:
         """Give a lease back; nothing happens if it was overtaken."""

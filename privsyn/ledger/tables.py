@@ -40,6 +40,7 @@ accounts = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("dataset", sa.Text, nullable=False, unique=True),
     sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("unit_column", sa.Text),  # null: every row is its own unit
     sa.Column("adjacency", sa.Text, nullable=False),
     sa.Column("epsilon", sa.Double, nullable=False),
     sa.Column("delta", sa.Double, nullable=False),

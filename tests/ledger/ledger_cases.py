@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
+import signal
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,8 +16,10 @@ from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
 from privsyn.ledger import AccountSpec, Entry, Ledger, open_ledger
 
-PURE = AccountSpec("clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0)
-RENYI = AccountSpec("clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=1e-6)
+PURE = AccountSpec(
+    "clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0, unit_column="patient_id"
+)
+RENYI = dataclasses.replace(PURE, delta=1e-6)
 
 # forks from a server that has the imports: eight interpreters would take the tests' whole time
 processes = multiprocessing.get_context("forkserver")
@@ -61,6 +66,23 @@ def hold_lease(url: str, release: str, part: str, gate: Any) -> None:
         time.sleep(600)
 
 
+def check_after_a_stop(url: str, release: str, ttl: float, ready: Any, results: Any) -> None:
+    """Hold a lease without a heartbeat, as right after waking up, stop, and ask it."""
+    lease = open_ledger(url).acquire(release, "shard-0", ttl=ttl)
+    lease.check()
+    ready.set()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    results.put(_named(lease.check))
+
+
+def _named(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except PrivsynError as error:
+        return type(error).__name__
+    return "nothing"
+
+
 def hang_in_a_write(url: str, gate: Any) -> None:
     ledger = open_ledger(url)
     with ledger._write() as connection:
@@ -73,7 +95,6 @@ def hang_in_a_write(url: str, gate: Any) -> None:
 def fill_the_disk(url: str, room: int, results: Any) -> None:
     """Reserve with a limit on file size: to SQLite that is a full disk."""
     import resource
-    import signal
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     path = url.removeprefix("sqlite:///")

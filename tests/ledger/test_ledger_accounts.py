@@ -39,6 +39,8 @@ def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
         ({"delta": 1e-5}, "account.delta"),
         ({"adjacency": "replace_one"}, "account.adjacency"),
         ({"unit": "visit"}, "account.unit"),
+        ({"unit_column": "message_id"}, "dataset.unit=message_id: .*dataset.unit=patient_id"),
+        ({"unit_column": None}, "dataset.unit=null: .*dataset.unit=patient_id"),
         ({"dataset": "labs"}, "dataset.name"),
         ({"period_days": 30, "period_epsilon": 1.0}, "account.period.days"),
     ],
@@ -53,6 +55,44 @@ def test_another_spec_under_the_name_is_refused(
     with pytest.raises(AccountMismatch, match=setting):
         lite.preview(other, Pure(0.1))
     assert lite.find_account("clinic").spec == RENYI
+
+
+def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
+    rows_alone = dataclasses.replace(RENYI, unit_column=None, adjacency="replace_null")
+    lite.open_account(rows_alone)
+    with pytest.raises(AccountMismatch, match=r"dataset.unit=msg: .*opened with dataset.unit=null"):
+        lite.open_account(dataclasses.replace(rows_alone, unit_column="msg"))
+    with pytest.raises(AccountMismatch, match="no column to rename"):
+        lite.rename_unit_column("clinic", "msg", "why not")
+    assert lite.open_account(rows_alone).spec.unit_column is None
+
+
+def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
+    before = ledger.open_account(RENYI)
+    reserve(ledger, "r", ZCDP(0.02))
+    renamed = dataclasses.replace(RENYI, unit_column="patient")
+    with pytest.raises(AccountMismatch, match=r"Ledger\.rename_unit_column"):
+        ledger.open_account(renamed)
+    for column, reason in (("", "why"), ("patient", " ")):
+        with pytest.raises(BudgetError, match="needs its name and a reason"):
+            ledger.rename_unit_column("clinic", column, reason)
+    with pytest.raises(BudgetError, match="account other is not in the ledger"):
+        ledger.rename_unit_column("other", "patient", "why")
+    after = ledger.rename_unit_column("clinic", "patient", "new export, same ids: A. Smith")
+    assert ledger.rename_unit_column("clinic", "patient", "again") == after
+    assert after == dataclasses.replace(before, spec=renamed)  # same key, same budget
+    assert ledger.open_account(renamed) == after
+    assert ledger.balance("clinic").entries == 1
+    with pytest.raises(AccountMismatch):
+        ledger.open_account(RENYI)
+    last = ledger.history()[-1]
+    assert (last.change, last.release_id, len(ledger.history())) == ("RENAMED", None, 3)
+    assert last.body == {
+        "unit_column": "patient",
+        "was": "patient_id",
+        "reason": "new export, same ids: A. Smith",
+    }
+    ledger.verify()
 
 
 def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
@@ -77,6 +117,7 @@ def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
         {"period_days": 0, "period_epsilon": 1.0},
         {"period_days": 30, "period_epsilon": float("nan")},
         {"dataset": ""},
+        {"unit_column": ""},
     ],
 )
 def test_bad_specs_are_refused(change: dict[str, object]) -> None:

@@ -103,6 +103,10 @@ def test_an_untouched_ledger_verifies(ledger: Ledger, clock: Clock) -> None:
             "account clinic was edited, key$",
         ),
         ("UPDATE ledger_account SET partition_key = 'x' WHERE name = 'clinic'", "edited, key$"),
+        (
+            "UPDATE ledger_account SET unit_column = 'message_id' WHERE name = 'clinic'",
+            "account clinic was edited, unit_column: 'message_id', was 'patient_id'",
+        ),
     ],
 )
 def test_an_edit_is_found_and_its_row_named(full: Ledger, statement: str, named: str) -> None:
@@ -159,6 +163,23 @@ def forge(connection: Connection, row: chain.Change, body: dict[str, object], ke
         held = next(key for key in keys if key["name"] == row.account)
         values = chain.project(made) | {"partition_key": held["partition_key"]}
         connection.execute(sa.insert(tables.accounts).values(values))
+
+
+def test_an_edited_rename_is_found(full: Ledger) -> None:
+    full.rename_unit_column("clinic", "patient", "why")
+    assert full.verify().rows == 14
+    with full._database.write() as connection:
+        row = full.history()[-1]
+        body = dict(row.body) | {"was": "message_id"}
+        made = chain.digest(14, row.at, row.account, None, row.change, body, row.previous)
+        connection.execute(
+            sa.update(tables.history)
+            .where(tables.history.c.seq == 14)
+            .values(body=chain.canonical(body), hash=made)
+        )
+        connection.execute(sa.update(tables.head).values(hash=made))
+    with pytest.raises(VerificationError, match="row 14 renames a column that account clinic does"):
+        full.verify()
 
 
 def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clock: Clock) -> None:

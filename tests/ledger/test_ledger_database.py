@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import sqlalchemy as sa
 from ledger_cases import PURE, reserve
 
 from privsyn.dp.events import Pure
-from privsyn.errors import BudgetError, ConfigError, LedgerUnavailable
+from privsyn.errors import AccountMismatch, BudgetError, ConfigError, LedgerUnavailable
 from privsyn.ledger import Ledger, migrations, open_ledger, tables
 
 
@@ -53,6 +55,7 @@ def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
     with ledger._write() as connection:
         if connection.dialect.name == "sqlite":
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
@@ -155,13 +158,69 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
         below.open_account(PURE)
 
 
-def test_a_ledger_deleted_meanwhile_starts_empty(tmp_path: Path) -> None:
+def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    ledger = open_ledger(f"sqlite:///{path}")
-    key = ledger.open_account(PURE).key_id
+    maker = open_ledger(f"sqlite:///{path}")
+    maker.open_account(PURE)
+    reserve(maker, "r")
+    maker.begin("r", "/s", "n")
+    lease = maker.acquire("r", "shard-0")
+    reader = open_ledger(f"sqlite:///{path}")
+    assert len(reader.entries()) == 1
+    backup = path.read_bytes()
     path.unlink()
-    assert ledger.entries() == []
-    assert ledger.open_account(PURE).key_id != key
+    for ledger in (maker, reader):
+        for call in (
+            ledger.entries,
+            ledger.verify,
+            partial(ledger.preview, PURE, Pure(1.0)),
+            partial(ledger.open_account, PURE),
+            partial(reserve, ledger, "s"),
+            partial(ledger.renew, lease),
+        ):
+            with pytest.raises(LedgerUnavailable, match=rf"{path} is gone.*from its backup"):
+                call()
+    assert not path.exists()
+    path.write_bytes(backup)
+    for ledger in (maker, reader):
+        assert ledger.balance("clinic").spent == 1
+        ledger.renew(lease)
+
+
+def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.db"
+    ledger = open_ledger(f"sqlite:///{path}")
+    for call in (
+        lambda: reserve(ledger, "r"),
+        lambda: ledger.begin("r", "/s", "n"),
+        lambda: ledger.acquire("r", "shard-0"),
+        lambda: ledger.lose("r", "why"),
+        lambda: ledger.rename_unit_column("clinic", "patient", "why"),
+    ):
+        with pytest.raises(LedgerUnavailable, match=rf"{path} does not exist"):
+            call()
+    assert not path.parent.exists()
+
+
+def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> None:
+    ledger = open_ledger(url)
+    for known in (["r1"], {"r2", "r1"}):  # their folders are there, the ledger is not
+        with pytest.raises(AccountMismatch, match=r"does not know release r1\b.*its backup"):
+            ledger.open_account(PURE, known_releases=known)
+    assert ledger.accounts() == []
+    assert not (tmp_path / "state").exists()
+
+    account = ledger.open_account(PURE)
+    reserve(ledger, "r1")
+    assert ledger.open_account(PURE, known_releases=["r1"]) == account
+    with pytest.raises(AccountMismatch, match=r"release r2 and 1 more"):  # an older copy
+        ledger.open_account(PURE, known_releases=["r3", "r1", "r2"])
+    labs = dataclasses.replace(PURE, name="labs", dataset="labs")
+    with pytest.raises(AccountMismatch, match="release r1"):  # another account has it
+        ledger.open_account(labs, known_releases=["r1"])
+    assert ledger.find_account("labs") is None
+    with pytest.raises(AccountMismatch, match=r"account\.epsilon"):
+        ledger.open_account(dataclasses.replace(PURE, epsilon=9.0), known_releases=["r1"])
 
 
 def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:

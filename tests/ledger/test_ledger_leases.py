@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from ledger_cases import PURE, Clock, hold_lease, processes, reserve
+from ledger_cases import PURE, Clock, check_after_a_stop, hold_lease, processes, reserve
 
 from privsyn.errors import (
     BudgetError,
@@ -154,7 +158,7 @@ def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
     reserve(ledger, "r")
     ledger.begin("r", "/s", "n")
     beats = threading.Semaphore(0)
-    with ledger.acquire("r", "shard-0", ttl=0.3) as lease:
+    with ledger.acquire("r", "shard-0", ttl=1.2) as lease:
         renew = lease._renew
         lease._renew = lambda own: (renew(own), beats.release())
         for _ in range(4):  # more than a lease's life
@@ -164,6 +168,88 @@ def test_the_heartbeat_keeps_a_lease_and_ends_with_the_block(url: str) -> None:
             ledger.acquire("r", "shard-0")
     assert not any(thread.name == "lease shard-0" for thread in threading.enumerate())
     assert ledger.acquire("r", "shard-0").token == 2
+
+
+def test_a_lease_runs_out_by_the_time_that_passes(
+    begun: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = leases.elapsed()
+    monkeypatch.setattr(leases, "elapsed", lambda: now)
+    lease = begun.acquire("r", "shard-0", ttl=60)
+    now += 59.9
+    lease.check()
+    begun.renew(lease)  # by hand: outside a block nobody else does
+    now += 59.9
+    lease.check()
+    now += 0.2
+    with pytest.raises(LeaseHeld, match=r"last renewed 60 s ago and lives 60 s.*Run again"):
+        lease.check()
+    begun.renew(lease)  # nobody came meanwhile, and now nobody can
+    lease.check()
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for(
+    begun: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = leases.elapsed()
+    monkeypatch.setattr(leases, "elapsed", lambda: now)
+
+    def slow() -> object:
+        nonlocal now
+        now += 50
+        return clock.now
+
+    monkeypatch.setattr(begun, "_clock", slow)
+    lease = begun.acquire("r", "shard-0", ttl=60)
+    now += 9
+    lease.check()
+    now += 1
+    with pytest.raises(LeaseHeld):
+        lease.check()
+    begun.renew(lease)
+    lease.check()
+    now += 10
+    with pytest.raises(LeaseHeld):
+        lease.check()
+
+
+def test_a_process_that_stood_still_finds_out_before_its_next_draw(url: str) -> None:
+    ledger = open_ledger(url)
+    ledger.open_account(PURE)
+    reserve(ledger, "r")
+    ledger.begin("r", "/s", "n")
+    ready, results = processes.Event(), processes.Queue()
+    child = processes.Process(target=check_after_a_stop, args=(url, "r", 1.5, ready, results))
+    child.start()
+    assert ready.wait(60)
+    other = None
+    while other is None:  # a stopped process is not dead: its lease has to run out
+        time.sleep(0.05)
+        with contextlib.suppress(LeaseHeld):
+            other = ledger.acquire("r", "shard-0")
+    assert other.token == 2
+    while results.empty() and child.is_alive():
+        os.kill(child.pid, signal.SIGCONT)
+        time.sleep(0.05)
+    assert results.get(timeout=60) == "LeaseHeld"
+    child.join(60)
+    ledger.release_lease(other)
+
+
+def test_a_heartbeat_that_breaks_ends_the_lease(begun: Ledger) -> None:
+    lease = begun.acquire("r", "shard-0", ttl=30)
+    lease.ttl = 0.03  # beats at once; the ledger would let it live on
+
+    def broken(own: leases.Lease) -> None:
+        raise ZeroDivisionError("text of a record")
+
+    lease._renew = broken
+    with pytest.raises(LedgerUnavailable, match=r"\(ZeroDivisionError\)") as told, lease:  # noqa: PT012
+        lease._thread.join(timeout=30)
+        lease.ttl = 30
+        lose_it(lease)
+    assert told.value.retryable  # what broke it has nothing to do with the draws
+    assert "text of a record" not in str(told.value)
 
 
 def lose_it(lease: leases.Lease) -> None:
