@@ -7,6 +7,10 @@ crash loses at most the draws of one call that nobody had seen.
 Format: one line per entry, ``crc32 (8 hex digits) space JSON newline``. Each checksum runs on from
 that of the line before, so an edited, missing or moved line is found. The first line is the header.
 
+What a full disk does must not depend on what is drawn, or the draws that a resumed run makes anew
+would be chosen by their values. So the room of a line is tried before its draw, and lines are
+padded with spaces: their lengths depend on the keys alone, for values of up to 32 characters.
+
 A journal is made once, before the first draw can happen, and only opened from then on: one that is
 missing has been lost with its draws, and is never taken for a new one.
 """
@@ -31,6 +35,8 @@ from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationErr
 T = TypeVar("T")
 
 _FORMAT = 1
+_VALUE = 32
+"""Characters every value has room for in its line: any 64-bit integer, any float."""
 
 
 class Journal:
@@ -140,8 +146,9 @@ class Journal:
                 in the journal's life.
 
         Raises:
-            StorageError: A write failed. The one draw it was for is not on file, so a later run
-                draws it again; this object draws nothing more.
+            StorageError: There is no room for the next draw, which was not made; or there was and
+                then a write failed, so that a later run makes that one draw again. This object
+                draws nothing more.
             ReleaseLost: An earlier draw of this object raised.
             ValueError: A key occurs twice in ``items``, or a draw returned what JSON cannot hold.
         """
@@ -154,12 +161,13 @@ class Journal:
                 continue
             if self._failure:
                 raise self._failure
+            self._try_room(key)
             self._drawn = fresh = True
             # An exception may carry what was drawn, so a second draw must not follow it.
             self._failure = ReleaseLost(
                 f"journal {self._path}: a draw raised before it was written."
             )
-            body = json.dumps({"k": key, "v": draw()}, allow_nan=False)
+            body = _entry(key, draw())
             self._append(body)
             self._values[key] = json.loads(body)["v"]
             self._failure = None
@@ -233,24 +241,34 @@ class Journal:
         body, self._crc = _parsed(self._path, number, line, self._crc)
         return body
 
+    def _try_room(self, key: str) -> None:
+        """Write as many blanks as the line will have and take them back."""
+        blank, _ = _line(_entry(key, None), 0)
+        self._write(b" " * len(blank))
+        self._truncate()
+
     def _append(self, text: str) -> None:
         line, crc = _line(text, self._crc)
+        self._write(line)
+        self._crc = crc
+        self._length += len(line)
+
+    def _write(self, data: bytes) -> None:
         try:
             written = 0
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:])
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
         except OSError as error:
             self._failure = storage_error("write", self._path, error)
             self._truncate()
             raise self._failure from error
-        self._crc = crc
-        self._length += len(line)
 
     def _truncate(self) -> None:
         try:
             os.ftruncate(self._descriptor, self._length)
         except OSError as error:
-            raise storage_error("write", self._path, error) from error
+            self._failure = storage_error("write", self._path, error)
+            raise self._failure from error
 
     def _sync(self) -> None:
         try:
@@ -268,6 +286,12 @@ def _header(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The header as JSON gives it back."""
     header: dict[str, Any] = json.loads(json.dumps({"journal": _FORMAT, **fields}, allow_nan=False))
     return header
+
+
+def _entry(key: str, value: Any) -> str:
+    """The JSON of a draw, as long as its key makes it unless the value is a long one."""
+    text = json.dumps({"k": key, "v": value}, allow_nan=False)
+    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + _VALUE)
 
 
 def _line(text: str, crc: int) -> tuple[bytes, int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from privsyn.data import journal as module
 from privsyn.data.journal import Journal
 from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationError
 
@@ -220,28 +221,74 @@ def test_a_key_twice_is_refused_before_anything_is_drawn(tmp_path: Path) -> None
         assert not journal.drawn
 
 
-def test_a_full_disk_stops_it_and_loses_only_the_draw_being_written(
-    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
-) -> None:
-    path, made = tmp_path / "j", []
+Disk = Callable[[int], AbstractContextManager[None]]
 
-    def draw(n: int) -> str:
-        made.append(n)
-        return str(n) * 60
 
-    items = [(f"t{n}", lambda n=n: draw(n)) for n in range(8)]
+def until_full(path: Path, value: int | str, limit: int, full_disk: Disk) -> tuple[int, int]:
+    """Draws made, and draws on file, of a journal that may grow to so many bytes."""
+    made = []
     with opened(path) as journal:
-        with pytest.raises(StorageError, match="cannot write"), full_disk(400):
+        items = [(f"t{n}", lambda n=n: made.append(n) or value) for n in range(99)]
+        with pytest.raises(StorageError, match="cannot write"), full_disk(limit):
             journal.draw_all(items)
-        assert journal.drawn
         with pytest.raises(StorageError):
             journal.draw_all(items)
-    calls = len(made)
-    assert 2 < calls < 8
+        assert journal.drawn is bool(made)
     with opened(path) as journal:
-        assert len(journal) == calls - 1
-        assert journal.draw_all(items) == [str(n) * 60 for n in range(8)]
-    assert len(made) == 8 + 1
+        on_file = len(journal)
+        assert journal.draw_all([(f"t{n}", never) for n in range(on_file)]) == [value] * on_file
+        assert journal.draw_all([("more", lambda: 1)]) == [1]
+    path.unlink()
+    return len(made), on_file
+
+
+class WithoutTrying(Journal):
+    """Broken: notices a full disk only when there is something to write."""
+
+    def _try_room(self, key: str) -> None:
+        pass
+
+
+def test_a_full_disk_is_noticed_before_the_draw(
+    tmp_path: Path, full_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in range(200, 400, 7):
+        made, on_file = until_full(tmp_path / "j", 50_000, limit, full_disk)
+        assert made == on_file < 99
+    monkeypatch.setattr(Journal, "_try_room", WithoutTrying._try_room)
+    made, on_file = until_full(tmp_path / "j", 50_000, 300, full_disk)
+    assert made == on_file + 1
+
+
+def differ_by_value(path: Path, full_disk: Disk) -> bool:
+    """Whether which draws a full disk stops depends on what is drawn."""
+    return any(
+        len({until_full(path, value, limit, full_disk) for value in (7, -(2**63), 10**18)}) > 1
+        for limit in range(200, 300, 7)
+    )
+
+
+def test_what_a_full_disk_does_does_not_depend_on_the_draws(
+    tmp_path: Path, full_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not differ_by_value(tmp_path / "j", full_disk)
+    monkeypatch.setattr(module, "_VALUE", 1)  # broken: lines as long as their values
+    assert differ_by_value(tmp_path / "j", full_disk)
+
+
+def test_lines_are_as_long_as_their_keys_make_them(tmp_path: Path) -> None:
+    values = [0, -1, 2**63, -1.7976931348623157e308, True, None, "x" * 30]
+    with opened(tmp_path / "j") as journal:
+        journal.draw_all([(f"t{n}", lambda v=v: v) for n, v in enumerate(values)])
+    lines = (tmp_path / "j").read_bytes().splitlines()[1:]
+    assert len({len(line) for line in lines}) == 1
+    assert [json.loads(line[9:])["v"] for line in lines] == values
+
+
+def test_a_value_with_a_longer_line_is_kept_or_lost_alone(tmp_path: Path, full_disk: Disk) -> None:
+    for limit in range(200, 400, 7):
+        made, on_file = until_full(tmp_path / "j", "x" * 60, limit, full_disk)
+        assert on_file <= made <= on_file + 1
 
 
 def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
@@ -290,6 +337,9 @@ class DyingOs:
         if where == "write" and made == number + 1:
             os.write(descriptor, data[: len(data) // 2])
             die()
+        if where == "room" and made == number and not data.strip():
+            os.write(descriptor, data)
+            die()
         return os.write(descriptor, data)
     def fsync(self, descriptor):
         if where == "fsync" and made == number + 1:
@@ -331,7 +381,17 @@ def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("where", "number"),
-    [("draw", 0), ("draw", 2), ("draw", 4), ("write", 0), ("write", 4), ("fsync", 2), ("fsync", 5)],
+    [
+        ("draw", 0),
+        ("draw", 2),
+        ("draw", 4),
+        ("write", 0),
+        ("write", 4),
+        ("fsync", 2),
+        ("fsync", 5),
+        ("room", 0),
+        ("room", 4),
+    ],
 )
 def test_killed_anywhere_it_resumes_with_the_same_draws(
     tmp_path: Path, where: str, number: int
