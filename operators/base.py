@@ -87,9 +87,9 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """The deployment's overrides, then the run's form."""
         from operators.params import overrides
-        from operators.project import deployment_overrides
+        from privsyn.config import environment_overrides
 
-        return [*deployment_overrides(), *overrides(context["params"], set(context["dag"].params))]
+        return [*environment_overrides(), *overrides(context["params"], set(context["dag"].params))]
 
     def planned(self) -> Plan:
         """The plan of the release.

@@ -26,8 +26,9 @@ from rich.table import Table
 from rich.text import Text
 
 from operators.environment import airflow_environment, prepare
-from operators.project import OVERRIDES, write_sample_if_asked
+from operators.project import write_sample_if_asked
 from privsyn import errors
+from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
 from privsyn.stages.base import Context, open_context
 

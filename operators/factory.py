@@ -10,10 +10,10 @@ from airflow.sdk import DAG, TriggerRule
 from operators.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from operators.generate import CertifyOperator, GenerateShardOperator, PartitionOperator
 from operators.params import form
-from operators.project import DVC_POOL, deployment_overrides, params_file
+from operators.project import DVC_POOL, params_file
 from operators.publish import PublishOperator, release_asset
 from operators.quality import EvaluateOperator, ValidateOperator
-from privsyn.config import Config, ScheduleConfig, load_config
+from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.methods.base import load_method
 
 OWNER = "privsyn"
@@ -26,7 +26,7 @@ def method_dag(method: str) -> DAG:
     Raises:
         ConfigError: params.yaml does not load; Airflow shows it as the DAG's import error.
     """
-    config = load_config(params_file(), deployment_overrides())
+    config = load_config(params_file(), environment_overrides())
     schedule = config.schedule.get(method, ScheduleConfig())
     with DAG(
         dag_id=f"privsyn_{method}",

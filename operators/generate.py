@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from operators.base import StageOperator, translated
 from privsyn import errors
+from privsyn.config import OVERRIDES
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -72,9 +73,11 @@ class GenerateShardOperator(StageOperator):
         command = ["-m", "privsyn", "stage", "generate", "--plan", str(file)]
         command += ["--shard", str(int(self.shard))]
         command += ["--params", str(self.params_path or params_file())]
-        for setting in self.settings(context):
-            command += ["-S", setting]
-        self._run(command, {"PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin))})
+        environment = {
+            "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
+            OVERRIDES: json.dumps(self.settings(context)),  # a password is not seen by ps
+        }
+        self._run(command, environment)
         return None, f"shard {self.shard} is drawn"
 
     def on_kill(self) -> None:

@@ -10,8 +10,8 @@ from airflow.sdk import DAG
 
 from operators.base import StageOperator
 from operators.factory import OWNER, START
-from operators.project import deployment_overrides, params_file
-from privsyn.config import load_config
+from operators.project import params_file
+from privsyn.config import environment_overrides, load_config
 from privsyn.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class UnfinishedReleasesOperator(StageOperator):
 
 def ledger_report_dag() -> DAG:
     """The DAG ``privsyn_ledger``, daily."""
-    config = load_config(params_file(), deployment_overrides())
+    config = load_config(params_file(), environment_overrides())
     with DAG(
         dag_id="privsyn_ledger",
         description="Balances, hash chain and unfinished releases",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from privsyn.config import Config
-from privsyn.errors import ConfigError
 
 SAMPLE = Path(".privsyn/sample/messages.jsonl")
 """Where the invented messages are written when params.yaml names them."""
 PARAMS = "PRIVSYN_PARAMS"
-OVERRIDES = "PRIVSYN_OVERRIDES"
 DVC_POOL = "dvc"
 """Pool of one slot: two DVC commands in one workspace collide."""
 
@@ -25,27 +22,6 @@ def params_file() -> Path:
     from airflow.sdk.configuration import conf
 
     return Path(conf.get("core", "dags_folder")).resolve().parent / "params.yaml"
-
-
-def deployment_overrides() -> tuple[str, ...]:
-    """``a.b.c=value`` settings from PRIVSYN_OVERRIDES, a JSON list.
-
-    They belong to whoever runs Airflow: dataset, account and services cannot be set in a trigger
-    form, since another account or ledger would mean another budget.
-
-    Raises:
-        ConfigError: The variable is not a JSON list of strings.
-    """
-    raw = os.environ.get(OVERRIDES)
-    if not raw:
-        return ()
-    try:
-        items = json.loads(raw)
-    except ValueError:
-        items = None
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise ConfigError(f'{OVERRIDES} must be a JSON list such as ["privacy.epsilon=4"].')
-    return tuple(items)
 
 
 def write_sample_if_asked(config: Config, root: Path) -> None:

@@ -13,7 +13,7 @@ from operators.links import REPORT, MlflowRunLink, ValidationReportLink
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
 
-EXTRA = ("release_id", "epsilon", "delta", "certificate_sha256")
+EXTRA = ("release_id", "epsilon", "delta", "certificate_sha256", "class")
 """What the asset event tells whoever schedules on the release."""
 
 

@@ -24,9 +24,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from operators.environment import HOST, admin_password, airflow_environment, prepare
-from operators.project import OVERRIDES, deployment_overrides, write_sample_if_asked
+from operators.project import write_sample_if_asked
 from operators.running import TOKEN, Running
-from privsyn.config import Config, load_config
+from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
 from privsyn.errors import PrivsynError
 from privsyn.workspace import Workspace
 
@@ -48,7 +48,7 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
         ServiceError: A port is taken, or a server did not come up; nothing is left running.
         ConfigError: params.yaml does not load.
     """
-    config = load_config(root / "params.yaml", deployment_overrides())
+    config = load_config(root / "params.yaml", environment_overrides())
     home = root / ".airflow"
     running = Running.load(home)
     if running is not None:
@@ -69,7 +69,7 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
     environment = airflow_environment(root, home, airflow_port) | {TOKEN: running.token}
     if "MLflow" in ports:
         ui = f"services.mlflow_ui=http://{HOST}:{mlflow_port}"
-        environment[OVERRIDES] = json.dumps([*deployment_overrides(), ui])
+        environment[OVERRIDES] = json.dumps([*environment_overrides(), ui])
     running.save(home)
     try:
         prepare(home, environment, config, home / "airflow.log")

@@ -12,7 +12,6 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.data.artifacts import ArtifactRef, sha256_file
-from privsyn.dp.accountant import guarantee
+from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
-from privsyn.errors import LedgerUnavailable, PrivsynError, VerificationError
+from privsyn.errors import PrivsynError, VerificationError
 from privsyn.ledger import Balance, Change, Entry, Ledger
 from privsyn.release import IDENTITY, Plan, release_id
 
@@ -40,7 +39,6 @@ def build(
     balance: Balance,
     *,
     noise: str,
-    created: datetime,
     root: Path,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
@@ -52,14 +50,14 @@ def build(
         reserved: The row of the ledger's chained history that set its cost aside.
         balance: The account after this release.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
-        created: Time of the certificate.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "class": "dp-release" if noise == "opendp" else "not-private",
-        "created": created.isoformat(timespec="seconds"),
+        # When its cost was set aside: how long the drawing took depends on the data.
+        "reserved_at": reserved.at,
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards"}),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
         "artifact": {
@@ -117,6 +115,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
 
     Raises:
         VerificationError: There is no certificate, or it cannot be read.
+        LedgerUnavailable: The ledger cannot be asked.
     """
     raw, certificate = read(folder)
     checks = [
@@ -132,12 +131,12 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         checks += [
             _artifact(folder, artifact),
             *_cost(plan, certificate),
-            *_ledger(plan, certificate, artifact, ledger),
         ]
     except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
-    return checks
+        return checks
+    return [*checks, *_ledger(plan, certificate, artifact, ledger)]
 
 
 def raise_failed(folder: Path, checks: list[Check]) -> None:
@@ -181,8 +180,10 @@ def _artifact(folder: Path, artifact: Mapping[str, Any]) -> Check:
     file = folder / Path(str(artifact["file"])).name
     if not file.is_file():
         return Check("artifact is unchanged", False, f"{file.name} is missing")
-    same = sha256_file(file) == artifact["sha256"]
-    return Check("artifact is unchanged", same, f"SHA-256 of {file.name}")
+    with file.open("rb") as stream:
+        rows = sum(1 for _ in stream)
+    same = sha256_file(file) == artifact["sha256"] and rows == artifact["rows"]
+    return Check("artifact is unchanged", same, f"SHA-256 and {rows} rows of {file.name}")
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
@@ -190,6 +191,8 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     planned = plan.method_plan()
     cost = guarantee(planned.event, plan.target_delta)
     noise = certificate["noise"]
+    method, settings = plan.load_method()
+    cells = method.cells(settings, plan.dataset.labels)
     return [
         Check(
             "release id",
@@ -207,6 +210,14 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives epsilon={cost.epsilon:.6g} at delta={cost.delta:g}",
         ),
         Check(
+            "derived facts",
+            plan.rho == rho(planned.event)
+            and plan.rows == certificate["artifact"]["rows"] == len(cells)
+            and plan.invariants == planned.invariants
+            and certificate["schema"] == SCHEMA,
+            "rho, rows, invariants and schema follow from the settings",
+        ),
+        Check(
             "class",
             certificate["class"] == ("dp-release" if noise == "opendp" else "not-private"),
             f"noise source {noise}",
@@ -221,11 +232,8 @@ def _ledger(
     ledger: Ledger | None,
 ) -> list[Check]:
     if ledger is None:
-        return [Check("ledger row", None, "no ledger at hand")]
-    try:
-        entry = ledger.find(plan.id)
-    except LedgerUnavailable as error:
-        return [Check("ledger row", None, error.message)]
+        return [Check("ledger row", None, "no ledger at hand: who made this is not proved")]
+    entry = ledger.find(plan.id)
     if entry is None:
         return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
     return [
@@ -245,10 +253,10 @@ def _ledger(
         Check(
             "ledger history",
             any(
-                (row.seq, row.hash) == (certificate["ledger"]["row"], certificate["ledger"]["hash"])
+                {"entry": entry.number, "row": row.seq, "hash": row.hash} == certificate["ledger"]
                 for row in ledger.history(plan.id)
             ),
-            f"row {certificate['ledger']['row']} of the chain is the one the certificate names",
+            "the certificate names this entry's row of the chain",
         ),
     ]
 

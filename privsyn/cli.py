@@ -55,10 +55,12 @@ def _context(
     day: str | None = None,
     progress: Progress | None = None,
 ) -> Context:
+    from privsyn.config import environment_overrides
     from privsyn.stages.base import open_context, silent
 
+    settings = [*environment_overrides(), *(overrides or ())]
     return open_context(
-        params, overrides or (), day=_day(day), progress=progress or silent, origin=_origin()
+        params, settings, day=_day(day), progress=progress or silent, origin=_origin()
     )
 
 
@@ -245,7 +247,8 @@ def stage_generate(
             draw(ctx, planned)
         finally:
             settle(ctx, planned)
-        export(ctx, planned)
+        if ctx.as_filed:
+            export(ctx, planned)
 
 
 @stage_app.command("validate")

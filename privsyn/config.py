@@ -7,6 +7,8 @@ that shape the output) enter the release id. ``performance`` settings never chan
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date as Date
@@ -261,6 +263,30 @@ class Config(Section):
 
         model = load_method(name).Config
         return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
+
+
+OVERRIDES = "PRIVSYN_OVERRIDES"
+
+
+def environment_overrides() -> tuple[str, ...]:
+    """``a.b.c=value`` settings from PRIVSYN_OVERRIDES, a JSON list.
+
+    They belong to whoever runs the machine: a deployment's ledger, say. Unlike ``-S`` they are not
+    seen in a list of processes, so they may hold a password.
+
+    Raises:
+        ConfigError: The variable is not a JSON list of strings.
+    """
+    raw = os.environ.get(OVERRIDES)
+    if not raw:
+        return ()
+    try:
+        items = json.loads(raw)
+    except ValueError:
+        items = None
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ConfigError(f'{OVERRIDES} must be a JSON list such as ["privacy.epsilon=4"].')
+    return tuple(items)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

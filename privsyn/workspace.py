@@ -69,6 +69,13 @@ class Workspace:
         """The data-free plan of a method: what dvc.yaml depends on in place of the data."""
         return self.root / "plans" / f"{method}.json"
 
+    def known_releases(self) -> list[str]:
+        """Ids of the releases that lie or are published here, in order of name."""
+        found = [folder.stem for folder in (self.root / "releases").glob("*.dvc")]
+        for place in ("releases", "quarantine"):
+            found += [file.parent.name for file in self.root.glob(f"{place}/*/certificate.json")]
+        return sorted(set(found))
+
     def locate(self, release_id: str) -> Path | None:
         """Folder of a finished release: released, or in quarantine; None if neither is here."""
         for folder in (self.release(release_id), self.quarantine(release_id)):

@@ -7,6 +7,7 @@ a special token spelled out inside a reference stays plain text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any
 
 from privsyn.backends.protocols import PromptTemplate
@@ -125,6 +126,9 @@ class PromptEncoder:
             tokenize=False,
             add_generation_prompt=True,
             enable_thinking=False,  # read by the templates of reasoning models, ignored by others
+            # A prompt that names the day would differ between begin and resume.
+            date_string="1 January 2025",
+            strftime_now=lambda form: date(2025, 1, 1).strftime(form),
         )
         return rendered
 

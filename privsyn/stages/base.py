@@ -13,7 +13,8 @@ from typing import Protocol
 from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
-from privsyn.ledger import AccountSpec, Ledger, open_ledger
+from privsyn.ledger import Account, AccountSpec, Ledger, open_ledger
+from privsyn.release import Plan
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
 
@@ -104,14 +105,27 @@ class Context:
         """The account the config names."""
         return AccountSpec.of(self.config)
 
-    @property
-    def dataset(self) -> DatasetConfig:
-        """The dataset with its version resolved and its paths relative to the project folder."""
-        dataset = self.config.dataset.resolved(self.day)
-        paths = {"path": self.path(dataset.path)}
-        if dataset.test_path is not None:
-            paths["test_path"] = self.path(dataset.test_path)
-        return dataset.model_copy(update=paths)
+    def open_account(self) -> Account:
+        """The account the config names, opened if it is new.
+
+        Raises:
+            BudgetError: The project holds releases the ledger does not know: a fresh one would
+                forget what is spent.
+        """
+        return self.ledger.open_account(
+            self.account, known_releases=self.workspace.known_releases()
+        )
+
+    def source(self, plan: Plan) -> DatasetConfig:
+        """The private file as a plan describes it; from this config come the paths alone."""
+        dataset = self.config.dataset
+        test = None if dataset.test_path is None else self.path(dataset.test_path)
+        return DatasetConfig(
+            path=self.path(dataset.path),
+            test_path=test,
+            max_records_per_unit=plan.max_records_per_unit,
+            **plan.dataset.model_dump(),
+        )
 
     def path(self, path: Path) -> Path:
         """A config path, relative to the project folder."""
@@ -149,5 +163,7 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.account,
         config.privacy,
         config.models,
+        config.validation,
+        config.evaluate,
         {name: config.method(name) for name in config.methods},
     )

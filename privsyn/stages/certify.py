@@ -23,7 +23,6 @@ from privsyn.stages.base import Context
 from privsyn.stages.generate import shard_file
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import Run
-from privsyn.stages.reserve import lost
 from privsyn.tracking.base import CLASS_TAG
 
 
@@ -47,13 +46,9 @@ def certify(ctx: Context, plan: Plan) -> Path:
     scratch = ctx.workspace.scratch(plan.id)
     folder = ctx.workspace.release(plan.id)
     if not (folder / certificate.CERTIFICATE).is_file():
-        run = Run.load(scratch)
-        if run is None or entry.state != "BEGUN":
-            if entry.state == "BEGUN":
-                ctx.ledger.lose(plan.id, "scratch is gone")
-                raise lost(plan)
+        if entry.state != "BEGUN":
             raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
-        _write(ctx, plan, scratch, run.shards, folder)
+        _write(ctx, plan, scratch, Run.resume(ctx, plan).shards, folder)
     _, sealed = certificate.read(folder)
     artifact = folder / str(sealed["artifact"]["file"])
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
@@ -116,7 +111,6 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         [row for row in ctx.ledger.history(plan.id) if row.change == State.RESERVED][-1],
         ctx.ledger.balance(plan.account),
         noise=noise,
-        created=ctx.clock(),
         root=ctx.workspace.root,
     )
     with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:

@@ -34,7 +34,7 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     from privsyn.evaluation.fidelity import compare_lengths
     from privsyn.evaluation.plots import draw_plots
 
-    texts, labels = _held_out(ctx)
+    texts, labels = _held_out(ctx, plan)
     if not texts:
         return None
     rows = read_rows(find(ctx, plan) / certificate.ARTIFACT)
@@ -57,11 +57,11 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     return folder
 
 
-def _held_out(ctx: Context) -> tuple[list[str], list[str | None]]:
+def _held_out(ctx: Context, plan: Plan) -> tuple[list[str], list[str | None]]:
     """Texts and labels of the real records no release was made from."""
-    dataset = ctx.dataset
+    dataset = ctx.source(plan)
     if not dataset.holdout and dataset.test_path is None:
         return [], []
-    key = ctx.ledger.open_account(ctx.account).partition_key.reveal()
+    key = ctx.open_account().partition_key.reveal()
     records = [private.reveal() for private in read_holdout(dataset, key)]
     return [record.text for record in records], [record.label for record in records]

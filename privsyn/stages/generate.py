@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from privsyn.backends.load import load_language_model
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.data.journal import Journal
 from privsyn.data.partition import load_shard
+from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
-from privsyn.errors import PrivsynError, ReleaseLost
+from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger import Lease
 from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
-from privsyn.stages.partition import BUCKETS, Run
-from privsyn.stages.reserve import lost
+from privsyn.stages.partition import BUCKETS, Run, journal_file, journal_header
 
 
 def shard_file(scratch: Path, shard: int) -> Path:
@@ -48,19 +49,27 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
     if entry.state != "BEGUN":
         raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
     scratch = ctx.workspace.scratch(plan.id)
-    run = Run.load(scratch)
-    if run is None:
-        ctx.ledger.lose(plan.id, "scratch is gone")
-        raise lost(plan)
-    ctx.ledger.begin(plan.id, str(scratch), run.nonce)  # refuses a scratch that is not this run's
+    run = Run.resume(ctx, plan)
     target = shard_file(scratch, shard)
     if target.exists():
         return target
+    if not plan.event == dump(plan.method_plan().event) == dict(entry.event):
+        raise VerificationError(
+            f"release {plan.id} is charged for another event than this version would run.",
+            hint="Resume with the version that began it, or: privsyn ledger lose " + plan.id,
+        )
+    if backends is None:
+        backends = Backends(load_language_model(ctx.config.models, ctx.config.performance))
+    if backends.language.revision != plan.models["language"].revision:
+        raise ModelError(
+            f"models.language={ctx.config.models.language} is not the model release {plan.id} was "
+            "planned with: its files changed.",
+            hint="Put the planned model back and run again, or plan a new release.",
+        )
+    header = journal_header(ctx, plan) | {"shard": shard}
     with (
         ctx.ledger.acquire(plan.id, f"shard-{shard}") as lease,
-        Journal.open(
-            scratch / f"journal-{shard:05d}", {"release": plan.id, "shard": shard}
-        ) as journal,
+        _journal(ctx, plan, shard, header) as journal,
     ):
         try:
             noise = ctx.noise()
@@ -80,6 +89,15 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
     return target
 
 
+def _journal(ctx: Context, plan: Plan, shard: int, header: Mapping[str, Any]) -> Journal:
+    """The shard's journal. One that is gone cannot be replayed: the release is LOST."""
+    try:
+        return Journal.open(journal_file(ctx.workspace.scratch(plan.id), shard), header)
+    except ReleaseLost:
+        ctx.ledger.lose(plan.id, "a journal is gone")
+        raise
+
+
 def _draw(
     ctx: Context,
     plan: Plan,
@@ -88,7 +106,7 @@ def _draw(
     journal: Journal,
     lease: Lease,
     noise: NoiseSource,
-    backends: Backends | None,
+    backends: Backends,
 ) -> Sequence[dict[str, str | int]]:
     performance = ctx.config.performance
     method, settings = plan.load_method()
@@ -98,8 +116,6 @@ def _draw(
         method.cells(settings, plan.dataset.labels),
         shards,
     )
-    if backends is None:
-        backends = Backends(load_language_model(ctx.config.models, performance))
     samples = method.run(
         settings,
         plan.method_plan(),

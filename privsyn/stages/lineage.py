@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from privsyn.ledger import Entry
+from privsyn.ledger import Entry, State
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.tracking.base import CLASS_TAG
@@ -45,12 +45,13 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
     ctx.lineage.set_tags(
         run,
         {
-            CLASS_TAG: "dp-release",
             "privsyn.ledger_entry": entry.number,
             "privsyn.account": plan.account,
             **{f"privsyn.{key}": value for key, value in ctx.origin.items()},
         },
     )
+    if entry.state is not State.COMMITTED:  # else certify has set it
+        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"})
     ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
 
 

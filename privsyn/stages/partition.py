@@ -8,6 +8,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from privsyn.data.artifacts import (
     private_folder,
@@ -15,7 +16,9 @@ from privsyn.data.artifacts import (
     sync_folder,
     write_json_atomic,
 )
+from privsyn.data.journal import Journal
 from privsyn.data.partition import partition as write_partition
+from privsyn.errors import ReleaseLost
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -42,6 +45,22 @@ class Run:
             return cls(**json.loads((scratch / "run.json").read_text()))
         except FileNotFoundError:
             return None
+
+    @classmethod
+    def resume(cls, ctx: Context, plan: Plan) -> Run:
+        """The run a begun release was started with, here.
+
+        Raises:
+            ReleaseLost: Its scratch was here and is gone: the ledger marks it LOST.
+            LeaseHeld: It runs elsewhere, or its scratch is another one.
+        """
+        scratch = ctx.workspace.scratch(plan.id)
+        run = cls.load(scratch)
+        # A nonce nobody knows makes the ledger tell a lost scratch from one that lies elsewhere.
+        ctx.ledger.begin(plan.id, str(scratch), run.nonce if run else secrets.token_hex(16))
+        if run is None:
+            raise ReleaseLost(f"release {plan.id} has no scratch in {scratch}.")
+        return run
 
     @classmethod
     def pin(cls, scratch: Path, shards: int) -> Run:
@@ -83,14 +102,36 @@ def partition(ctx: Context, plan: Plan) -> int:
     scratch = ctx.workspace.scratch(plan.id)
     run = Run.pin(scratch, plan.shards)
     ctx.ledger.begin(plan.id, str(scratch), run.nonce)
-    account = ctx.ledger.open_account(ctx.account)
+    account = ctx.open_account()
     method, settings = plan.load_method()
-    with ctx.ledger.acquire(plan.id, "partition"):
+    header = journal_header(ctx, plan)
+
+    def before_finish() -> None:
+        lease.check()
+        for shard in range(run.shards):
+            Journal.create(journal_file(scratch, shard), header | {"shard": shard})
+
+    with ctx.ledger.acquire(plan.id, "partition") as lease:
         write_partition(
-            ctx.dataset,
+            ctx.source(plan),
             account.partition_key.reveal(),
             method.cells(settings, plan.dataset.labels),
             scratch / BUCKETS,
             run.shards,
+            before_finish=before_finish,
         )
     return run.shards
+
+
+def journal_file(scratch: Path, shard: int) -> Path:
+    """The journal of a shard: made before any draw, so that a missing one is never a new one."""
+    return scratch / f"journal-{shard:05d}"
+
+
+def journal_header(ctx: Context, plan: Plan) -> dict[str, Any]:
+    """What the draws of a release belong to: another model or noise source may not go on."""
+    return {
+        "release": plan.id,
+        "noise": ctx.noise().kind,
+        "models": {role: use.revision for role, use in plan.models.items()},
+    }

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from privsyn.backends.load import describe
+from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
@@ -30,7 +31,10 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     """
     config = ctx.config
     method = load_method(method_name)
-    model = describe(config.models, ctx.workspace.cache)
+    if open_account:
+        private_folder(ctx.workspace.state)
+    # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
+    model = describe(config.models, ctx.workspace.cache if ctx.workspace.state.is_dir() else None)
     settings = method.resolve(config.method(method_name), model)
     dataset = config.dataset.resolved(ctx.day)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
@@ -41,9 +45,8 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
             f"privacy.epsilon={target.epsilon:.6g}."
         )
-    ledger = ctx.ledger
     account = (
-        ledger.open_account(ctx.account) if open_account else ledger.find_account(ctx.account.name)
+        ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
     )
     rows = len(method.cells(settings, dataset.labels))
     fields: dict[str, Any] = {

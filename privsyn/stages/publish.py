@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,16 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
 
     Raises:
         ValidationFailed: The release is in quarantine or was never validated.
+        VerificationError: It is not what was certified and committed.
         PublishError: DVC or its remote refused.
     """
     folder = find(ctx, plan)
-    if folder != ctx.workspace.release(plan.id) or not (folder / VALIDATION).is_file():
+    if folder != ctx.workspace.release(plan.id) or not _passed(folder):
         raise ValidationFailed(
-            f"release {plan.id} is not validated and is not published.",
+            f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
+    certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
     if ctx.as_filed:
         export(ctx, plan)
         write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
@@ -54,9 +57,17 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "certificate_sha256": certificate.digest(sealed),
+        "class": sealed["class"],
         "dvc_revision": revision.md5,
         "rows": plan.rows,
     }
+
+
+def _passed(folder: Path) -> bool:
+    try:
+        return json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"] is True
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def published(ctx: Context, plan: Plan) -> str | None:

@@ -32,15 +32,15 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     """
     _check_plan(ctx, plan)
     ctx.tracker.check()
-    ctx.ledger.open_account(ctx.account)
+    ctx.open_account()
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
         load_suite(ctx.config.validation, plan.dataset.labels, plan.rows, ctx.workspace.root)
         method, settings = plan.load_method()
         prompt = method.prompt(settings)
         if prompt is not None:
-            check_prompt(ctx.config.models, *prompt)
-        check_source(ctx.dataset)
+            check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
+        check_source(ctx.source(plan))
     entry = ctx.ledger.reserve(
         plan.account,
         plan.id,
@@ -67,7 +67,8 @@ def settle(ctx: Context, plan: Plan) -> str:
         return "VOID"
     if entry.state == "RESERVED":
         entry = ctx.ledger.void(plan.id, "run ended before begin")
-    if entry.state in ("COMMITTED", "LOST", "VOID"):
+    # A VOID release never began, so its scratch holds no record, and another run may begin in it.
+    if entry.state in ("COMMITTED", "LOST"):
         wipe(ctx.workspace.scratch(plan.id))
     return str(entry.state)
 
@@ -77,9 +78,10 @@ def _check_plan(ctx: Context, plan: Plan) -> None:
     dataset = ctx.config.dataset.model_copy(update={"version": plan.dataset.version})
     config = ctx.config.model_copy(update={"dataset": dataset})
     today = make_plan(replace(ctx, config=config), plan.method, open_account=True)
-    if today.release_id != plan.release_id:
+    free = {"warnings", "shards"}
+    if today.model_dump(exclude=free) != plan.model_dump(exclude=free):
         raise ConfigError(
-            f"the plan of release {plan.id} was made from other settings than the config's.",
+            f"the plan of release {plan.id} was made from other settings or by another version.",
             hint="Plan again: privsyn stage plan",
         )
 

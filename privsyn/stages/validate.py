@@ -84,7 +84,7 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
         "dataset": plan["dataset"]["name"],
         "version": plan["dataset"]["version"],
         "rows": sealed["artifact"]["rows"],
-        "created": sealed["created"],
+        "created": sealed["reserved_at"],
         "certificate_sha256": certificate.digest(sealed),
         "account": sealed["account"]["name"],
         "account_left": sealed["account"]["left_epsilon"],

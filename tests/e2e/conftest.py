@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from privsyn.backends.fake import FakeLogitModel
+from privsyn.backends.load import describe
+from privsyn.config import ModelsConfig
 from privsyn.methods.base import Backends
 from privsyn.stages.base import Context, open_context
 from privsyn.tracking.null import NullTracker
@@ -193,7 +195,12 @@ def environment(project: Project) -> dict[str, str]:
     }
 
 
+def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:
+    """The toy model under the revision of the embedded one, which plans name."""
+    return kind(revision=describe(ModelsConfig()).revision)
+
+
 @pytest.fixture
 def fake() -> Backends:
-    """The toy model in place of a language model."""
-    return Backends(FakeLogitModel())
+    """The toy model in place of the language model."""
+    return Backends(stand_in())

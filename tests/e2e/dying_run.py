@@ -13,9 +13,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
 
-from conftest import Project  # noqa: E402  # found beside this file
+from conftest import Project, stand_in  # noqa: E402  # found beside this file
 
-from privsyn.backends.fake import FakeLogitModel  # noqa: E402
 from privsyn.dp.noise import SeededNoise  # noqa: E402
 from privsyn.methods.base import Backends  # noqa: E402
 from privsyn.stages.certify import certify  # noqa: E402
@@ -49,7 +48,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, Backends(FakeLogitModel()))
+        generate(ctx, planned, shard, Backends(stand_in()))
     certify(ctx, planned)
     settle(ctx, planned)
 

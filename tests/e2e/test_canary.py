@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 
 def files(root: Path):
-    """Everything a run leaves: logs, databases, caches, artifacts; the private file itself aside."""
+    """All a run leaves: logs, databases, caches, artifacts; not the private file itself."""
     for path in root.rglob("*"):
         if path.is_file() and path.name != "private.jsonl":
             yield path

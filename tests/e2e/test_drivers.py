@@ -1,4 +1,4 @@
-"""One config, three drivers: command line, DVC and Airflow make the same release at the same cost."""
+"""One config, three drivers: command line, DVC and Airflow make one release at one cost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_each_release_is_whole_and_verifies(driven, name):
 
 @pytest.mark.parametrize("name", DRIVERS)
 def test_afterwards_dvc_has_nothing_to_do_and_the_version_is_published(driven, name):
-    entry, folder = release_of(driven, name)
+    _, folder = release_of(driven, name)
     assert folder.with_suffix(".dvc").is_file()
     status = subprocess.run(
         [sys.executable, "-m", "dvc", "status"],
@@ -84,7 +84,8 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
             for run in runs
             if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
         }
-        assert {"partition", "generate-0", "generate-1", "certify", "validate", "evaluate"} <= nested
+        assert {"partition", "generate-0", "generate-1", "certify"} <= nested
+        assert {"validate", "evaluate", "publish"} <= nested
         assert parent.data.tags["privsyn.release_id"] == entry.release_id
         assert parent.data.tags["privsyn.ledger_entry"] == str(entry.number)
         assert parent.data.tags["privsyn.dvc_revision"]

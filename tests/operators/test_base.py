@@ -101,7 +101,7 @@ def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
     from airflow.sdk import DAG, Param
 
     from operators.budget import PlanOperator
-    from operators.project import OVERRIDES
+    from privsyn.config import OVERRIDES
 
     monkeypatch.setenv(OVERRIDES, json.dumps(["privacy.epsilon=3"]))
     dag = DAG("d", params={"privacy.draw": Param(0)})
@@ -112,8 +112,8 @@ def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
 
 
 def test_pinned_settings_that_are_no_list_are_a_config_error(monkeypatch):
-    from operators.project import OVERRIDES, deployment_overrides
+    from privsyn.config import OVERRIDES, environment_overrides
 
     monkeypatch.setenv(OVERRIDES, "privacy.epsilon=3")
     with pytest.raises(ConfigError, match="JSON list"):
-        deployment_overrides()
+        environment_overrides()
