@@ -6,6 +6,8 @@ export GX_ANALYTICS_ENABLED := False
 export DVC_NO_ANALYTICS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: help setup demo test lint up down lock clean
 
 help:
@@ -27,7 +29,7 @@ setup: .venv/.installed
 
 demo: setup
 	@DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
-		EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo
+		EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -q $(ARGS)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,22 @@ class Workspace:
         """The data-free plan of a method: what dvc.yaml depends on in place of the data."""
         return self.root / "plans" / f"{method}.json"
 
-    def known_releases(self) -> list[str]:
-        """Ids of the releases that lie or are published here, in order of name."""
-        found = [folder.stem for folder in (self.root / "releases").glob("*.dvc")]
+    def known_releases(self, account: str) -> list[str]:
+        """Ids of the releases of an account that lie or are published here, in order of name."""
+        found = set()
         for place in ("releases", "quarantine"):
-            found += [file.parent.name for file in self.root.glob(f"{place}/*/certificate.json")]
-        return sorted(set(found))
+            for file in (self.root / place).glob("*/certificate.json"):
+                with suppress(OSError, ValueError, LookupError, TypeError):
+                    if json.loads(file.read_text(encoding="utf-8"))["plan"]["account"] == account:
+                        found.add(file.parent.name)
+        for pointer in (self.root / "releases").glob("*.dvc"):
+            with suppress(OSError, yaml.YAMLError, LookupError, TypeError):
+                if (
+                    yaml.safe_load(pointer.read_text(encoding="utf-8"))["meta"]["account"]
+                    == account
+                ):
+                    found.add(pointer.stem)
+        return sorted(found)
 
     def locate(self, release_id: str) -> Path | None:
         """Folder of a finished release: released, or in quarantine; None if neither is here."""

@@ -12,6 +12,7 @@ settings.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -215,6 +216,7 @@ class DvcPublisher:
                 f"{release_dir} changed while it was published.", hint="Publish again."
             )
         content["meta"] = {name: sha256_file(release_dir / name) for name in SEALED_FILES}
+        content["meta"]["account"] = _account(release_dir)
         with atomic_file(pointer, mode=0o644) as stream:
             stream.write(yaml.safe_dump(content, sort_keys=False).encode())
         return self.revision(release_dir.name)
@@ -263,6 +265,15 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
             f"{pointer} is no pointer file of DVC.", hint="Bring it with git checkout."
         ) from None
     return dict(content)
+
+
+def _account(release_dir: Path) -> str | None:
+    """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
+    try:
+        sealed = json.loads((release_dir / "certificate.json").read_text(encoding="utf-8"))
+        return str(sealed["plan"]["account"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -112,8 +112,9 @@ class Context:
             BudgetError: The project holds releases the ledger does not know: a fresh one would
                 forget what is spent.
         """
+        spec = self.account
         return self.ledger.open_account(
-            self.account, known_releases=self.workspace.known_releases()
+            spec, known_releases=self.workspace.known_releases(spec.name)
         )
 
     def source(self, plan: Plan) -> DatasetConfig:

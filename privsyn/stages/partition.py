@@ -18,7 +18,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.data.journal import Journal
 from privsyn.data.partition import partition as write_partition
-from privsyn.errors import ReleaseLost
+from privsyn.errors import ReleaseLost, VerificationError
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -99,17 +99,24 @@ def partition(ctx: Context, plan: Plan) -> int:
     """
     if ctx.ledger.entry(plan.id).state == "COMMITTED":
         return 0
+    account = ctx.open_account()
     scratch = ctx.workspace.scratch(plan.id)
     run = Run.pin(scratch, plan.shards)
     ctx.ledger.begin(plan.id, str(scratch), run.nonce)
-    account = ctx.open_account()
     method, settings = plan.load_method()
     header = journal_header(ctx, plan)
 
     def before_finish() -> None:
         lease.check()
         for shard in range(run.shards):
-            Journal.create(journal_file(scratch, shard), header | {"shard": shard})
+            file, own = journal_file(scratch, shard), header | {"shard": shard}
+            Journal.create(file, own)
+            with Journal.open(file, own) as journal:
+                if len(journal):
+                    raise VerificationError(
+                        f"release {plan.id} has drawn from a partition that is gone.",
+                        hint=f"Give it up: privsyn ledger lose {plan.id}",
+                    )
 
     with ctx.ledger.acquire(plan.id, "partition") as lease:
         write_partition(

@@ -45,9 +45,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
             f"privacy.epsilon={target.epsilon:.6g}."
         )
-    account = (
-        ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
-    )
+    account = ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
     rows = len(method.cells(settings, dataset.labels))
     fields: dict[str, Any] = {
         "method": method_name,

@@ -1,135 +1,27 @@
-"""Small projects to run the whole chain on."""
+"""Fixtures of the end-to-end tests."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
+from small_project import (
+    CANARY,
+    DRIVERS,
+    RUN_DAG,
+    Driven,
+    Project,
+    build_project,
+    environment,
+    rows,
+    stand_in,
+)
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.backends.load import describe
-from privsyn.config import ModelsConfig
 from privsyn.methods.base import Backends
-from privsyn.stages.base import Context, open_context
-from privsyn.tracking.null import NullTracker
-
-ROOT = Path(__file__).parents[2]
-RUN_DAG = ROOT / "tests" / "dags" / "run_dag.py"
-DRIVERS = ("cli", "dvc", "airflow")
-CANARY = "vermilion-ocelot-90210"
-LABELS = ("Billing", "Symptoms")
-WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
-
-
-def rows(count: int, units: int) -> list[dict[str, str]]:
-    """Invented records, several a unit."""
-    return [
-        {
-            "unit": f"u{i % units}",
-            "label": LABELS[(i // 3) % 2],
-            "text": " ".join(WORDS[(i * (k + 3) + k) % len(WORDS)] for k in range(6)),
-        }
-        for i in range(count)
-    ]
-
-
-@dataclass
-class Project:
-    """A project folder with params.yaml, a private file and a DVC repository."""
-
-    root: Path
-
-    @property
-    def params(self) -> Path:
-        return self.root / "params.yaml"
-
-    @property
-    def data(self) -> Path:
-        return self.root / "private.jsonl"
-
-    def write(self, records: Sequence[dict[str, str]]) -> None:
-        self.data.write_text("".join(json.dumps(record) + "\n" for record in records))
-
-    def context(self, *overrides: str, tracker: object | None = None) -> Context:
-        """A context without MLflow and with a standing clock."""
-        ctx = open_context(self.params, overrides)
-        ctx.clock = lambda: datetime(2026, 11, 20, 12, tzinfo=UTC)
-        ctx.__dict__["tracker"] = tracker or NullTracker()
-        return ctx
-
-    def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a user does."""
-        done = subprocess.run(
-            [sys.executable, "-m", "privsyn", *arguments],
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(self),
-        )
-        if check and done.returncode:
-            raise AssertionError(f"{arguments} ended {done.returncode}: {done.stderr[-2000:]}")
-        return done
-
-    def copy(self, target: Path) -> Project:
-        """The same project elsewhere, with the same ledger and so the same partition key."""
-        shutil.copytree(self.root, target)
-        return Project(target)
-
-
-def build_project(root: Path, **changes: object) -> Project:
-    """A project whose release takes a moment; ``changes`` go on top of its params.yaml."""
-    root.mkdir()
-    params = {
-        "dataset": {
-            "name": "letters",
-            "path": "private.jsonl",
-            "label": "label",
-            "labels": list(LABELS),
-            "unit": "unit",
-            "max_records_per_unit": 2,
-            "holdout": 0.25,
-        },
-        "account": {
-            "name": "letters",
-            "unit": "person",
-            "adjacency": "add_remove",
-            "epsilon": 20.0,
-            "delta": 1e-6,
-        },
-        "privacy": {"epsilon": 8.0, "delta": 1e-6},
-        "methods": {
-            "invisible_ink": {
-                "batch_size": 4,
-                "max_tokens": 6,
-                "max_reference_tokens": 12,
-                "texts_per_label": 3,
-            }
-        },
-        "models": {"language": "builtin"},
-        "evaluate": {"enabled": True},
-        "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
-        "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
-    }
-    for key, value in changes.items():
-        params[key] = (params.get(key) or {}) | value if isinstance(value, dict) else value
-    (root / "params.yaml").write_text(yaml.safe_dump(params))
-    project = Project(root)
-    project.write(rows(48, 20))
-    shutil.copy(ROOT / "dvc.yaml", root)
-    shutil.copytree(ROOT / ".dvc", root / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp"))
-    shutil.copy(ROOT / ".dvcignore", root)
-    shutil.copytree(ROOT / "dags", root / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    return project
 
 
 @pytest.fixture
@@ -140,14 +32,6 @@ def make_project(tmp_path: Path) -> Callable[..., Project]:
         return build_project(tmp_path / name, **changes)
 
     return make
-
-
-@dataclass
-class Driven:
-    """One driver's run: its project and all it printed."""
-
-    project: Project
-    printed: str
 
 
 @pytest.fixture(scope="session")
@@ -181,23 +65,6 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Driven]:
     done("dvc", "-m", "privsyn", "stage", "publish", "--plan", "plans/invisible_ink.json")
     done("airflow", str(RUN_DAG), str(found["airflow"].project.root), "[{}]")
     return found
-
-
-def environment(project: Project) -> dict[str, str]:
-    """What the processes of a project see: this interpreter's commands first in the path."""
-    return os.environ | {
-        "COLUMNS": "160",
-        "PYTHONPATH": str(ROOT),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-        "AIRFLOW_HOME": str(project.root / "airflow"),
-        "PRIVSYN_PARAMS": str(project.params),
-    }
-
-
-def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:
-    """The toy model under the revision of the embedded one, which plans name."""
-    return kind(revision=describe(ModelsConfig()).revision)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
 
-from conftest import Project, stand_in  # noqa: E402  # found beside this file
+from small_project import Project, stand_in  # noqa: E402  # found beside this file
 
 from privsyn.dp.noise import SeededNoise  # noqa: E402
 from privsyn.methods.base import Backends  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import CANARY, DRIVERS
+from small_project import CANARY, DRIVERS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DRIVERS, environment
+from small_project import DRIVERS, environment
 
 from privsyn import certificate
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from conftest import stand_in
+from small_project import stand_in
 
 from privsyn import certificate
 from privsyn.dp.noise import OpenDPNoise, SeededNoise

@@ -143,12 +143,18 @@ def test_the_pipeline_runs_on_a_laptop(new_project: NewProject) -> None:
     assert lock[f"plan@{METHOD}"]["params"]["params.yaml"]["privacy"]["epsilon"] == 2.0
 
 
+def test_what_is_not_validated_yet_is_not_pushed() -> None:
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    assert stages["generate"]["do"]["outs"] == [{"synthetic/${key}": {"push": False}}]
+
+
 def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> None:
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     for name, stage in stages.items():
         spec = stage["do"]
         paths = [*spec.get("deps", ()), *spec.get("outs", ()), *spec.get("metrics", ())]
-        assert all(path.startswith(("plans/", "synthetic/", "reports/")) for path in paths)
+        names = [next(iter(path)) if isinstance(path, dict) else path for path in paths]
+        assert all(name.startswith(("plans/", "synthetic/", "reports/")) for name in names)
         assert spec["cmd"].startswith(f"privsyn stage {name} ")
     assert not {"outs", "metrics", "plots"} & set(stages["evaluate"]["do"])
 
