@@ -127,7 +127,41 @@ def partition(ctx: Context, plan: Plan) -> int:
             run.shards,
             before_finish=before_finish,
         )
+    _remember_source(ctx, plan)
     return run.shards
+
+
+SOURCE = "source.json"
+
+
+def source_changed(ctx: Context, plan: Plan) -> bool:
+    """Whether the private file is another one than the release was made from. Internal.
+
+    A release is found by its dataset version, so a file that changed under the same version is not
+    used; its owner should be told.
+    """
+    try:
+        kept = json.loads((ctx.workspace.internal(plan.id) / SOURCE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(kept != _source(ctx))
+
+
+def _remember_source(ctx: Context, plan: Plan) -> None:
+    folder = ctx.workspace.internal(plan.id)
+    private_folder(folder)
+    if not (folder / SOURCE).exists():
+        write_json_atomic(folder / SOURCE, _source(ctx), mode=0o600)
+
+
+def _source(ctx: Context) -> dict[str, str | int] | None:
+    """Name, size and time of the private file: nothing of this is published."""
+    path = ctx.path(ctx.config.dataset.path)
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return {"path": str(path.resolve()), "size": stat.st_size, "changed": stat.st_mtime_ns}
 
 
 def journal_file(scratch: Path, shard: int) -> Path:

@@ -15,13 +15,15 @@ from privsyn.ledger import Ledger, Statement
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import EVALUATION
+from privsyn.stages.partition import source_changed
 from privsyn.stages.publish import published
 from privsyn.stages.validate import PAGE, VALIDATION
 
 UTILITY = {
-    "downstream.accuracy": "accuracy on real records of a classifier trained on synthetic ones",
-    "downstream.macro_f1": "macro F1",
-    "length_wasserstein": "length distance in words",
+    "downstream.accuracy": "accuracy {:.3f}",
+    "downstream.macro_f1": "macro F1 {:.3f}",
+    "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
+    "length_wasserstein": "lengths {:.1f} words apart",
 }
 """Internal numbers worth a line, and how they read."""
 
@@ -49,6 +51,11 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
         "MLflow run": ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable",
         "DVC revision": published(ctx, plan) or "not published",
     }
+    if source_changed(ctx, plan):
+        lines["note"] = (
+            "the private file is not the one this release was made from; to use it, set another "
+            "dataset.version, which is a new charge"
+        )
     return lines
 
 
@@ -64,16 +71,18 @@ def summary(ctx: Context, plan: Plan) -> RenderableType:
         return table
     shown = _short(folder)
     commands = {
-        f"head -3 {shown / certificate.ARTIFACT}": "read some of it",
-        f"privsyn verify {shown}": "check the certificate",
-        f"xdg-open {shown / PAGE}": "validation page",
-        "privsyn ledger show": "the accounts",
-        "make up": "Airflow and MLflow, to schedule and look",
-        f"dvc pull releases/{plan.id}.dvc": "bring this version back any time",
+        "read some of it": f"head -3 {shown / certificate.ARTIFACT}",
+        "certificate": f"privsyn verify {shown}",
+        "validation page": f"xdg-open {shown / PAGE}",
+        "accounts": "privsyn ledger show",
+        "schedule it": "make up",
+        "bring it back": f"dvc pull releases/{plan.id}.dvc",
     }
     guide = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for command, purpose in commands.items():
-        guide.add_row(Text(command, style="cyan"), purpose)
+    guide.add_column()
+    guide.add_column(style="cyan", no_wrap=True, min_width=max(map(len, commands.values())))
+    for purpose, command in commands.items():
+        guide.add_row(purpose, command)
     return Group(table, Text("\nWhat next", style="bold"), guide)
 
 
@@ -129,7 +138,7 @@ def _utility(file: Path) -> str:
         for metric in json.loads(file.read_text(encoding="utf-8"))["metrics"]
     }
     return ", ".join(
-        f"{shown} {metrics[name]:.3f}" for name, shown in UTILITY.items() if name in metrics
+        shown.format(metrics[name]) for name, shown in UTILITY.items() if name in metrics
     )
 
 

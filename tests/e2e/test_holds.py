@@ -25,7 +25,7 @@ from privsyn.methods.base import Backends
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
-from privsyn.stages.partition import BUCKETS, journal_file, partition
+from privsyn.stages.partition import BUCKETS, journal_file, partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
@@ -252,3 +252,11 @@ def test_the_state_folder_is_its_owners_alone(make_project):
     assert (project.root / ".privsyn").stat().st_mode & 0o077 == 0
     assert yaml.safe_load(project.params.read_text())["dataset"]["name"] == "letters"
     assert stand_in().revision
+
+
+def test_the_owner_is_told_when_the_file_changed_under_its_version(make_project, fake):
+    project = make_project()
+    ctx, planned, _ = finished(project, fake)
+    assert not source_changed(ctx, planned)
+    project.write(rows(50, 20))
+    assert source_changed(project.context(), planned)
