@@ -8,9 +8,10 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from privsyn.config import Config, DatasetConfig, PrivacyConfig, nearest
+from privsyn.config import Config, DatasetConfig, PrivacyConfig
 from privsyn.errors import ConfigError
 from privsyn.methods.base import load_method
+from privsyn.spelling import nearest
 
 JSON_SCHEMA = (
     "type",

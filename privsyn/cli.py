@@ -6,17 +6,16 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from privsyn.errors import ConfigError, PrivsynError
+from privsyn.progress import show_progress
 
 if TYPE_CHECKING:
     from privsyn.release import Plan
@@ -127,7 +126,7 @@ def run(
     from privsyn.stages.run import run as run_stages
     from privsyn.stages.summary import summary
 
-    with _progress() as progress:
+    with show_progress(err) as progress:
         ctx = _context(params, overrides, day, progress)
         planned = run_stages(ctx, method, published=publish)
     out.print(summary(ctx, planned))
@@ -238,7 +237,7 @@ def stage_generate(
     from privsyn.stages.run import draw
 
     planned = _read_plan(plan_file)
-    with _progress() as progress:
+    with show_progress(err) as progress:
         ctx = _context(params, overrides, progress=progress)
         if shard is not None:
             generate(ctx, planned, shard)
@@ -349,44 +348,6 @@ def _read_plan(path: Path) -> Plan:
         raise ConfigError(
             f"plan file {path} is not a plan.", hint="Write it anew with: privsyn stage plan"
         ) from None
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar where a person looks on, a line now and then elsewhere. Counts are public."""
-    if not err.is_terminal:
-        yield _lines()
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=err) as bars:
-        tasks: dict[str, Any] = {}
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done)
-
-        yield update
-
-
-def _lines() -> Progress:
-    shown: dict[str, int] = {}
-
-    def update(stage: str, done: int, total: int) -> None:
-        tenth = 10 * done // max(total, 1)
-        if shown.get(stage) != tenth:
-            shown[stage] = tenth
-            err.print(f"{stage}: {done} of {total} texts", highlight=False)
-
-    return update
 
 
 def _error_line(error: PrivsynError) -> str:

@@ -6,7 +6,6 @@ that shape the output) enter the release id. ``performance`` settings never chan
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
+from privsyn.spelling import explain
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
@@ -360,50 +360,4 @@ def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_explain(model, error, prefix)) from None
-
-
-def _explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
-    lines = []
-    for problem in error.errors(include_url=False):
-        key = prefix + ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            near = nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
-            meant = f" Did you mean {near}?" if near else ""
-            lines.append(f"{key} is not a known setting.{meant}")
-        elif problem["type"] == "missing":
-            lines.append(f"{key} is missing.")
-        elif problem["type"] == "value_error":
-            lines.append(
-                f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
-            )
-        else:
-            lines.append(f"{key}={problem['input']!r}: {_lower_first(problem['msg'])}.")
-    return " ".join(lines)
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known name closest to a misspelt one, or None when nothing is near."""
-    found = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return found[0] if found else None
-
-
-def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """Field names at a place in a nested model."""
-    for part in location:
-        field = model.model_fields.get(str(part))
-        if field is None:
-            return []
-        inner = [
-            kind
-            for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
-        ]
-        if not inner:
-            return []
-        model = inner[0]
-    return list(model.model_fields)
+        raise ConfigError(explain(model, error, prefix)) from None

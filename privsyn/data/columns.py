@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from privsyn.config import nearest
 from privsyn.errors import DataError
+from privsyn.spelling import nearest
 
 
 def check_header(

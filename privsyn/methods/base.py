@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from privsyn.config import PerformanceConfig, nearest
+from privsyn.config import PerformanceConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
+from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity

@@ -23,13 +23,14 @@ from typing import Any
 
 import yaml
 
-from privsyn.config import NAME, nearest
+from privsyn.config import NAME
 from privsyn.data.artifacts import atomic_file, sha256_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.filelock import file_lock
 from privsyn.publishing.command import DvcCommand
 from privsyn.publishing.git import commit_files, in_git
 from privsyn.publishing.pipeline import current_stages, folder_md5
+from privsyn.spelling import nearest
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import ValidationConfig, nearest
+from privsyn.config import ValidationConfig
 from privsyn.errors import ConfigError
+from privsyn.spelling import nearest
 
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")

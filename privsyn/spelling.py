@@ -1,0 +1,56 @@
+"""What to say of a setting that is wrong, and which name was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+
+def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
+    """What is wrong with a config, in one line: setting, value, limit, nearest known name."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        key = prefix + ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            near = nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
+            meant = f" Did you mean {near}?" if near else ""
+            lines.append(f"{key} is not a known setting.{meant}")
+        elif problem["type"] == "missing":
+            lines.append(f"{key} is missing.")
+        elif problem["type"] == "value_error":
+            lines.append(
+                f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
+            )
+        else:
+            lines.append(f"{key}={problem['input']!r}: {_lower_first(problem['msg'])}.")
+    return " ".join(lines)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known name closest to a misspelt one, or None when nothing is near."""
+    found = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """Field names at a place in a nested model."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            return []
+        inner = [
+            kind
+            for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        if not inner:
+            return []
+        model = inner[0]
+    return list(model.model_fields)
