@@ -1,0 +1,137 @@
+"""The command line as a user meets it: answers, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from privsyn import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command in a project folder; returns exit code, stdout, stderr."""
+
+    def invoke(project, *arguments: str):
+        monkeypatch.chdir(project.root)
+        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return invoke
+
+
+def test_plan_as_json_names_cost_event_and_account(make_project, run):
+    project = make_project()
+    project.data.unlink()
+    code, out, _ = run(project, "plan", "--method", "invisible_ink", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon"] <= 8.0
+    assert {"delta", "rho", "adjacency", "unit", "event"} <= answer.keys()
+    assert answer["derived"]["clip_bound"] > 0
+    assert {"cap", "spent", "left", "fits"} <= answer["account"].keys()
+    assert answer["account"]["fits"] is True
+    assert not (project.root / ".privsyn").exists()
+
+
+def test_plan_answers_also_when_the_release_does_not_fit(make_project, run):
+    code, out, _ = run(make_project(), "plan", "--json", "-S", "privacy.epsilon=25")
+    assert code == 0
+    assert json.loads(out)["account"]["fits"] is False
+
+
+def test_plan_for_people_says_what_it_costs(make_project, run):
+    code, out, _ = run(make_project(), "plan")
+    assert code == 0
+    assert "clip_bound" in out
+    assert "fits" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("plan", "-S", "privacy.epsilon=0"), 2, "privacy.epsilon=0"),
+        (("plan", "-S", "privacy.epsilon=.nan"), 2, "privacy.epsilon"),
+        (("plan", "-S", "privacy.delta=1.5"), 2, "privacy.delta=1.5"),
+        (("plan", "-S", "methods.invisible_ink.max_tokens=0"), 2, "max_tokens=0"),
+        (("plan", "--method", "invisible_inck"), 2, "Did you mean invisible_ink?"),
+        (("plan", "--params", "nowhere.yaml"), 2, "nowhere.yaml does not exist"),
+        (("plan", "--date", "yesterday"), 2, "YYYY-MM-DD"),
+        (("plan", "-S", "models.language=/no/such/model"), 2, "models.language"),
+        (("run", "-S", "dataset.path=nowhere.jsonl"), 2, "nowhere.jsonl"),
+        (("run", "-S", "dataset.text=body"), 2, "body"),
+        (("run", "-S", "privacy.epsilon=25"), 3, "left"),
+        (("run", "-S", "methods.invisible_ink.max_reference_tokens=900"), 2, "context"),
+        (("run", "-S", "services.ledger=sqlite:////proc/nowhere/ledger.db"), 3, "ledger"),
+        (
+            ("plan", "-S", "services.ledger=postgresql+psycopg://root:secret@127.0.0.1:1/none"),
+            3,
+            "ledger",
+        ),
+        (("verify", "nowhere"), 4, "nowhere"),
+        (("stage", "generate", "--plan", "nowhere.json"), 2, "nowhere.json does not exist"),
+        (("restore", "invisible_ink-0000000000000000"), 2, "not published here"),
+        (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, code, message):
+    project = make_project()
+    found, _, err = run(project, *arguments)
+    assert found == code, err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err
+    assert "secret" not in err
+    assert not (project.root / "releases").exists()
+    assert not list((project.root / ".privsyn").glob("scratch/*"))
+
+
+def test_a_locked_ledger_is_said_and_nothing_is_spent(make_project, run, monkeypatch):
+    project = make_project()
+    assert run(project, "stage", "plan")[0] == 0
+    monkeypatch.setattr("privsyn.ledger.store.TIMEOUT", 1)
+    holder = sqlite3.connect(project.root / ".privsyn" / "ledger.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        code, _, err = run(project, "ledger", "show")
+    finally:
+        holder.rollback()
+        holder.close()
+    assert code == 3
+    assert "locked" in err
+
+
+def test_an_unforeseen_error_shows_no_text(make_project, run, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ValueError("the record said: CANARY")
+
+    monkeypatch.delenv("PRIVSYN_DEBUG", raising=False)
+    monkeypatch.setattr("privsyn.stages.plan.preview", broken)
+    code, _, err = run(make_project(), "plan")
+    assert code == 1
+    assert "CANARY" not in err
+    assert "ValueError" in err
+
+
+def test_the_ledger_can_be_shown_and_checked(make_project, run):
+    project = make_project()
+    run(project, "stage", "plan")
+    assert "letters" in run(project, "ledger", "show")[1]
+    assert json.loads(run(project, "ledger", "show", "--json")[1])[0]["account"]["name"] == "letters"
+    assert "the chain holds" in run(project, "ledger", "verify")[1]
+    assert run(project, "ledger", "entries")[1] == ""
+
+
+def test_sample_data_is_written_for_its_owner_alone(make_project, run):
+    project = make_project()
+    code, out, _ = run(project, "sample-data", "--rows", "50")
+    file = project.root / ".privsyn" / "sample" / "messages.jsonl"
+    assert code == 0
+    assert "50 messages" in out
+    assert len(file.read_text().splitlines()) == 50
+    assert file.stat().st_mode & 0o077 == 0
