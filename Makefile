@@ -12,7 +12,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
-	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [TEXT= LABEL= UNIT= TEST= EPSILON=]"
+	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make test    the whole suite"
 	@echo "make lint    ruff and mypy"
@@ -29,7 +29,7 @@ setup: .venv/.installed
 
 demo: setup
 	@DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
-		EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
+		TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -q $(ARGS)

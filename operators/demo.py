@@ -1,6 +1,6 @@
 """python -m operators.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST and EPSILON from the environment, as ``make demo`` sets
+Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as ``make demo`` sets
 them; ``-S a.b.c=value`` goes on top. Airflow's own words go to .airflow/demo/demo.log.
 """
 
@@ -81,6 +81,8 @@ def own_data(environment: Mapping[str, str]) -> list[str]:
             "account.name": name[:64],
             "account.unit": "record" if unit is None else "unit",
             "account.adjacency": "replace_null" if unit is None else "add_remove",
+            f"methods.{METHOD}.texts_per_label": given.get("TEXTS", 100),
+            f"methods.{METHOD}.batch_size": 8,
             # The shipped patterns describe the invented messages.
             "validation.forbid": [],
         }
