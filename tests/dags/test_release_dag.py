@@ -71,6 +71,7 @@ def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
         "epsilon": planned["epsilon"],
         "delta": planned["delta"],
         "certificate_sha256": certificate.digest(sealed),
+        "class": "dp-release",
     }
     for run in runs[:2]:
         assert run["assets"] == [["privsyn://letters/invisible_ink", expected]]
