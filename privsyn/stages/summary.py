@@ -71,16 +71,16 @@ def summary(ctx: Context, plan: Plan) -> RenderableType:
         return table
     shown = _short(folder)
     commands = {
-        "read some of it": f"head -3 {shown / certificate.ARTIFACT}",
+        "read some": f"head -3 {shown / certificate.ARTIFACT}",
         "certificate": f"privsyn verify {shown}",
-        "validation page": f"xdg-open {shown / PAGE}",
+        "validation": f"xdg-open {shown / PAGE}",
         "accounts": "privsyn ledger show",
         "schedule it": "make up",
-        "bring it back": f"dvc pull releases/{plan.id}.dvc",
+        "bring back": f"dvc pull releases/{plan.id}.dvc",
     }
     guide = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    guide.add_column()
-    guide.add_column(style="cyan", no_wrap=True, min_width=max(map(len, commands.values())))
+    guide.add_column(no_wrap=True)
+    guide.add_column(style="cyan", no_wrap=True)
     for purpose, command in commands.items():
         guide.add_row(purpose, command)
     return Group(table, Text("\nWhat next", style="bold"), guide)
