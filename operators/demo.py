@@ -1,7 +1,8 @@
 """python -m operators.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as ``make demo`` sets
-them; ``-S a.b.c=value`` goes on top. Airflow's own words go to .airflow/demo/demo.log.
+Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as
+``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
+.airflow/demo/demo.log.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def plan(
         **{key: f"{value:.6g}" for key, value in planned.derived.items()},
         "synthetic rows": str(planned.rows),
         "account": f"{planned.account}: cap epsilon {account['cap']['epsilon']:g}, "
-        f"spent {account['spent']:.4g}, left for one release {account['left']:.4g}",
+        f"{account['share']:.0%} spent, room for one more release of epsilon "
+        f"{account['left']:.4g}",
         "fits": "yes" if account["fits"] else "no",
     }
     for key, value in rows.items():

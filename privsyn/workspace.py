@@ -57,6 +57,10 @@ class Workspace:
         """A finished release: synthetic file, certificate, validation."""
         return self.root / "releases" / release_id
 
+    def pointer(self, release_id: str) -> Path:
+        """The DVC file of a published release."""
+        return self.root / "releases" / f"{release_id}.dvc"
+
     def quarantine(self, release_id: str) -> Path:
         """A release whose validation failed."""
         return self.root / "quarantine" / release_id

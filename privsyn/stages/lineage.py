@@ -24,17 +24,30 @@ def traced(
 ) -> Callable[Concatenate[Context, Plan, P], R]:
     """Run a stage inside its nested run. A store that is down never stops a stage.
 
-    Parallel shards of generate have runs of their own.
+    Parallel shards of generate have runs of their own. A stage that finds its work done, because
+    the release exists, leaves the lineage of the run that made it as it is.
     """
 
     @functools.wraps(stage)
     def run(ctx: Context, plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if _done(ctx, plan, stage.__name__):
+            return stage(ctx, plan, *args, **kwargs)
         shard = kwargs.get("shard", args[0] if args else None)
         name = stage.__name__ if shard is None else f"{stage.__name__}-{shard}"
         with ctx.lineage.stage_run(plan.id, name):
             return stage(ctx, plan, *args, **kwargs)
 
     return run
+
+
+DRAWING = ("partition", "generate", "certify")
+"""Stages with nothing left to do once a release is committed; the others once it is published."""
+
+
+def _done(ctx: Context, plan: Plan, stage: str) -> bool:
+    if stage in DRAWING:
+        return ctx.ledger.entry(plan.id).state is State.COMMITTED
+    return ctx.workspace.pointer(plan.id).is_file()
 
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
@@ -47,11 +60,11 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
         {
             "privsyn.ledger_entry": entry.number,
             "privsyn.account": plan.account,
-            **{f"privsyn.{key}": value for key, value in ctx.origin.items()},
         },
     )
-    if entry.state is not State.COMMITTED:  # else certify has set it
-        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"})
+    if entry.state is not State.COMMITTED:  # else these say who made it, and certify set its class
+        origin = {f"privsyn.{key}": value for key, value in ctx.origin.items()}
+        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin)
     ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
 
 

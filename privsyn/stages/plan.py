@@ -102,6 +102,7 @@ def report(planned: Plan, account: Preview) -> dict[str, Any]:
             "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
             "spent": balance.spent_epsilon,
             "left": balance.left_epsilon,
+            "share": balance.share,
             "order": balance.order,
             "budget": balance.budget,
             "asked": account.asked if math.isfinite(account.asked) else None,

@@ -65,10 +65,17 @@ def settle(ctx: Context, plan: Plan) -> str:
     entry = ctx.ledger.find(plan.id)
     if entry is None:
         return "VOID"
+    ended = ctx.workspace.scratch(plan.id).exists()  # else an earlier run has settled it
     if entry.state == "RESERVED":
         entry = ctx.ledger.void(plan.id, "run ended before begin")
+        ctx.lineage.finish(ctx.lineage.release_run(plan.id), "KILLED")
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
+        if ended:
+            released = ctx.workspace.release(plan.id).is_dir()
+            ctx.lineage.finish(
+                ctx.lineage.release_run(plan.id), "FINISHED" if released else "FAILED"
+            )
         wipe(ctx.workspace.scratch(plan.id))
     return str(entry.state)
 

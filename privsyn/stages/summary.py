@@ -45,7 +45,8 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
         "protects": f"{plan.unit}, at most {plan.max_records_per_unit} record(s) each, "
         f"adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {balance.share:.0%} of ({balance.cap.epsilon:g}, "
-        f"{balance.cap.delta:g}) spent; room for a release of epsilon {balance.left_epsilon:.4g}",
+        f"{balance.cap.delta:g}) spent; room for one more release of epsilon "
+        f"{balance.left_epsilon:.4g}",
         "validation": _validation(folder),
         "utility (internal)": _utility(ctx.workspace.internal(plan.id) / EVALUATION),
         "MLflow run": ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable",
@@ -76,6 +77,7 @@ def summary(ctx: Context, plan: Plan) -> RenderableType:
         "validation": f"xdg-open {shown / PAGE}",
         "accounts": "privsyn ledger show",
         "schedule it": "make up",
+        "keep in git": f"git add releases/{plan.id}.dvc",
         "bring back": f"dvc pull releases/{plan.id}.dvc",
     }
     guide = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -95,12 +97,12 @@ def accounts(statements: list[Statement]) -> RenderableType:
         spec, balance = statement.spec, statement.balance
         table = Table(
             title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
-            f"{spec.adjacency}; {balance.share:.1%} spent, room for a release of epsilon "
+            f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of epsilon "
             f"{balance.left_epsilon:.4g}",
             title_justify="left",
         )
         for column in ("entry", "release", "state", "epsilon", "delta", "reserved (UTC)", "why"):
-            table.add_column(column)
+            table.add_column(column, overflow="fold", no_wrap=column == "release")
         for entry in statement.releases:
             table.add_row(
                 str(entry.number),

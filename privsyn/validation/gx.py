@@ -5,6 +5,7 @@ Great Expectations results carry offending values; ours carry line numbers and c
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -123,6 +124,7 @@ def validate_file(
 
 def _run(suite: Suite, rows: Sequence[Row]) -> tuple[tuple[Check, ...], str]:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # older 1.x reads it at import
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # hundreds of lines else
     with warnings.catch_warnings():
         # Of modules Great Expectations imports, and of old idioms in a user's suite.
         warnings.simplefilter("ignore", DeprecationWarning)

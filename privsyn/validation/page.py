@@ -118,7 +118,7 @@ def _guarantee(release: Mapping[str, Any]) -> str:
         f"<div><small>delta</small>{_number(delta)}</div>",
     ]
     if (left := release.get("account_left")) is not None:
-        numbers.append(f"<div><small>epsilon left in the account</small>{_number(left)}</div>")
+        numbers.append(f"<div><small>room for one more release</small>{_number(left)}</div>")
     unit = _text(release.get("unit", "record"))
     move = _move(release).format(unit=unit)
     used = release.get("max_records_per_unit", 1)

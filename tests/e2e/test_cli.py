@@ -122,7 +122,8 @@ def test_the_ledger_can_be_shown_and_checked(make_project, run):
     project = make_project()
     run(project, "stage", "plan")
     assert "letters" in run(project, "ledger", "show")[1]
-    assert json.loads(run(project, "ledger", "show", "--json")[1])[0]["account"]["name"] == "letters"
+    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
+    assert shown["account"]["name"] == "letters"
     assert "the chain holds" in run(project, "ledger", "verify")[1]
     assert run(project, "ledger", "entries")[1] == ""
 

@@ -97,3 +97,14 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
     tags = {tag: value for tag, value in parent.data.tags.items() if tag.startswith("privsyn.")}
     assert tags["privsyn.dag_id"] == "privsyn_invisible_ink"
     assert tags["privsyn.run_id"]
+
+
+def test_a_finished_release_is_a_finished_run(driven):
+    from mlflow import MlflowClient
+
+    for name in DRIVERS:
+        state = driven[name].project.root / ".privsyn"
+        client = MlflowClient(f"sqlite:///{state / 'mlflow.db'}")
+        experiment = client.get_experiment_by_name("privsyn")
+        runs = client.search_runs([experiment.experiment_id])
+        assert {run.info.status for run in runs} == {"FINISHED"}

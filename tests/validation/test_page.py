@@ -70,7 +70,7 @@ def test_a_passed_release(write: Write) -> None:
         "40 synthetic texts by InvisibleInk on 20 Nov 2026 at 10:55 UTC",
         "Take any one patient out of the data, or add one",
         "= 22,027, plus delta. At most 4 records of each patient are used.",
-        "epsilon left in the account 2.5",
+        "room for one more release 2.5",
         "portal-account",
         "ab" * 32,
         "median",
