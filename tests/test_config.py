@@ -50,6 +50,7 @@ def test_the_shipped_params_are_valid(raw):
         ("dataset.unit=null", "needs dataset.unit"),
         ("dataset.version=a b", "dataset.version"),
         ("validation.record_number_pattern=(", "not a regular expression"),
+        ("validation.min_chars=5000", "min_chars=5000 is above max_chars=1200"),
         ("performance.shards=0", "performance.shards=0"),
         ("nonsense", "not of the form"),
         ("a..b=1", "not of the form"),

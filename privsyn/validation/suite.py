@@ -72,10 +72,6 @@ def load_suite(
         ConfigError: The suite or the JSON schema is missing or malformed, or a placeholder has no
             value.
     """
-    if cfg.min_chars > cfg.max_chars:
-        raise ConfigError(
-            f"validation.min_chars={cfg.min_chars} is above validation.max_chars={cfg.max_chars}."
-        )
     schema = None if cfg.json_schema is None else _read_schema(root / cfg.json_schema)
     values = {
         "rows": rows,

@@ -152,11 +152,6 @@ def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
         load_suite(ValidationConfig(suite="texts"), LABELS, 1, tmp_path)
 
 
-def test_bounds_that_exclude_each_other_are_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="min_chars=5 is above"):
-        load_suite(ValidationConfig(min_chars=5, max_chars=4), LABELS, 1)
-
-
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
