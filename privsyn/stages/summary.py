@@ -101,17 +101,19 @@ def accounts(statements: list[Statement]) -> RenderableType:
             f"{balance.left_epsilon:.4g}",
             title_justify="left",
         )
-        for column in ("entry", "release", "state", "epsilon", "delta", "reserved (UTC)", "why"):
-            table.add_column(column, overflow="fold", no_wrap=column == "release")
+        reasons = any(entry.reason for entry in statement.releases)
+        for column in ("entry", "release", "state", "guarantee", "reserved (UTC)"):
+            table.add_column(column, no_wrap=True)
+        if reasons:
+            table.add_column("why", overflow="fold")
         for entry in statement.releases:
             table.add_row(
                 str(entry.number),
                 entry.release_id,
                 entry.state.value,
-                f"{entry.epsilon:.4g}",
-                f"{entry.delta:g}",
-                f"{entry.reserved_at:%Y-%m-%d %H:%M}",
-                entry.reason or "",
+                f"({entry.epsilon:.4g}, {entry.delta:g})",
+                f"{entry.reserved_at:%y-%m-%d %H:%M}",
+                *([entry.reason or ""] if reasons else []),
             )
         parts.append(table)
     return Group(*parts)
