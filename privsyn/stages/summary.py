@@ -100,9 +100,11 @@ def accounts(statements: list[Statement]) -> RenderableType:
             f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of epsilon "
             f"{balance.left_epsilon:.4g}",
             title_justify="left",
+            box=None,
+            padding=(0, 2, 0, 0),
         )
         reasons = any(entry.reason for entry in statement.releases)
-        for column in ("entry", "release", "state", "guarantee", "reserved (UTC)"):
+        for column in ("#", "release", "state", "guarantee", "reserved (UTC)"):
             table.add_column(column, no_wrap=True)
         if reasons:
             table.add_column("why", overflow="fold")
