@@ -52,7 +52,7 @@ class ReserveBudgetOperator(StageOperator):
         balance = ctx.ledger.balance(planned.account)
         said = (
             f"{planned.id} is {entry.state}; account {planned.account} has "
-            f"epsilon {balance.left_epsilon:.4g} left for one more release"
+            f"room for one more release of epsilon {balance.left_epsilon:.4g}"
         )
         return {"state": str(entry.state), "left_epsilon": balance.left_epsilon}, said
 
