@@ -247,7 +247,13 @@ def _refuse_other_bytes(release_dir: Path, pointer: Path) -> None:
     """A published artifact and its certificate are final."""
     if not pointer.is_file():
         return
-    sealed = _read_pointer(pointer).get("meta") or {}
+    try:
+        sealed = _read_pointer(pointer).get("meta") or {}
+    except DataError:
+        # DVC writes pointers in place, so a killed publish can leave half of one, which would stop
+        # every later DVC command here. Ours are renamed into place and never torn.
+        pointer.unlink()
+        return
     for name in SEALED_FILES:
         if name in sealed and sealed[name] != sha256_file(release_dir / name):
             raise VerificationError(
@@ -260,7 +266,8 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(pointer.read_text(encoding="utf-8"))
         (out,) = content["outs"]
-        str(out["md5"])
+        if not out["md5"] or out["path"] != pointer.stem:
+            raise ValueError
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
         raise DataError(
             f"{pointer} is no pointer file of DVC.", hint="Bring it with git checkout."

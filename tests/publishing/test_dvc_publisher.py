@@ -205,6 +205,15 @@ def test_a_killed_publish_is_repeated(bare: Project) -> None:
     assert yaml.safe_load(pointer.read_text())["outs"][0]["md5"] == revision.md5
 
 
+@pytest.mark.parametrize("torn", ["", "outs:\n- md5: 12ab", "outs:\n- {"])
+def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare: Project, torn: str) -> None:
+    folder = bare.release("ink-torn")
+    pointer = bare.root / "releases" / "ink-torn.dvc"
+    pointer.write_text(torn)
+    assert DvcPublisher(bare.root).publish(folder).md5 == folder_md5(folder)
+    assert yaml.safe_load(pointer.read_text())["outs"][0]["path"] == "ink-torn"
+
+
 def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Project) -> None:
     publisher = DvcPublisher(bare.root)
     folder = bare.release("ink-final")
