@@ -135,24 +135,9 @@ class Ledger(LedgerView):
             return rows.account_of(account_row(connection, name))
 
     def _open(self, connection: Connection, spec: AccountSpec) -> Mapping[str, Any]:
-        lifetime, period = balances.new_caps(spec)
         key = secrets.token_bytes(32)
-        body = {
-            "dataset": spec.dataset,
-            "unit": spec.unit,
-            "unit_column": spec.unit_column,
-            "adjacency": spec.adjacency,
-            "epsilon": spec.epsilon,
-            "delta": spec.delta,
-            "renyi_order": lifetime.order,
-            "budget": lifetime.budget,
-            "period_days": spec.period_days,
-            "period_epsilon": spec.period_epsilon,
-            "period_order": period.order if period else None,
-            "period_budget": period.budget if period else None,
-            "key_id": secrets.token_hex(6),
-            "key_sha256": chain.key_digest(key),
-        }
+        body = {name: value for name, value in balances.new_row(spec).items() if name != "name"}
+        body |= {"key_id": secrets.token_hex(6), "key_sha256": chain.key_digest(key)}
         change = chain.append(connection, self._clock(), spec.name, None, chain.OPENED, body)
         values = chain.project(change) | {"partition_key": key.hex()}
         connection.execute(sa.insert(tables.accounts).values(values))

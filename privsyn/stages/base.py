@@ -48,7 +48,7 @@ class Context:
         origin: Public facts of the driver for lineage, such as the DAG and run id.
         as_filed: Whether params.yaml alone, without overrides, describes this run.
         progress: Receives counts of finished outputs.
-        clock: Time of certificates.
+        clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
     """
 
