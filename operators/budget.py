@@ -27,11 +27,12 @@ class PlanOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        from privsyn.dp.accountant import shown
         from privsyn.stages.plan import plan
 
         planned = plan(ctx, self.method, open_account=True)
         said = (
-            f"{planned.id}: epsilon {planned.epsilon:.6g}, delta {planned.delta:g} per "
+            f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows} texts"
         )
         return planned.model_dump(mode="json"), said

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.data.artifacts import ArtifactRef, sha256_file
-from privsyn.dp.accountant import guarantee, rho
+from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import dump
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.ledger import Balance, Change, Entry, Ledger
@@ -207,7 +207,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         Check(
             "guarantee",
             cost.epsilon <= plan.epsilon * (1 + 1e-12) and cost.delta <= plan.delta,
-            f"the event gives epsilon={cost.epsilon:.6g} at delta={cost.delta:g}",
+            f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
         Check(
             "derived facts",

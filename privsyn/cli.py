@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.progress import show_progress
 
@@ -98,8 +99,8 @@ def plan(
     account = answer["account"]
     rows = {
         "release": planned.release_id or "named when the account is opened",
-        "guarantee": f"epsilon {planned.epsilon:.6g}, delta {planned.delta:g}, per {planned.unit}"
-        f" (at most {planned.max_records_per_unit} record(s)), {planned.adjacency}",
+        "guarantee": f"epsilon {shown(planned.epsilon)}, delta {planned.delta:g}, per "
+        f"{planned.unit} (at most {planned.max_records_per_unit} record(s)), {planned.adjacency}",
         "rho (zCDP)": f"{planned.rho:.6g}" if planned.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in planned.derived.items()},
         "synthetic rows": str(planned.rows),
@@ -167,7 +168,7 @@ def verify(
         sealed = certificate.read(folder)[1]
         cost = sealed["plan"]
         out.print(
-            f"{sealed['class']}: epsilon {cost['epsilon']:.6g}, delta {cost['delta']:g}, "
+            f"{sealed['class']}: epsilon {shown(cost['epsilon'])}, delta {cost['delta']:g}, "
             f"per {cost['unit']}, {cost['adjacency']}",
             highlight=False,
         )
@@ -219,7 +220,7 @@ def stage_plan(
     planned = make_plan(ctx, method, open_account=True)
     file = target or ctx.workspace.plan(method)
     write_json_atomic(file, planned.model_dump(mode="json"))
-    out.print(f"{planned.id}: epsilon {planned.epsilon:.6g}, plan in {file}", highlight=False)
+    out.print(f"{planned.id}: epsilon {shown(planned.epsilon)}, plan in {file}", highlight=False)
 
 
 @stage_app.command("generate")

@@ -8,6 +8,7 @@ minimum over orders of a running sum lets an adaptive adversary exceed delta ([B
 
 from __future__ import annotations
 
+import decimal
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -189,6 +190,16 @@ def calibrate(
         middle = math.sqrt(bold) * math.sqrt(safe)
         safe, bold = (middle, bold) if fits(middle) else (safe, middle)
     return safe
+
+
+def shown(epsilon: float, digits: int = 6) -> str:
+    """An epsilon as text of so many significant digits, rounded up: never below the truth.
+
+    >>> shown(8.0004, digits=4), shown(9.9999997)
+    ('8.001', '10')
+    """
+    up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
+    return f"{float(up.create_decimal_from_float(epsilon)):.{digits}g}"
 
 
 def filter_order(epsilon: float, delta: float) -> float:

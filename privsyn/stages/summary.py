@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn import certificate
+from privsyn.dp.accountant import shown
 from privsyn.ledger import Ledger, Statement
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -41,7 +42,7 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
     balance = ctx.ledger.balance(plan.account)
     lines |= {
-        "guarantee": f"({plan.epsilon:.4g}, {plan.delta:g})-DP",
+        "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, at most {plan.max_records_per_unit} record(s) each, "
         f"adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {balance.share:.0%} of ({balance.cap.epsilon:g}, "
@@ -113,7 +114,7 @@ def accounts(statements: list[Statement]) -> RenderableType:
                 str(entry.number),
                 entry.release_id,
                 entry.state.value,
-                f"({entry.epsilon:.4g}, {entry.delta:g})",
+                f"({shown(entry.epsilon)}, {entry.delta:g})",
                 f"{entry.reserved_at:%y-%m-%d %H:%M}",
                 *([entry.reason or ""] if reasons else []),
             )

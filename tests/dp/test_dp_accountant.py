@@ -22,6 +22,7 @@ from privsyn.dp.accountant import (
     loss_at,
     rdp,
     rho,
+    shown,
 )
 from privsyn.dp.events import (
     ZCDP,
@@ -326,3 +327,9 @@ def test_calibration_at_the_ends_of_its_range() -> None:
     for low, high in ((0, 1), (2, 1), (1, math.inf), (math.nan, 1)):
         with pytest.raises(ValueError, match="low="):
             calibrate(ZCDP, target, low, high, increasing=True)
+
+
+@given(st.floats(1e-3, 1e3), st.integers(2, 8))
+def test_an_epsilon_is_never_shown_below_the_truth(epsilon, digits):
+    text = shown(epsilon, digits)
+    assert epsilon <= float(text) <= epsilon * (1 + 10.0 ** (1 - digits))
