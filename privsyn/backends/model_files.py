@@ -23,17 +23,19 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 
-def check_folder(folder: Path, language: str) -> None:
-    """Refuse a folder that lacks a part or holds a cut-off file; reads a few kilobytes."""
-    where = f"models.language={language}"
-    read_json(folder / "config.json", language)
+def check_folder(folder: Path, where: str) -> None:
+    """Refuse a folder that lacks a part or holds a cut-off file; reads a few kilobytes.
+
+    ``where`` names the setting in messages: ``models.language=builtin``.
+    """
+    read_json(folder / "config.json", where)
     if not any(matching(folder, TOKENIZERS)):
         raise ModelError(
             f"{where}: no tokenizer in the directory.",
             hint="Save one there with tokenizer.save_pretrained(directory).",
         )
     for index in matching(folder, ("*.safetensors.index.json", "*.bin.index.json")):
-        for part in sorted(set(read_json(index, language).get("weight_map", {}).values())):
+        for part in sorted(set(read_json(index, where).get("weight_map", {}).values())):
             if not (folder / part).is_file():
                 raise ModelError(
                     f"{where}: {part}, named by {index.name}, is missing.",
@@ -73,7 +75,7 @@ def matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
 
 
-def read_json(path: Path, language: str) -> dict[str, Any]:
+def read_json(path: Path, where: str) -> dict[str, Any]:
     """A JSON object from a file of a model.
 
     Raises:
@@ -85,12 +87,12 @@ def read_json(path: Path, language: str) -> dict[str, Any]:
             raise ValueError
     except FileNotFoundError:
         raise ModelError(
-            f"models.language={language}: {path.name} is missing.",
+            f"{where}: {path.name} is missing.",
             hint="Name a directory with config.json, weights and tokenizer, or use builtin.",
         ) from None
     except (OSError, ValueError):
         raise ModelError(
-            f"models.language={language}: {path.name} cannot be read as JSON.",
+            f"{where}: {path.name} cannot be read as JSON.",
             hint="Copy or download it again.",
         ) from None
     return value

@@ -79,3 +79,21 @@ class LogitModel(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
+
+
+class Embedder(Protocol):
+    """A map from texts to vectors.
+
+    Row independence, as for LogitModel: a vector depends on its own text and on nothing else.
+    """
+
+    @property
+    def revision(self) -> str:
+        """Digest of weights and tokenizer."""
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of the texts, in their order, shape (texts, width). Total: never raises."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from privsyn import certificate
@@ -43,6 +44,18 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
         *downstream(synthetic, synthetic_labels, texts, labels),
         *compare_lengths(synthetic, texts),
     ]
+    config = ctx.config
+    if config.evaluate.embeddings:
+        from privsyn.backends.load import load_embedder
+        from privsyn.evaluation.embeddings import compare_embeddings
+
+        metrics += compare_embeddings(
+            synthetic,
+            texts,
+            partial(load_embedder, config.models, config.performance, ctx.workspace.cache),
+            config.evaluate.embedded_texts,
+            f"models.embedder={config.models.embedder}",
+        )
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     write_json_atomic(

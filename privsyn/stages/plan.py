@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from privsyn.backends.identity import Wanted, locate
 from privsyn.backends.load import describe
 from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
@@ -35,6 +36,8 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         private_folder(ctx.workspace.state)
     # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
     model = describe(config.models, ctx.workspace.cache if ctx.workspace.state.is_dir() else None)
+    if config.evaluate.enabled and config.evaluate.embeddings:
+        locate(Wanted.embedder(config.models))  # refused now, not after the budget is spent
     settings = method.resolve(config.method(method_name), model)
     dataset = config.dataset.resolved(ctx.day)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)

@@ -1,0 +1,89 @@
+"""MAUVE on samples whose order is known, and where it is left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privsyn.evaluation.embeddings import compare_embeddings, mauve
+
+
+@dataclass
+class HashEmbedder:
+    """Eight numbers from a text's first word, a little noise from the rest."""
+
+    revision: str = "hash-1"
+    width: int = 8
+    seen: list[int] = field(default_factory=list)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.seen.append(len(texts))
+
+        def numbers(text: str) -> NDArray[np.float32]:
+            raw = hashlib.blake2b(text.encode(), digest_size=self.width).digest()
+            return np.frombuffer(raw, np.uint8).astype(np.float32) - 128
+
+        return np.stack([numbers(text.split()[0]) + numbers(text) / 16 for text in texts])
+
+
+def sample(words: str, count: int) -> list[str]:
+    rng = np.random.default_rng(len(words))
+    return [f"{rng.choice(words.split())} {i}" for i in range(count)]
+
+
+def test_mauve_falls_from_one_to_nothing_as_the_samples_part() -> None:
+    rng = np.random.default_rng(0)
+    base, same = rng.normal(size=(2, 400, 16)).astype(np.float32)
+    shift = np.zeros(16, np.float32)
+    values = []
+    for distance in (0.0, 1.5, 3.0, 20.0):
+        shift[0] = distance
+        values.append(mauve(base, same + shift))
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0.9
+    assert values[-1] < 0.01
+    assert mauve(base, base) == pytest.approx(1)
+
+
+def test_two_clusters_by_hand() -> None:
+    """All of P in one cluster, half of Q in it: the curve can be worked out."""
+    p, q = np.array([1.0, 0.0]), np.array([0.5, 0.5])
+    lam = np.linspace(1e-6, 1 - 1e-6, 25)[:, None]
+    mixed = lam * p + (1 - lam) * q
+    of_q = np.exp(-5 * (0.5 * np.log(0.5 / mixed[:, 0]) + 0.5 * np.log(0.5 / mixed[:, 1])))
+    of_p = np.exp(5 * np.log(mixed[:, 0]))
+    x, y = np.r_[0, of_q[::-1], 1], np.r_[1, of_p[::-1], 0]
+    across, along = np.argsort(x, kind="stable"), np.argsort(y, kind="stable")
+    expected = (np.trapezoid(y[across], x[across]) + np.trapezoid(x[along], y[along])) / 2
+
+    near = np.random.default_rng(0).normal(0, 1e-3, (20, 4)).astype(np.float32)
+    first = near + np.array([1, 0, 0, 0], np.float32)
+    second = near + np.repeat(np.eye(4, dtype=np.float32)[:2], 10, axis=0)
+    assert mauve(first, second) == pytest.approx(expected)
+
+
+def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
+    embedder = HashEmbedder()
+    alike, apart = (
+        compare_embeddings(sample("a b c", 50), sample(words, 300), lambda: embedder, 40, "hash")[0]
+        for words in ("a b c", "d e f")
+    )
+    assert embedder.seen == [40] * 4
+    assert alike.name == "mauve"
+    assert alike.cls == "internal"
+    assert "40 a side" in alike.note
+    assert "hash" in alike.note
+    assert alike.value > 0.8 > 0.2 > apart.value
+
+
+def test_too_few_texts_load_nothing() -> None:
+    def load() -> HashEmbedder:
+        raise AssertionError("loaded")
+
+    assert compare_embeddings(["a"] * 19, ["a"] * 100, load, 100, "hash") == []
+    assert compare_embeddings([], [], load, 100, "hash") == []
