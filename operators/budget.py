@@ -33,7 +33,7 @@ class PlanOperator(StageOperator):
         planned = plan(ctx, self.method, open_account=True)
         said = (
             f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
-            f"{planned.unit}, {planned.adjacency}; {planned.rows} texts"
+            f"{planned.unit}, {planned.adjacency}; {planned.rows_said} texts"
         )
         return planned.model_dump(mode="json"), said
 

@@ -103,7 +103,7 @@ def plan(
         f"{planned.unit} (at most {planned.max_records_per_unit} record(s)), {planned.adjacency}",
         "rho (zCDP)": f"{planned.rho:.6g}" if planned.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in planned.derived.items()},
-        "synthetic rows": str(planned.rows),
+        "synthetic rows": planned.rows_said,
         "account": f"{planned.account}: cap epsilon {account['cap']['epsilon']:g}, "
         f"{account['share']:.0%} spent, room for one more release of epsilon "
         f"{account['left']:.4g}",

@@ -148,7 +148,13 @@ class PerformanceConfig(Section):
 
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     rows_per_pass: int = Field(default=64, ge=1, description="Private rows per forward pass.")
-    texts_per_pass: int = Field(default=16, ge=1, description="Texts decoded together.")
+    texts_per_pass: int = Field(default=64, ge=1, description="Texts decoded together at most.")
+    cache_gb: float = Field(
+        default=8.0,
+        gt=0,
+        description="Memory for attention keys and values, in GB. Rows beyond it are read anew at "
+        "every token.",
+    )
     shards: int = Field(default=4, ge=1, le=1000, description="Parts of a release (mapped tasks).")
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
 
@@ -174,6 +180,12 @@ class ValidationConfig(Section):
     )
     json_schema: Path | None = Field(
         default=None, description="JSON schema every text must satisfy (structured records)."
+    )
+    min_json_share: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Share of texts that must be JSON, and of those that must satisfy the schema.",
     )
 
     @model_validator(mode="after")

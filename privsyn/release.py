@@ -65,7 +65,10 @@ class Plan(Section):
     derived: dict[str, float]
     invariants: tuple[str, ...]
     warnings: tuple[str, ...]
-    rows: int = Field(description="Synthetic records the release will hold: public.")
+    rows: int = Field(description="Synthetic records the release will hold at most: public.")
+    min_rows: int | None = Field(
+        default=None, description="And at least. Null: exactly as many as rows."
+    )
     shards: int = Field(description="Parts the release is generated in.")
 
     @property
@@ -74,6 +77,17 @@ class Plan(Section):
         if self.release_id is None:
             raise ValueError("the plan has no account yet")
         return self.release_id
+
+    @property
+    def row_bounds(self) -> tuple[int, int]:
+        """Fewest and most rows of the artifact."""
+        return (self.rows if self.min_rows is None else self.min_rows), self.rows
+
+    @property
+    def rows_said(self) -> str:
+        """The bounds in words."""
+        fewest, most = self.row_bounds
+        return str(most) if fewest == most else f"{fewest} to {most}"
 
     @property
     def target(self) -> Guarantee:

@@ -8,13 +8,14 @@ distribution of an output it passes its own ``script``; a test of what must *not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.backends.protocols import PromptTemplate
+from privsyn.backends.protocols import Grammar, PromptTemplate
 from privsyn.errors import ModelError
 
 LogitScript = Callable[
@@ -123,6 +124,10 @@ class FakeLogitModel:
         """The words, without the end and without anything outside the vocabulary."""
         return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
 
+    def grammar(self, schema: Mapping[str, Any]) -> Grammar:
+        """Not of a toy: its tokens are words."""
+        raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
+
 
 class FakeSession:
     """Rows of a FakeLogitModel. See protocols.Session."""
@@ -139,8 +144,10 @@ class FakeSession:
         self._max_tokens = max_tokens
         self._script = model.script or hashed_script(model.vocabulary)
 
-    def logits(self) -> NDArray[np.float32]:
-        """Next-token logits, shape (rows, vocabulary)."""
+    def logits(
+        self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Next-token logits, shape (rows, columns)."""
         out = np.empty((len(self._rows), self._model.vocab_size), np.float32)
         for i, ((label, reference), tokens) in enumerate(
             zip(self._rows, self._tokens, strict=True)
@@ -148,7 +155,11 @@ class FakeSession:
             out[i] = self._script(label, reference, tokens)
         if self._model.coupling and len(out):
             out += np.float32(self._model.coupling) * out.sum(axis=0, keepdims=True)
-        return out
+        return out[rows] if columns is None else out[rows][:, columns]
+
+    def rewind(self) -> None:
+        """Forget all tokens."""
+        self._tokens = [()] * len(self._rows)
 
     def append(self, tokens: Sequence[int]) -> None:
         """Append one token to every row.

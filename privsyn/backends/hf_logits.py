@@ -1,7 +1,9 @@
 """A LogitModel over transformers causal language models.
 
-Every row is left-padded to one public length, micro-batches have one fixed number of rows, public
-rows run in passes of their own, and each session keeps a key-value cache. What makes a row's logits
+Every row is padded to one public length, micro-batches have one fixed number of rows, public rows
+run in passes of their own, and each session keeps a key-value cache. The vocabulary layer is apart
+from the rest of the model, so that a private row pays for the tokens that may be drawn alone, and
+tokens common to all prompts are read once. What makes a row's logits
 independent of its neighbours to the last bit is in rowwise.py; ``_probe`` checks it on the machine
 at hand before the first private row.
 """
@@ -9,13 +11,17 @@ at hand before the first private row.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from privsyn.backends import rowwise
+from privsyn.backends.grammar import JSONGrammar
 from privsyn.backends.hf_session import HFSession
 from privsyn.backends.prompts import PromptEncoder, refuse_overlong
 from privsyn.backends.protocols import PromptTemplate
@@ -36,7 +42,7 @@ class HFLogitModel:
         source: What the model is called in messages.
         revision: Digest that enters the release id.
         rows_per_pass: Private rows per forward pass, rounded up to a multiple of 16.
-        texts_per_pass: Public rows per forward pass.
+        cache_bytes: Memory for the keys and values of a session.
 
     Raises:
         ModelError: The tokenizer has no end-of-text token, or the model no key-value cache.
@@ -50,7 +56,7 @@ class HFLogitModel:
         source: str,
         revision: str,
         rows_per_pass: int,
-        texts_per_pass: int,
+        cache_bytes: float = math.inf,
     ) -> None:
         if tokenizer.eos_token_id is None:
             raise ModelError(
@@ -64,7 +70,7 @@ class HFLogitModel:
         self._text = model.config.get_text_config()
         self.vocab_size = int(self._text.vocab_size)
         self.rows_per_pass = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
-        self.texts_per_pass = texts_per_pass
+        self._cache_bytes = cache_bytes
         self._prompts = PromptEncoder(tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
         if "past_key_values" not in self._forward_takes:
@@ -73,6 +79,9 @@ class HFLogitModel:
                 hint="Name a transformer model.",
             )
         self._probed: set[int] = set()
+        self._prefixes: dict[tuple[int, ...], Any] = {}
+        self._full = rowwise.attends_fully(model.config)
+        self._body, self._head = self._apart()
         added = tokenizer.added_tokens_decoder.items()
         special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
         self._plain = set(tokenizer.get_vocab().values()) - special
@@ -97,7 +106,7 @@ class HFLogitModel:
         width = max(map(len, known.values()), default=1)
         self._fits(width, max_tokens)
         rows = [known[label] for label in labels]
-        return HFSession(self, rows, width, max_tokens, self.texts_per_pass)
+        return HFSession(self, rows, (), width, max_tokens, ROW_MULTIPLE, math.inf)
 
     def private_rows(
         self,
@@ -120,15 +129,24 @@ class HFLogitModel:
             before, lead, after = known[label]
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
+        prefix = self._prompts.shared(template)
+        if not self._full or any(row[: len(prefix)] != prefix for row in rows):
+            prefix = []
         if rows:
             self._probe(width)
-        return HFSession(self, rows, width, max_tokens, self.rows_per_pass)
+        return HFSession(
+            self, rows, prefix, width, max_tokens, self.rows_per_pass, self._cache_bytes
+        )
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
         kept = [int(token) for token in tokens if int(token) in self._plain]
         text: str = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
         return text
+
+    def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
+        """The tokens that continue a record of a JSON schema. See LogitModel."""
+        return JSONGrammar(self._tokenizer, schema, self.vocab_size, self.eos, self._source)
 
     def _fits(self, prompt: int, max_tokens: int) -> None:
         refuse_overlong(self._source, self._text, prompt, max_tokens)
@@ -150,14 +168,20 @@ class HFLogitModel:
 
         kept, fed = draw(n), rng.integers(0, self.vocab_size, (PROBE_STEPS, n))
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
+        some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
         among = [kept[i] for i in order]
         among[: n // 3] = draw(n // 3)
-        one = HFSession(self, kept, width, PROBE_STEPS + 1, n)
-        other = HFSession(self, among, width, PROBE_STEPS + 1, n)
+        one = HFSession(self, kept, (), width, PROBE_STEPS + 1, n, math.inf)
+        other = HFSession(self, among, (), width, PROBE_STEPS + 1, n, math.inf)
         for step in fed:
-            if not np.array_equal(
-                one.logits()[order][n // 3 :], other.logits()[n // 3 :], equal_nan=True
+            if not all(
+                np.array_equal(
+                    one.logits(columns=columns)[order][n // 3 :],
+                    other.logits(slice(n // 3, n), columns),
+                    equal_nan=True,
+                )
+                for columns in (None, some)
             ):
                 raise ModelError(
                     f"models.language={self._source}: with rows_per_pass={n} on "
@@ -169,24 +193,90 @@ class HFLogitModel:
             other.append(step[order].tolist())
         self._probed.add(width)
 
-    def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> NDArray[np.float32]:
-        """Logits after the last of ``ids``, shape (rows, vocabulary)."""
+    def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+        """What the vocabulary layer reads after the last of ``ids``, shape (rows, width).
+
+        The logits themselves, shape (rows, vocabulary), where that layer is not apart.
+        """
+        inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
         options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
         options = {k: v for k, v in options.items() if k in self._forward_takes}
         with torch.inference_mode():
-            out = self.network(
-                input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options
-            )
-            logits = out.logits[:, -1].float()
-            if len(self._ends) > 1:
-                logits = self._one_end(logits)
+            if self._body is None:
+                return self.network(**inputs, use_cache=True, **options).logits[:, -1]
+            options.pop("logits_to_keep", None)
+            return self._body(**inputs, use_cache=True, **options).last_hidden_state[:, -1]
+
+    def read_prefix(self, tokens: tuple[int, ...]) -> Any:
+        """Keys and values of tokens that begin every prompt, for one row; read once."""
+        if tokens not in self._prefixes:
+            cache = rowwise.new_cache(self.network.config, len(tokens))
+            ids = torch.tensor([tokens], device=self.network.device)
+            ones = torch.ones_like(ids)
+            self.forward(cache, ids, ones, ones.cumsum(-1) - 1)
+            self._prefixes[tokens] = cache
+        return self._prefixes[tokens]
+
+    def score(self, states: Any, columns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """Logits of rows as ``forward`` returned them, shape (rows, columns)."""
+        wanted = columns
+        if columns is not None and len(self._ends) > 1:
+            wanted = np.union1d(columns, self._ends)
+        with torch.inference_mode():
+            logits = self._score(states, wanted).float()
             array: NDArray[np.float32] = logits.cpu().numpy()
+        if len(self._ends) > 1:
+            tokens = np.arange(self.vocab_size) if wanted is None else wanted
+            _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
+        if columns is not None and wanted is not columns:
+            array = array[:, np.searchsorted(wanted, columns)]
         return array
 
-    def _one_end(self, logits: Any) -> Any:
-        """Gather the mass of all end tokens (end of turn, end of text) on ``eos``, row by row."""
-        logits = logits.clone()
-        total, low = logits[:, self._ends].logsumexp(-1), logits.amin(-1)
-        logits[:, self._ends] = low[:, None]
-        logits[:, self.eos] = total
-        return logits
+    def _score(self, states: Any, columns: NDArray[np.int64] | None) -> Any:
+        chosen = None if columns is None else torch.from_numpy(columns).to(states.device)
+        if self._head is None:
+            return states if chosen is None else states[:, chosen]
+        head = self._head if chosen is None else rowwise.columns_of(self._head, chosen)
+        slots = self.rows_per_pass if chosen is None else ROW_MULTIPLE
+        parts = []
+        for start in range(0, len(states), slots):
+            part = states[start : start + slots]
+            full = F.pad(part, (0, 0, 0, slots - len(part)))
+            parts.append(head(full)[: len(part)])
+        return torch.cat(parts)
+
+    def _apart(self) -> tuple[Any, Any]:
+        """The model without its vocabulary layer, and that layer.
+
+        None twice for a model that does more to its logits (caps or scales them): seen by trying.
+        """
+        head = self.network.get_output_embeddings()
+        find = getattr(self.network, "get_decoder", None)
+        body = find() if find else None
+        if not isinstance(head, torch.nn.Linear | rowwise.PackedLinear) or body in (
+            None,
+            self.network,
+        ):
+            return None, None
+        takes = set(inspect.signature(body.forward).parameters)
+        if not self._forward_takes - {"labels", "logits_to_keep"} <= takes | {"kwargs"}:
+            return None, None
+        rng = np.random.default_rng(0)  # public randomness: which tokens the trial reads
+        ids = torch.from_numpy(rng.integers(0, self.vocab_size, (ROW_MULTIPLE, 4)))
+        ids = ids.to(self.network.device)
+        with torch.inference_mode():
+            try:
+                apart = head(body(input_ids=ids).last_hidden_state[:, -1]).float()
+            except (TypeError, AttributeError, RuntimeError):
+                return None, None
+            whole = self.network(input_ids=ids).logits[:, -1].float()
+        close = 1e-5 if self.network.dtype == torch.float32 else 1e-2
+        same = bool(((apart - whole).abs().amax() <= close * whole.abs().amax()).item())
+        return (body, head) if same else (None, None)
+
+
+def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
+    """Gather the mass of all end tokens (end of turn, end of text) on one, row by row."""
+    total = np.logaddexp.reduce(logits[:, ends], axis=1)
+    logits[:, ends] = logits.min(axis=1, keepdims=True)
+    logits[:, end] = total[:, None]

@@ -68,7 +68,7 @@ def load_language_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
-        texts_per_pass=performance.texts_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
     )
 
 
@@ -133,9 +133,11 @@ def _settle(model: Any, device: Any) -> Any:
     from privsyn.backends import rowwise
 
     model = model.to(device).eval().requires_grad_(False)
+    find = getattr(model, "get_output_embeddings", None)
+    head = find() if find else None
     if device.type == "cpu":
         with torch.inference_mode():
-            rowwise.pack_linears(model)
+            rowwise.pack_linears(model, head)
     return model
 
 

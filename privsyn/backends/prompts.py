@@ -80,6 +80,17 @@ class PromptEncoder:
         cut = before.rstrip(" ")
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
+    def shared(self, template: PromptTemplate) -> list[int]:
+        """Tokens that every private prompt of the template begins with, whatever its label."""
+        first, *others = (
+            self.private(template, label)[0] for label in (None, "", "a", "7 B", "\u00e9")
+        )
+        if "{label}" not in template.private:
+            return first
+        columns = zip(first, *others, strict=False)
+        same = next((i for i, tokens in enumerate(columns) if len(set(tokens)) > 1), len(first))
+        return first[: max(0, same - 1)]  # less one: a label may change the token it follows
+
     def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
         """Tokens of the private prompt around its reference, with LABEL_TOKENS for a label.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,28 @@ class PromptTemplate:
 class Session(Protocol):
     """Rows that are decoded together, one token at a time, over a KV cache."""
 
-    def logits(self) -> NDArray[np.float32]:
-        """Next-token logits of every row, shape (rows, vocabulary)."""
+    def logits(
+        self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Next-token logits, shape (rows, columns).
+
+        Args:
+            rows: Which rows; default all.
+            columns: Which tokens of the vocabulary; default all. A few cost little.
+        """
 
     def append(self, tokens: Sequence[int]) -> None:
         """Append one token to every row."""
+
+    def rewind(self) -> None:
+        """Take every row back to the end of its prompt, to begin another text."""
+
+
+class Grammar(Protocol):
+    """The tokens a public rule lets follow."""
+
+    def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
+        """The tokens that may follow a text of such tokens, sorted; never none."""
 
 
 class LogitModel(Protocol):
@@ -79,6 +96,13 @@ class LogitModel(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
+
+    def grammar(self, schema: Mapping[str, Any]) -> Grammar:
+        """The tokens that continue a record of a JSON schema.
+
+        Raises:
+            ModelError: The tokenizer or the schema cannot be used so.
+        """
 
 
 class Embedder(Protocol):

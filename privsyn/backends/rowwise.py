@@ -7,11 +7,13 @@ whatever stands beside it. With one fixed shape, stock kernels on CPU do not giv
   thread's share ends, so rows at some positions are summed in another order;
 - MKL's float32 matrix product changes kernel at the tail of a thread's rows (5 rows, or 24 rows on
   two threads), and may cut the inner dimension between threads (50x36 on four);
+- float32 attention does the same to queries of odd lengths (17, 33) with heads of odd sizes (10);
 - transformers drops the padding mask when no row of the batch is padded, and takes another kernel.
 
 So on CPU linear layers run through oneDNN with prepacked weights, which kept every row at every
 number of rows from 1 to 1,000 on 1, 2 and 4 threads (2.7 times as fast at the vocabulary layer);
-one-token attention in float32 is an elementwise product and a sum; the mask is always built.
+one-token attention in float32 is an elementwise product and a sum; prompts are padded to a multiple
+of 16; the mask is always built.
 HFLogitModel probes the outcome before the first private row.
 """
 
@@ -38,10 +40,12 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
     Args:
         weight: Shape (out, in).
         bias: Shape (out,), or None.
+        keep: Whether ``rows_of`` will be asked for: the weights are then held unpacked too.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, keep: bool = False) -> None:
         super().__init__()
+        self._unpacked = weight if keep else None
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_HINT)
         self.bias = bias
         # Some models read ``layer.weight.dtype``; the values are not kept twice.
@@ -52,11 +56,30 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return out
 
+    def rows_of(self, outputs: Tensor) -> PackedLinear:
+        """The layer that computes these outputs alone."""
+        if self._unpacked is None:
+            raise ValueError("the weights were not kept")
+        bias = None if self.bias is None else self.bias[outputs]
+        return PackedLinear(self._unpacked[outputs], bias)
 
-def pack_linears(model: nn.Module) -> int:
+
+def columns_of(head: nn.Module, outputs: Tensor) -> nn.Module:
+    """The part of a linear layer that computes these outputs alone."""
+    if isinstance(head, PackedLinear):
+        return head.rows_of(outputs)
+    part = nn.Linear(head.in_features, len(outputs), bias=False, device="meta")
+    part.weight = nn.Parameter(head.weight[outputs], requires_grad=False)
+    if head.bias is not None:
+        part.bias = nn.Parameter(head.bias[outputs], requires_grad=False)
+    return part
+
+
+def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
     """Replace every linear layer of a CPU model; returns how many could be.
 
-    Layers stay as they are where oneDNN is missing or cannot pack the type.
+    Layers stay as they are where oneDNN is missing or cannot pack the type. ``head`` is the layer
+    whose outputs may be asked for in part.
     """
     if not torch.backends.mkldnn.is_available():
         return 0
@@ -71,7 +94,7 @@ def pack_linears(model: nn.Module) -> int:
                 continue
             bias = None if child.bias is None else child.bias.detach()
             try:
-                layer = PackedLinear(weight.detach(), bias)
+                layer = PackedLinear(weight.detach(), bias, keep=child is head)
             except RuntimeError:
                 return packed
             setattr(parent, name, layer)
@@ -173,6 +196,15 @@ def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
     return rows, heads, length, size
 
 
+def attends_fully(config: Any) -> bool:
+    """Whether every layer attends over all columns and keeps no other state.
+
+    Only then may padding stand inside a row: a window or a convolution counts columns.
+    """
+    layers = DynamicCache(config=config).layers
+    return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+
+
 def new_cache(config: Any, length: int) -> Cache:
     """An empty cache for ``length`` columns; the model's own if it keeps other state too."""
     own = DynamicCache(config=config)
@@ -182,6 +214,29 @@ def new_cache(config: Any, length: int) -> Cache:
         # A sliding layer's mask hides the older columns, so keeping them all changes nothing.
         return Cache(layers=[PreallocatedLayer(length) for _ in own.layers])
     return own
+
+
+def is_preallocated(cache: Cache) -> bool:
+    """Whether rows of the cache can be moved, and its end taken back."""
+    return all(type(layer) is PreallocatedLayer for layer in cache.layers)
+
+
+def rewind(cache: Cache, columns: int) -> None:
+    """Forget all columns from ``columns`` on."""
+    for layer in cache.layers:
+        layer.used = min(layer.used, columns)
+
+
+def begin_with(cache: Cache, prefix: Cache, rows: int) -> None:
+    """Let every row of an empty cache begin with the columns of a one-row cache."""
+    for layer, given in zip(cache.layers, prefix.layers, strict=True):
+        keys, values = (part[:, :, : given.used] for part in (given.keys, given.values))
+        layer.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
+
+
+def size_of(cache: Cache) -> int:
+    """Bytes of keys and values."""
+    return sum(part.nbytes for layer in cache.layers for part in (layer.keys, layer.values))
 
 
 def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: int) -> list[Cache]:

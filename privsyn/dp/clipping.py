@@ -96,6 +96,30 @@ def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
     return steps.clip(-limit, limit)
 
 
+def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
+    """Softmax of each row in multiples of 2^-24, rounded down, returned as int64 counts of them.
+
+    Guarantee: every row holds non-negative counts that sum to at most 2^24, for any input whatever,
+    so a record that is added or removed moves a sum of rows by at most 2^24 in L1. NaN and
+    infinities as in clip_recentre.
+
+    Args:
+        z: Logits, shape (..., vocabulary).
+
+    >>> probability_grid(np.array([0.0, 0.0])) / LATTICE
+    array([0.5, 0.5])
+    """
+    rows = np.nan_to_num(np.asarray(z, np.float64), nan=-_LARGEST).clip(-_LARGEST, _LARGEST)
+    weights = np.exp(rows - rows.max(axis=-1, keepdims=True, initial=-_LARGEST))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    counts = np.floor(weights * LATTICE).astype(np.int64)
+    excess = np.maximum(counts.sum(axis=-1, keepdims=True) - LATTICE, 0)
+    if excess.any():  # a quotient rounded up across a lattice point
+        top = counts.argmax(axis=-1, keepdims=True)
+        np.put_along_axis(counts, top, np.take_along_axis(counts, top, -1) - excess, -1)
+    return counts
+
+
 def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     clipped = np.clip(x, -bound, bound)
     clipped[np.isnan(clipped)] = 0.0  # np.clip takes infinities to the bound and lets NaN pass

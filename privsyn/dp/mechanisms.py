@@ -64,6 +64,42 @@ class ExponentialMechanism:
 
 
 @dataclass(frozen=True)
+class AboveThreshold:
+    """Which of a stream of queries is the first at or above a threshold: one round.
+
+    Guarantee: pure loss 2 sensitivity / scale for one noisy threshold, however many queries are
+    compared with it up to and including the first at or above it, each chosen after the answers
+    before (Dwork and Roth 2014, Theorem 3.23; Lyu, Su, Li 2017, Algorithm 1 with c = 1). After that
+    answer the threshold must not be used again, and drawing it anew before that is a second round.
+
+    Attributes:
+        sensitivity: Most by which any query moves between neighbours, lattice steps.
+        scale: Scale of the noise on the threshold, lattice steps; queries get twice that.
+    """
+
+    sensitivity: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check_steps(self.sensitivity)
+        _check_positive("scale", self.scale)
+
+    @property
+    def event(self) -> events.Pure:
+        """Price of one round."""
+        return events.Pure(epsilon=_up(2 * Fraction(self.sensitivity) / Fraction(self.scale)))
+
+    def threshold(self, theta: int, noise: NoiseSource) -> int:
+        """The noisy threshold of a round."""
+        return int(noise.laplace(np.array([theta], np.int64), float(self.scale))[0])
+
+    def is_above(self, query: int, threshold: int, noise: NoiseSource) -> bool:
+        """Whether a query, with noise of its own, is at or above the round's noisy threshold."""
+        noisy = noise.laplace(np.array([query], np.int64), 2 * float(self.scale))[0]
+        return bool(noisy >= threshold)
+
+
+@dataclass(frozen=True)
 class Laplace:
     """A vector plus discrete Laplace noise.
 

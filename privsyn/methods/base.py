@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
 
 METHODS: Mapping[str, str] = {
+    "private_prediction": "privsyn.methods.private_prediction:PrivatePrediction",
     "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
 }
 """Name -> "module:Class", imported on demand."""
@@ -36,12 +37,14 @@ class MethodPlan:
         derived: Numbers solved from the target, such as ``clip_bound``; part of the certificate.
         warnings: Advice on the settings, one line each.
         invariants: Facts about the data the guarantee treats as known; on the certificate.
+        rows: Fewest and most rows the artifact may hold. None: one row per cell.
     """
 
     event: Event
     derived: Mapping[str, float]
     warnings: tuple[str, ...] = ()
     invariants: tuple[str, ...] = ()
+    rows: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from privsyn.backends.protocols import LogitModel, PromptTemplate, Session
 from privsyn.config import PerformanceConfig, Section
@@ -29,6 +29,7 @@ from privsyn.dp.events import ZCDP, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, MethodPlan, Sample
+from privsyn.methods.prompts import PromptConfig, default_prompt
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
@@ -36,20 +37,9 @@ if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
 
 
-class PromptConfig(Section):
-    """The two prompts, as data."""
-
-    private: str = Field(description="Prompt around a {reference}; may name the {label}.")
-    public: str = Field(description="The same prompt without a reference.")
-    chat: bool = Field(default=False, description="Send as one message of the chat template.")
-
-    @model_validator(mode="after")
-    def _reference_stays_private(self) -> PromptConfig:
-        if self.private.count("{reference}") != 1:
-            raise ValueError("private must contain {reference} exactly once")
-        if "{reference}" in self.public:
-            raise ValueError("public must not contain {reference}")
-        return self
+_PASSES_TOGETHER = 8
+"""Forward passes a group of texts fills at first: rows of finished texts make room, and the more
+there are, the fuller is the last pass."""
 
 
 class InvisibleInkConfig(Section):
@@ -99,11 +89,7 @@ class InvisibleInk:
 
     def resolve(self, cfg: InvisibleInkConfig, model: ModelIdentity) -> InvisibleInkConfig:
         """Settings with the model's own prompt and guidance where the config leaves them open."""
-        prompt = cfg.prompt or PromptConfig(
-            private=model.template_default.private,
-            public=model.template_default.public,
-            chat=model.template_default.chat,
-        )
+        prompt = cfg.prompt or default_prompt(model)
         guidance = model.guidance_default if cfg.guidance is None else cfg.guidance
         return cfg.model_copy(update={"prompt": prompt, "guidance": guidance})
 
@@ -142,8 +128,7 @@ class InvisibleInk:
         """What the model's context must hold: both prompts, one reference, one text."""
         if cfg.prompt is None:
             raise ConfigError("methods.invisible_ink.prompt is not resolved.")
-        template = PromptTemplate(cfg.prompt.private, cfg.prompt.public, cfg.prompt.chat)
-        return template, cfg.max_reference_tokens, cfg.max_tokens
+        return cfg.prompt.template, cfg.max_reference_tokens, cfg.max_tokens
 
     def run(
         self,
@@ -161,8 +146,10 @@ class InvisibleInk:
         moved = adjacency.moves * unit.max_records
         bound = round(plan.derived["clip_bound"] * LATTICE)
         token = ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
-        for start in range(0, len(buckets), performance.texts_per_pass):
-            group = buckets[start : start + performance.texts_per_pass]
+        most = _PASSES_TOGETHER * performance.rows_per_pass // cfg.batch_size
+        together = max(1, min(performance.texts_per_pass, most))
+        for start in range(0, len(buckets), together):
+            group = buckets[start : start + together]
             texts = self._texts(cfg, bound / LATTICE, token, group, models.language, noise, journal)
             for bucket, tokens in zip(group, texts, strict=True):
                 yield Sample(bucket.cell, models.language.decode(tokens).strip())
@@ -203,7 +190,7 @@ class InvisibleInk:
             else:
                 phi_pub, phi = lines.logits(texts)  # lines 3-4
                 draws = {
-                    i: partial(_draw, cfg, bound, token, phi_pub[i], phi[lines.rows[i]], noise)
+                    i: partial(_draw, cfg, bound, token, phi_pub[i], partial(phi, i), noise)
                     for i in unfinished
                 }
             drawn = journal.draw_all([(keys[i], draws[i]) for i in unfinished])  # [I6]
@@ -220,17 +207,18 @@ def _draw(
     bound: float,
     token: ExponentialMechanism,
     phi_pub: NDArray[np.float32],
-    phi: NDArray[np.float32],
+    phi: Callable[[NDArray[np.int64]], NDArray[np.float32]],
     noise: NoiseSource,
 ) -> int:
     """Lines 5-7: DClip, average, truncated support, exponential mechanism.
 
-    ``phi_pub`` is (V,), ``phi`` is (rows of the bucket, V). The divisor is the public B [I1].
+    ``phi_pub`` is (V,), ``phi(support)`` is (rows of the bucket, support). The divisor is the
+    public B [I1].
     """
     support = expanded_support(phi_pub, cfg.top_k, bound / cfg.batch_size)
     public = phi_pub[support].astype(np.float64)
     gain = 1.0 if cfg.guidance is None else cfg.guidance
-    difference = clip_difference(phi[:, support].astype(np.float64), public, bound, gain)  # [I2]
+    difference = clip_difference(phi(support).astype(np.float64), public, bound, gain)  # [I2]
     votes = to_grid(difference, bound).sum(axis=0, dtype=np.int64)
     scores = cfg.batch_size * np.rint(public * LATTICE).astype(np.int64) + votes
     return int(support[token.draw(scores, noise)])
@@ -260,8 +248,11 @@ class _Lines:
 
     def logits(
         self, texts: Sequence[Sequence[int]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Next-token logits given the texts so far: (texts, V) public and (all rows, V) private."""
+    ) -> tuple[NDArray[np.float32], Callable[[int, NDArray[np.int64]], NDArray[np.float32]]]:
+        """Next-token logits given the texts so far: public ones (texts, V), and private ones.
+
+        The private ones of text ``i`` at some tokens, (rows of its bucket, tokens), on demand.
+        """
         if self._sessions is None:
             self._sessions = self._start()
         public, private = self._sessions
@@ -277,7 +268,7 @@ class _Lines:
                 ]
             )
         self._fed = max(map(len, texts))
-        return public.logits(), private.logits()
+        return public.logits(), lambda i, tokens: private.logits(self.rows[i], tokens)
 
     def _start(self) -> tuple[Session, Session]:
         template, reference_tokens, max_tokens = self._prompt

@@ -128,13 +128,15 @@ def _draw(
         performance,
     )
     rows: list[dict[str, str | int]] = []
+    places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
     for sample in samples:
         lease.check()  # an overtaken process stops before its next draw
         row: dict[str, str | int] = {"cell": sample.cell.index, "text": sample.text}
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
         rows.append(row)
-        ctx.progress(f"generate {shard + 1}/{shards}", len(rows), len(buckets))
+        done = places[sample.cell.index] + 1
+        ctx.progress(f"generate {shard + 1}/{shards}", done, len(buckets))
     return rows
 
 

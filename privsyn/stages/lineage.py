@@ -83,7 +83,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
         "dataset": plan.dataset.name,
         "dataset_version": plan.dataset.version,
         "draw": plan.draw,
-        "rows": plan.rows,
+        "rows": plan.rows_said,
         **{f"model.{role}": use.source for role, use in plan.models.items()},
         **{f"model.{role}.revision": use.revision for role, use in plan.models.items()},
     }

@@ -49,7 +49,8 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             f"privacy.epsilon={target.epsilon:.6g}."
         )
     account = ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
-    rows = len(method.cells(settings, dataset.labels))
+    cells = len(method.cells(settings, dataset.labels))
+    fewest, most = planned.rows or (cells, cells)
     fields: dict[str, Any] = {
         "method": method_name,
         "settings": settings.model_dump(mode="json"),
@@ -86,8 +87,9 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         derived=dict(planned.derived),
         invariants=planned.invariants,
         warnings=planned.warnings,
-        rows=rows,
-        shards=min(config.performance.shards, rows),
+        rows=most,
+        min_rows=None if fewest == most else fewest,
+        shards=min(config.performance.shards, cells),
     )
 
 

@@ -59,7 +59,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         "certificate_sha256": certificate.digest(sealed),
         "class": sealed["class"],
         "dvc_revision": revision.md5,
-        "rows": plan.rows,
+        "rows": sealed["artifact"]["rows"],
     }
 
 

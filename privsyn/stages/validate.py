@@ -31,22 +31,28 @@ def validate(ctx: Context, plan: Plan) -> Path:
         ValidationFailed: Names the failed expectations. The cost stays charged.
     """
     from privsyn.evaluation.fidelity import fidelity
+    from privsyn.evaluation.structured import structure
     from privsyn.validation.gx import validate_file
     from privsyn.validation.page import render_page
     from privsyn.validation.profile import read_rows
+    from privsyn.validation.suite import read_schema
 
     folder = find(ctx, plan)
     result = validate_file(
         folder / certificate.ARTIFACT,
         ctx.config.validation,
         plan.dataset.labels,
-        plan.rows,
+        plan.row_bounds,
         root=ctx.workspace.root,
     )
     texts = [row.text or "" for row in read_rows(folder / certificate.ARTIFACT)]
     _, sealed = certificate.read(folder)
     write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
     quality = fidelity(texts)
+    if ctx.config.validation.json_schema is not None:
+        quality += structure(
+            texts, read_schema(ctx.workspace.root / ctx.config.validation.json_schema)
+        )
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
     page = render_page(result, facts(sealed))
     with atomic_file(folder / PAGE, mode=0o644) as stream:

@@ -88,7 +88,7 @@ def validate_file(
     artifact: Path,
     cfg: ValidationConfig,
     labels: Sequence[str],
-    expected_rows: int,
+    expected_rows: tuple[int, int],
     *,
     root: Path = Path(),
 ) -> ValidationResult:
@@ -100,7 +100,7 @@ def validate_file(
         artifact: JSONL with ``id``, ``text`` and, where the dataset has labels, ``label``.
         cfg: The ``validation`` section.
         labels: The declared labels; empty where the dataset has none.
-        expected_rows: Rows the plan says.
+        expected_rows: Fewest and most rows the plan allows; no rows at all fail always.
         root: Folder that relative paths of the config start from.
 
     Raises:
@@ -209,6 +209,8 @@ def _raised(info: Mapping[str, Any]) -> str:
 def _detail(result: Mapping[str, Any], kwargs: Mapping[str, Any], share: bool) -> str:
     if "element_count" not in result:
         words = {"value": "expected", "min_value": "at least", "max_value": "at most"}
+        if kwargs.get("min_value") == kwargs.get("max_value"):
+            words = {"value": "expected", "min_value": "expected"}
         bounds = [
             f"{word} {_number(kwargs[key], share)}"
             for key, word in words.items()

@@ -58,29 +58,31 @@ class Suite:
 
 
 def load_suite(
-    cfg: ValidationConfig, labels: Sequence[str], rows: int, root: Path = Path()
+    cfg: ValidationConfig, labels: Sequence[str], rows: tuple[int, int], root: Path = Path()
 ) -> Suite:
     """The suite the config names, with the values of its placeholders.
 
     Args:
         cfg: The ``validation`` section.
         labels: The declared labels; empty where the dataset has none.
-        rows: Rows the plan says.
+        rows: Fewest and most rows the plan allows.
         root: Folder that relative paths of the config start from.
 
     Raises:
         ConfigError: The suite or the JSON schema is missing or malformed, or a placeholder has no
             value.
     """
-    schema = None if cfg.json_schema is None else _read_schema(root / cfg.json_schema)
+    schema = None if cfg.json_schema is None else read_schema(root / cfg.json_schema)
     values = {
-        "rows": rows,
+        "min_rows": max(1, rows[0]),
+        "max_rows": rows[1],
         "labels": list(labels) or None,
         "min_chars": cfg.min_chars,
         "max_chars": cfg.max_chars,
         "min_share": cfg.min_share,
         "min_unique_share": round(1 - cfg.max_duplicate_share, 12),
         "record_number_pattern": cfg.record_number_pattern,
+        "min_json_share": cfg.min_json_share,
         "json_schema": schema,
     }
     asked = {
@@ -132,7 +134,7 @@ def _read_json(file: Path, setting: str, known: Sequence[str] = ()) -> Any:
         raise ConfigError(f"{setting}: {file} is not JSON.") from None
 
 
-def _read_schema(file: Path) -> Any:
+def read_schema(file: Path) -> Any:
     """A JSON schema that is valid and needs nothing from elsewhere."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for

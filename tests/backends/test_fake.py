@@ -71,3 +71,14 @@ def test_decode_is_total_and_append_is_strict() -> None:
     rows.append([1])
     with pytest.raises(ValueError, match="max_tokens=1"):
         rows.append([1])
+
+
+def test_columns_and_rewinding() -> None:
+    model = FakeLogitModel()
+    rows = model.private_rows(TEMPLATE, [None] * 3, ["my", "bill", "help"], 4, 2)
+    first = rows.logits()
+    np.testing.assert_array_equal(rows.logits(slice(1, 3), np.array([5, 0])), first[1:, [5, 0]])
+    rows.append([1, 2, 3])
+    assert (rows.logits() != first).any()
+    rows.rewind()
+    np.testing.assert_array_equal(rows.logits(), first)

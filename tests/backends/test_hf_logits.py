@@ -72,14 +72,15 @@ def test_probe_refuses_a_model_whose_rows_mix(load: Loader, folders: Callable[[s
     model = load_language_model(
         ModelsConfig(language=folders("llama")), PerformanceConfig(rows_per_pass=16, device="cpu")
     )
-    forward = model.network.forward
+    forward = model._body.forward
 
     def leaky(*args: Any, **kwargs: Any) -> Any:
         out = forward(*args, **kwargs)
-        out.logits = out.logits + 1e-7 * out.logits.mean(0, keepdim=True)
+        states = out.last_hidden_state
+        out.last_hidden_state = states + 1e-5 * states.mean(0, keepdim=True)
         return out
 
-    model.network.forward = leaky
+    model._body.forward = leaky
     with pytest.raises(ModelError, match="change with its place in the batch"):
         model.private_rows(TEMPLATE, [None], [MINE], REFERENCE_TOKENS, STEPS)
 
@@ -103,7 +104,6 @@ def test_probe_catches_stock_kernels_that_treat_positions_apart(
         source="stock",
         revision="r",
         rows_per_pass=64,
-        texts_per_pass=4,
     )
     try:
         rows = decoded(model, [*OTHERS, MINE])
@@ -186,7 +186,7 @@ def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> Non
     assert shapes[0][0][0][0] == 16
     seen.clear()
     model.public_rows(TEMPLATE, [None] * 5, 2).logits()
-    assert [ids[0] for ids, _, _ in seen] == [4, 4]
+    assert [ids[0] for ids, _, _ in seen] == [16]
 
 
 def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> None:
@@ -201,6 +201,96 @@ def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> Non
         read.append([10 + step, 20 + step])
         replayed.append([10 + step, 20 + step])
     np.testing.assert_array_equal(read.logits(), replayed.logits())
+
+
+@pytest.mark.parametrize("name", [*MODELS, "chat"])
+def test_a_few_columns_are_those_of_all(load: Loader, name: str) -> None:
+    model = load(name)
+    rows = model.private_rows(TEMPLATE, [None] * 21, [*OTHERS, MINE], REFERENCE_TOKENS, 2)
+    columns = np.array([7, 250, 12, model.eos, 99])
+    whole = rows.logits()
+    some = rows.logits(slice(3, 20), columns)
+    assert some.dtype == np.float32
+    np.testing.assert_allclose(some, whole[3:20, columns], atol=1e-4)
+    # A row's few columns depend on that row alone, to the last bit.
+    np.testing.assert_array_equal(rows.logits(slice(5, 6), columns), some[2:3])
+    np.testing.assert_array_equal(rows.logits(slice(4, 21), columns)[:16], some[1:])
+
+
+def test_a_model_that_caps_its_logits_is_left_whole(load: Loader) -> None:
+    assert load("softcapped")._head is None
+    assert load("llama")._head is not None
+    assert load("gpt2")._head is not None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_text_begins_where_the_prompt_ends(load: Loader, name: str) -> None:
+    model = load(name)
+
+    def text(rows: Any, first: int) -> list[Any]:
+        steps = []
+        for step in range(STEPS):
+            steps.append(rows.logits())
+            rows.append([first + step, first + 2 * step])
+        return steps
+
+    def fresh() -> Any:
+        return model.private_rows(TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS)
+
+    rows = fresh()
+    text(rows, 30)
+    rows.rewind()
+    for again, expected in zip(text(rows, 60), text(fresh(), 60), strict=True):
+        np.testing.assert_array_equal(again, expected)
+    rows.rewind()
+    rows.append([model.eos, 9])
+    rows.logits()
+    rows.rewind()  # a finished row begins anew too
+    np.testing.assert_array_equal(rows.logits(), fresh().logits())
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "sliding"])
+def test_rows_beyond_the_memory_are_read_anew_and_the_same(
+    load: Loader, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model = load(name)
+    texts = [f"bill {i}" for i in range(40)]  # three micro-batches
+    plain = decoded(model, texts)
+    monkeypatch.setattr(model, "_cache_bytes", 1.0)
+    rows = model.private_rows(TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS)
+    for step in range(STEPS):
+        np.testing.assert_array_equal(rows.logits(), plain[:, step])
+        assert sum(part.cache is not None for part in rows._passes) == 1
+        rows.append([5 + (len(text) * 7 + step) % 200 for text in texts])
+    rows.rewind()
+    np.testing.assert_array_equal(rows.logits(), plain[:, 0])
+
+
+def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("llama")
+    template = PromptTemplate(
+        "my appointment with label {label} Text: {reference}</s>Text:", "{label} Text:"
+    )
+    labels = ["a", "late", "ready please help"]
+    model.private_rows(template, labels, [MINE] * 3, 12, 2)
+    prefix = model._prompts.shared(template)
+    assert len(prefix) == 4
+    seen: list[int] = []
+    forward = type(model).forward
+
+    def spy(self: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+        seen.append(ids.shape[0] * ids.shape[1])
+        return forward(self, cache, ids, mask, positions)
+
+    monkeypatch.setattr(type(model), "forward", spy)
+    rows = model.private_rows(template, labels, [MINE] * 3, 12, 2)
+    shared = rows.logits()
+    width = model._prompts.length(template, labels) + 12
+    assert seen[-1] == 16 * (-(-(width - len(prefix)) // 16) * 16)
+    monkeypatch.setattr(type(model._prompts), "shared", lambda self, template: [])
+    apart = model.private_rows(template, labels, [MINE] * 3, 12, 2).logits()
+    assert seen[-1] == 16 * (-(-width // 16) * 16)
+    np.testing.assert_allclose(shared, apart, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "hybrid"])

@@ -30,13 +30,15 @@ class Walk:
         return choice
 
 
-def distribution(output: Callable[[Walk], object]) -> dict[object, float]:
+def distribution(
+    output: Callable[[Walk], object], start: Callable[[Sequence[int]], Walk] = Walk
+) -> dict[object, float]:
     """Probability of every output, by walking every path of draws once."""
     probabilities: dict[object, float] = {}
     paths: list[tuple[int, ...]] = [()]
     while paths:
         path = paths.pop()
-        walk = Walk(path)
+        walk = start(path)
         value = output(walk)
         probabilities[value] = probabilities.get(value, 0.0) + float(np.exp(walk.log_probability))
         taken = path + (0,) * (len(walk.widths) - len(path))

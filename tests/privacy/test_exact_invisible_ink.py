@@ -178,7 +178,7 @@ def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
     draw = invisible_ink._draw
 
     def by_row_count(cfg, bound, token, phi_pub, phi, noise):
-        counted = cfg.model_copy(update={"batch_size": max(1, len(phi))})
+        counted = cfg.model_copy(update={"batch_size": max(1, len(phi(np.arange(1))))})
         scaled = type(token)(token.sensitivity, cfg.temperature * counted.batch_size * 2**24)
         return draw(counted, bound, scaled, phi_pub, phi, noise)
 

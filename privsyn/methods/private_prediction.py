@@ -1,0 +1,405 @@
+"""Private prediction: text from clipped, averaged logits, free where the public model knows it.
+
+Source: Amin et al. 2024, "Private prediction for large-scale synthetic text generation",
+Algorithm 1, Theorem 1. Guarantee, assumptions and every deviation from the paper:
+private_prediction.md, whose tags [P1] ... stand at the lines they speak of.
+
+Symbols as in the paper: expected batch size s, private tokens r, clip bound c, temperature tau,
+public temperature tau_public, threshold theta, noise level sigma, logits Z and ``z_public``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from privsyn.backends.protocols import LogitModel, PromptTemplate, Session
+from privsyn.config import PerformanceConfig, Section
+from privsyn.data.records import Bucket, Cell
+from privsyn.dp.accountant import Guarantee, calibrate_rho
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.clipping import LATTICE, clip_recentre, grid_bound, probability_grid, to_grid
+from privsyn.dp.events import ZCDP, Disjoint, Event
+from privsyn.dp.events import Sequence as InSequence
+from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
+from privsyn.errors import ConfigError
+from privsyn.methods.base import Backends, MethodPlan, Sample
+from privsyn.methods.prompts import PromptConfig, Task, default_prompt
+
+if TYPE_CHECKING:
+    from privsyn.backends.load import ModelIdentity
+    from privsyn.data.journal import Journal
+    from privsyn.dp.noise import NoiseSource
+
+
+class PrivatePredictionConfig(Section):
+    """Settings of private prediction. All are public; none is read from the data."""
+
+    batch_size: int = Field(
+        default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "
+        "public divisor."
+    )  # fmt: skip
+    buckets_per_label: int = Field(
+        default=2, ge=1, le=1_000_000, description="Buckets the records of a label are split into."
+    )
+    clip_bound: float = Field(
+        default=10.0, gt=0, le=1e6, allow_inf_nan=False, description="Clip bound of logits (c)."
+    )
+    temperature: float = Field(
+        default=2.0, gt=0, allow_inf_nan=False, description="Temperature of private tokens (tau)."
+    )
+    public_temperature: float = Field(
+        default=1.5, gt=0, allow_inf_nan=False, description="Temperature of public tokens."
+    )
+    private_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Private tokens per bucket (r). Null: as many as privacy.epsilon buys.",
+    )
+    svt_threshold: float | None = Field(
+        default=0.5,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Distance of private from public predictions from which on a token is private "
+        "(theta). Null: every token is private.",
+    )
+    svt_noise: float = Field(
+        default=0.2, gt=0, allow_inf_nan=False, description="Noise on the threshold (sigma)."
+    )
+    public_vocabulary: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens to draw from: so many of the public model's likeliest. Null: all.",
+    )
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    max_reference_tokens: int = Field(
+        default=64, ge=1, description="References are cut and padded to exactly this length."
+    )
+    max_texts: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Texts per bucket at most."
+    )
+    max_total_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens per bucket at most, public ones among them. Null: 10 times the private "
+        "ones.",
+    )
+    keep_unfinished: bool = Field(
+        default=False, description="Keep the text that the last private token cut off."
+    )
+    task: Task = Field(
+        default="classification",
+        description="What a record is, for the default prompt of a chat model.",
+    )
+    prompt: PromptConfig | None = Field(
+        default=None, description="Prompts. Null: the model's own, or the task's."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="Public JSON schema: only tokens that continue a record of it are drawn.",
+    )
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_a_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            from jsonschema import SchemaError
+            from jsonschema.validators import validator_for
+
+            try:
+                validator_for(value).check_schema(value)
+            except SchemaError as error:
+                raise ValueError(f"not a JSON schema: {error.message}") from None
+        return value
+
+
+class PrivatePrediction:
+    """Texts of one bucket after the other, each token drawn from the average of clipped logits.
+
+    Guarantee: a bucket is r draws of the exponential mechanism and, with the sparse vector
+    technique, r rounds of AboveThreshold; the buckets are disjoint in units, so the release is
+    rho-zCDP with rho = r ((D / (s tau))^2 / 2 + 2 (E / (s sigma))^2) under the account's adjacency,
+    D = c m, E = m (twice that under replace_one). Tokens of the public prompt cost nothing
+    (Amin et al. 2024, Theorem 1).
+    """
+
+    name: ClassVar[str] = "private_prediction"
+    title: ClassVar[str] = "Private prediction"
+    paper: ClassVar[str] = "Amin et al. 2024, Private prediction, Algorithm 1"
+    Config: ClassVar[type[PrivatePredictionConfig]] = PrivatePredictionConfig
+
+    def resolve(
+        self, cfg: PrivatePredictionConfig, model: ModelIdentity
+    ) -> PrivatePredictionConfig:
+        """Settings with a prompt where the config leaves it open."""
+        prompt = cfg.prompt or default_prompt(model, cfg.task, cfg.json_schema)
+        return cfg.model_copy(update={"prompt": prompt})
+
+    def plan(
+        self,
+        cfg: PrivatePredictionConfig,
+        target: Guarantee,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+    ) -> MethodPlan:
+        """Event of r private tokens; r is what the target buys where the config leaves it open.
+
+        Raises:
+            ConfigError: The target does not buy one token; says which setting costs most.
+        """
+        token, above = _mechanisms(cfg, adjacency, unit)
+        drawn = token.event.rho
+        asked = above.event.epsilon**2 / 2 if above else 0.0
+        affordable = int(calibrate_rho(target) / (drawn + asked))
+        if affordable < 1:
+            culprit = (
+                f"svt_noise={cfg.svt_noise:g} makes its comparison cost rho={asked:.3g}"
+                if asked > drawn
+                else f"clip_bound={cfg.clip_bound:g} over batch_size={cfg.batch_size} and "
+                f"temperature={cfg.temperature:g} makes its draw cost rho={drawn:.3g}"
+            )
+            raise ConfigError(
+                f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "
+                f"private token: {culprit}.",
+                hint="Raise svt_noise, batch_size, temperature or privacy.epsilon.",
+            )
+        r = cfg.private_tokens or affordable
+        parts: tuple[Event, ...] = (ZCDP(drawn, count=r),)
+        if above:
+            parts += (ZCDP(asked, count=r),)
+        cells = len(self.cells(cfg, labels))
+        worst = min(r // cfg.max_tokens, cfg.max_texts)
+        return MethodPlan(
+            event=Disjoint((InSequence(parts),), cells),
+            derived={
+                "private_tokens": r,
+                "rho_per_token": drawn,
+                "rho_per_comparison": asked,
+                "texts_at_worst": worst * cells,
+            },
+            warnings=_advice(cfg, r, worst, cells),
+            rows=(0, cells * cfg.max_texts),
+        )
+
+    def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
+        """One cell per bucket: labels in the config's order, ``buckets_per_label`` each."""
+        return [
+            Cell(index=place * cfg.buckets_per_label + bucket, label=label, bucket=bucket)
+            for place, label in enumerate(labels or (None,))
+            for bucket in range(cfg.buckets_per_label)
+        ]
+
+    def prompt(self, cfg: PrivatePredictionConfig) -> tuple[PromptTemplate, int, int]:
+        """What the model's context must hold: both prompts, one reference, one text."""
+        if cfg.prompt is None:
+            raise ConfigError("methods.private_prediction.prompt is not resolved.")
+        return cfg.prompt.template, cfg.max_reference_tokens, cfg.max_tokens
+
+    def run(
+        self,
+        cfg: PrivatePredictionConfig,
+        plan: MethodPlan,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        buckets: Sequence[Bucket],
+        models: Backends,
+        noise: NoiseSource,
+        journal: Journal,
+        performance: PerformanceConfig,
+    ) -> Iterator[Sample]:
+        """The texts of every bucket."""
+        token, above = _mechanisms(cfg, adjacency, unit)
+        r = int(plan.derived["private_tokens"])
+        for bucket in buckets:  # line 1: disjoint batches, by keyed hash [P1]
+            batch = _Batch(cfg, self.prompt(cfg), models.language, bucket, performance)
+            for tokens in _texts(cfg, r, token, above, batch, noise, journal):
+                yield Sample(bucket.cell, models.language.decode(tokens).strip())
+
+
+def _mechanisms(
+    cfg: PrivatePredictionConfig, adjacency: Adjacency, unit: PrivacyUnit
+) -> tuple[ExponentialMechanism, AboveThreshold | None]:
+    """Draw and comparison of one private token: the one place where noise and cost come from.
+
+    Scores and distances are sums over the bucket, so the divisor s stands in the scales [P2].
+    """
+    moved = adjacency.moves * unit.max_records
+    steps = cfg.batch_size * LATTICE
+    token = ExponentialMechanism(grid_bound(cfg.clip_bound) * moved, cfg.temperature * steps)
+    if cfg.svt_threshold is None:
+        return token, None
+    return token, AboveThreshold(LATTICE * moved, cfg.svt_noise * steps)
+
+
+def _texts(
+    cfg: PrivatePredictionConfig,
+    r: int,
+    token: ExponentialMechanism,
+    above: AboveThreshold | None,
+    batch: _Batch,
+    noise: NoiseSource,
+    journal: Journal,
+) -> Iterator[list[int]]:
+    """Algorithm 1 for one batch."""
+    theta = round((cfg.svt_threshold or 0.0) * cfg.batch_size * LATTICE)
+    most = cfg.max_total_tokens or 10 * r
+    private = total = 0
+    threshold: int | None = None
+    for number in range(cfg.max_texts):
+        text: list[int] = []
+        while len(text) < cfg.max_tokens:
+            if above and threshold is None:  # line 5, and anew after every private token [P3]
+                draw_threshold = partial(above.threshold, theta, noise)
+                [drawn] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
+                threshold = int(drawn)
+            draw = partial(_draw, cfg, token, above, threshold, batch, number, text, noise)
+            [value] = journal.draw_all([(f"{batch.cell}/{number}/{len(text)}", draw)])
+            total += 1
+            if value >= 0:
+                private, threshold = private + 1, None
+            text.append(int(value) if value >= 0 else ~int(value))
+            if text[-1] == batch.eos:
+                break
+            if private == r or total == most:  # line 4: no query after the r-th private token
+                if cfg.keep_unfinished:
+                    yield text
+                return
+        yield text[:-1] if text[-1] == batch.eos else text
+        if private == r or total == most:
+            return
+
+
+def _draw(
+    cfg: PrivatePredictionConfig,
+    token: ExponentialMechanism,
+    above: AboveThreshold | None,
+    threshold: int | None,
+    batch: _Batch,
+    number: int,
+    text: Sequence[int],
+    noise: NoiseSource,
+) -> int:
+    """Lines 6-13: the next token; ``~token`` where it came from the public prompt."""
+    only = batch.only(text)
+    if only is not None:  # one token is left: known from public facts, so nothing is asked [P5]
+        return ~only
+    step = batch.predict(number, text)
+    if above and threshold is not None:
+        public = cfg.batch_size * probability_grid(step.public)
+        distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
+        if not above.is_above(distance, threshold, noise):
+            scores = np.rint(np.nan_to_num(step.public.astype(np.float64)) * LATTICE)
+            chosen = noise.noisy_max(
+                scores.astype(np.int64), cfg.public_temperature * LATTICE, 0
+            )  # public randomness
+            return ~int(step.tokens[chosen])
+    return int(step.tokens[token.draw(step.scores, noise)])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Predictions of one token, over the tokens that may be drawn.
+
+    Attributes:
+        tokens: These tokens.
+        public: Logits of the public prompt.
+        scores: Sum of the clipped private logits, on the lattice.
+        probabilities: Sum of the private softmaxes, on the lattice.
+    """
+
+    tokens: NDArray[np.int64]
+    public: NDArray[np.float64]
+    scores: NDArray[np.int64]
+    probabilities: NDArray[np.int64]
+
+
+class _Batch:
+    """The rows of one bucket and its public row, started only when a token has to be drawn."""
+
+    def __init__(
+        self,
+        cfg: PrivatePredictionConfig,
+        prompt: tuple[PromptTemplate, int, int],
+        model: LogitModel,
+        bucket: Bucket,
+        performance: PerformanceConfig,
+    ) -> None:
+        self._cfg, self._prompt, self._model, self._bucket = cfg, prompt, model, bucket
+        self._rows_per_pass = performance.rows_per_pass
+        self._sessions: tuple[Session, Session] | None = None
+        self._number, self._fed, self._rows = 0, 0, 0
+        self._grammar = model.grammar(cfg.json_schema) if cfg.json_schema else None
+        self.cell, self.eos = bucket.cell.index, model.eos
+
+    def only(self, text: Sequence[int]) -> int | None:
+        """The one token a public grammar leaves, or None."""
+        allowed = self._grammar.allowed(text) if self._grammar else ()
+        return int(allowed[0]) if len(allowed) == 1 else None
+
+    def predict(self, number: int, text: Sequence[int]) -> _Step:
+        """Predictions after the tokens so far of text ``number``."""
+        cfg, (public, private) = self._cfg, self._at(number, text)
+        z_public = public.logits()[0]
+        allowed = self._grammar.allowed(text) if self._grammar else np.arange(len(z_public))
+        if cfg.public_vocabulary is not None and cfg.public_vocabulary < len(allowed):
+            known = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
+            best = np.argpartition(-known, cfg.public_vocabulary - 1)[: cfg.public_vocabulary]
+            allowed = allowed[np.sort(best)]
+        columns = None if len(allowed) == len(z_public) else allowed
+        scores = np.zeros(len(allowed), np.int64)
+        probabilities = np.zeros(len(allowed), np.int64)
+        for start in range(0, self._rows, self._rows_per_pass):
+            z = private.logits(slice(start, start + self._rows_per_pass), columns)
+            clipped = clip_recentre(z, cfg.clip_bound)
+            scores += to_grid(clipped, cfg.clip_bound).sum(axis=0, dtype=np.int64)
+            probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
+        return _Step(allowed, z_public[allowed].astype(np.float64), scores, probabilities)
+
+    def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
+        """Both sessions, at this place of this text."""
+        sessions = self._sessions = self._sessions or self._start()
+        if number != self._number:
+            for session in sessions:
+                session.rewind()
+            self._number, self._fed = number, 0
+        for taken in text[self._fed :]:
+            sessions[0].append([taken])
+            sessions[1].append([taken] * self._rows)
+        self._fed = len(text)
+        return sessions
+
+    def _start(self) -> tuple[Session, Session]:
+        template, reference_tokens, max_tokens = self._prompt
+        label, texts = self._bucket.cell.label, self._bucket.texts.reveal()
+        self._rows = len(texts)
+        return (
+            self._model.public_rows(template, [label], max_tokens),
+            self._model.private_rows(
+                template, [label] * len(texts), texts, reference_tokens, max_tokens
+            ),
+        )
+
+
+def _advice(cfg: PrivatePredictionConfig, r: int, worst: int, cells: int) -> tuple[str, ...]:
+    where = "methods.private_prediction"
+    advice = []
+    if not worst:
+        advice.append(
+            f"{where}: {r} private tokens per bucket are fewer than max_tokens={cfg.max_tokens}: "
+            "a bucket may yield no text. Lower max_tokens, or raise svt_noise or batch_size."
+        )
+    if cfg.batch_size < 100:
+        advice.append(
+            f"{where}.batch_size={cfg.batch_size} is small: the cost of a token falls with its "
+            "square, and the paper uses 127 to 2047."
+        )
+    return tuple(advice)

@@ -1,0 +1,372 @@
+"""Private prediction on the toy model: plan, loop, replay, public tokens, one bucket at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.backends.fake import FakeLogitModel
+from privsyn.backends.identity import ModelIdentity
+from privsyn.backends.protocols import PromptTemplate
+from privsyn.config import PerformanceConfig
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.dp.accountant import Guarantee, guarantee, rho
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.clipping import LATTICE, probability_grid
+from privsyn.dp.mechanisms import AboveThreshold
+from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.errors import ConfigError
+from privsyn.methods.base import Backends
+from privsyn.methods.private_prediction import PrivatePrediction, PrivatePredictionConfig
+from privsyn.methods.prompts import PromptConfig, default_prompt
+
+METHOD = PrivatePrediction()
+PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
+LABELS = ("x", "y")
+AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
+
+
+class Quiet:
+    """No noise: the best score, the query as it is."""
+
+    kind = "seeded"
+
+    def noisy_max(self, scores, scale, sensitivity):
+        return int(np.argmax(scores))
+
+    def laplace(self, values, scale):
+        return values
+
+
+def config(**settings) -> PrivatePredictionConfig:
+    defaults = {
+        "batch_size": 4,
+        "buckets_per_label": 2,
+        "private_tokens": 12,
+        "max_tokens": 6,
+        "prompt": PROMPT,
+    }
+    return PrivatePredictionConfig(**(defaults | settings))
+
+
+def buckets(cfg: PrivatePredictionConfig) -> list[Bucket]:
+    words = ("visit was late", "my bill", "please help", "the visit is ready")
+    return [
+        Bucket(cell, Private([words[(cell.index + i) % 4] for i in range(2 + cell.index)]))
+        for cell in METHOD.cells(cfg, LABELS)
+    ]
+
+
+def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
+    return METHOD.plan(cfg, target, adjacency, unit, LABELS)
+
+
+def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64):
+    Journal.create(tmp_path / name, {"release": "r"})
+    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+        return list(
+            METHOD.run(
+                cfg, plan(cfg), Adjacency.REPLACE_NULL, PrivacyUnit(),
+                buckets(cfg) if data is None else data, Backends(model or FakeLogitModel()),
+                noise or SeededNoise(1), journal, PerformanceConfig(rows_per_pass=rows_per_pass),
+            )
+        )  # fmt: skip
+
+
+def entries(tmp_path, name="journal") -> dict[str, object]:
+    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+        return dict(journal._values)
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threshold", "noise", "expected_rho", "epsilon"),
+    [(None, 0.2, 0.019223, 0.8811), (0.5, 0.2, 0.096117, 2.0963)],
+)
+def test_reproduces_the_closed_forms(threshold, noise, expected_rho, epsilon):
+    cfg = config(
+        batch_size=255, clip_bound=10, temperature=2, private_tokens=100,
+        svt_threshold=threshold, svt_noise=noise,
+    )  # fmt: skip
+    event = plan(cfg, adjacency=Adjacency.ADD_REMOVE).event
+    assert rho(event) == pytest.approx(expected_rho, abs=5e-7)
+    assert guarantee(event, 1e-6).epsilon == pytest.approx(epsilon, abs=5e-5)
+
+
+@given(
+    epsilon=st.floats(0.05, 300),
+    exponent=st.floats(-12, -1),
+    batch=st.integers(1, 2048),
+    bound=st.floats(0.1, 50),
+    temperature=st.floats(0.1, 10),
+    noise=st.floats(0.01, 2),
+    threshold=st.sampled_from([None, 0.3]),
+    adjacency=st.sampled_from(list(Adjacency)),
+    most=st.integers(1, 20),
+)
+def test_r_is_the_most_the_target_buys(
+    epsilon, exponent, batch, bound, temperature, noise, threshold, adjacency, most
+):
+    cfg = config(
+        batch_size=batch, clip_bound=bound, temperature=temperature, svt_noise=noise,
+        svt_threshold=threshold, private_tokens=None,
+    )  # fmt: skip
+    target, unit = Guarantee(epsilon, 10**exponent), PrivacyUnit("user", most)
+    try:
+        planned = plan(cfg, target, adjacency, unit)
+    except ConfigError:
+        one = cfg.model_copy(update={"private_tokens": 1})
+        cost = plan(one, Guarantee(1e6, 0.5), adjacency, unit).event
+        assert guarantee(cost, target.delta).epsilon > epsilon * (1 - 1e-3)
+        return
+    assert guarantee(planned.event, target.delta).epsilon <= epsilon
+    more = cfg.model_copy(update={"private_tokens": int(planned.derived["private_tokens"]) + 1})
+    beyond = plan(more, target, adjacency, unit).event
+    assert guarantee(beyond, target.delta).epsilon > epsilon * (1 - 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "records", "factor"),
+    [
+        (Adjacency.ADD_REMOVE, 1, 1),
+        (Adjacency.REPLACE_NULL, 1, 1),
+        (Adjacency.REPLACE_ONE, 1, 4),
+        (Adjacency.ADD_REMOVE, 3, 9),
+        (Adjacency.REPLACE_ONE, 2, 16),
+    ],
+)
+def test_adjacency_and_unit_scale_both_sensitivities(adjacency, records, factor):
+    base = plan(config(), adjacency=Adjacency.ADD_REMOVE).event
+    scaled = plan(config(), adjacency=adjacency, unit=PrivacyUnit("user", records)).event
+    assert rho(scaled) == pytest.approx(factor * rho(base), rel=1e-9)
+
+
+def test_refuses_what_buys_no_token_and_names_the_culprit():
+    with pytest.raises(ConfigError, match=r"svt_noise=0\.001 makes its comparison"):
+        plan(config(private_tokens=None, svt_noise=0.001), Guarantee(1, 1e-6))
+    with pytest.raises(ConfigError, match=r"clip_bound=10 over batch_size=1"):
+        plan(config(private_tokens=None, batch_size=1, svt_threshold=None), Guarantee(1, 1e-6))
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        config(private_tokens=0)
+
+
+def test_says_how_many_texts_that_buys_at_worst():
+    assert plan(config(private_tokens=13)).derived["texts_at_worst"] == 2 * 4
+    short = plan(config(private_tokens=5))
+    assert short.derived["texts_at_worst"] == 0
+    assert "may yield no text" in short.warnings[0]
+    assert any("batch_size=4 is small" in warning for warning in short.warnings)
+    assert plan(config()).rows == (0, 4 * 1000)
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+def test_uses_r_private_tokens_per_bucket_at_most(tmp_path):
+    cfg = config(private_tokens=9, svt_noise=0.05)
+    run(tmp_path, cfg)
+    found = entries(tmp_path)
+    for cell in range(4):
+        drawn = [v for k, v in found.items() if k.startswith(f"{cell}/") and "threshold" not in k]
+        thresholds = [k for k in found if k.startswith(f"{cell}/threshold/")]
+        private = sum(value >= 0 for value in drawn)
+        assert private == 9
+        assert drawn[-1] >= 0  # nothing after the r-th private token
+        assert len(thresholds) == 9
+
+
+def test_without_comparisons_every_token_is_private(tmp_path):
+    cfg = config(svt_threshold=None, private_tokens=10)
+    run(tmp_path, cfg)
+    found = entries(tmp_path)
+    assert not any("threshold" in key for key in found)
+    assert all(value >= 0 for value in found.values())
+    assert len(found) == 4 * 10
+
+
+def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
+    cfg = config(svt_threshold=2.0, max_total_tokens=25, private_tokens=5)
+    samples = run(tmp_path, cfg, noise=Quiet(), name="tokens")
+    found = entries(tmp_path, "tokens")
+    assert all(value < 0 for key, value in found.items() if "threshold" not in key)
+    assert sum("threshold" not in key for key in found) == 4 * 25
+    assert samples
+    few = run(tmp_path, cfg.model_copy(update={"max_texts": 2}), noise=Quiet(), name="texts")
+    assert len(few) == 8
+
+
+def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):
+    endless = FakeLogitModel(("<end>", "a", "b"), script=lambda *_: (-1e9, 1.0, 0.0))
+    cfg = config(svt_threshold=None, private_tokens=8, max_tokens=6)
+    dropped = run(tmp_path, cfg, model=endless, name="dropped")
+    kept = run(
+        tmp_path, cfg.model_copy(update={"keep_unfinished": True}), model=endless, name="kept"
+    )
+    assert [len(sample.text.split()) for sample in dropped] == [6] * 4
+    assert [len(sample.text.split()) for sample in kept] == [6, 2] * 4
+
+
+def test_predictable_tokens_are_public(tmp_path):
+    """References that say what the public prompt says cost nothing; others do."""
+    same = FakeLogitModel(("<end>", "a", "b"), script=lambda *_: (-3.0, 5.0, 0.0))
+    cfg = config(batch_size=3, buckets_per_label=1, max_total_tokens=12)
+    cells = METHOD.cells(cfg, LABELS)
+    data = [Bucket(cell, Private(["a"] * 3)) for cell in cells]
+    run(tmp_path, cfg, data, Quiet(), model=same, name="same")
+    assert all(v < 0 for k, v in entries(tmp_path, "same").items() if "threshold" not in k)
+
+    def apart(label, reference, tokens):
+        return (-3.0, 0.0, 5.0) if reference else (-3.0, 5.0, 0.0)
+
+    other = FakeLogitModel(("<end>", "a", "b"), script=apart)
+    run(tmp_path, cfg, data, Quiet(), model=other, name="other")
+    assert all(v >= 0 for k, v in entries(tmp_path, "other").items() if "threshold" not in k)
+
+
+def test_references_pull_the_text(tmp_path):
+    cfg = config(batch_size=8, temperature=0.2, svt_threshold=None, buckets_per_label=1)
+    data = [Bucket(cell, Private(["bill"] * 8)) for cell in METHOD.cells(cfg, LABELS)]
+    words = " ".join(sample.text for sample in run(tmp_path, cfg, data)).split()
+    assert words.count("bill") > len(words) / 2
+
+
+def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
+    def script(label, reference, tokens):
+        return np.array([-9, 3, 2, 1, 0], np.float32) + (
+            np.array([0, 0, 0, 9, 9], np.float32) if reference else 0
+        )
+
+    model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=script)
+    cfg = config(public_vocabulary=2, temperature=9.0, svt_threshold=None)
+    words = {w for s in run(tmp_path, cfg, model=model) for w in s.text.split()}
+    assert words == {"a", "b"}
+
+
+def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
+    first = run(tmp_path, config())
+
+    class Unread(FakeLogitModel):
+        def private_rows(self, *args, **kwargs):
+            raise AssertionError("read the references again")
+
+    class Silent:
+        kind = "seeded"
+
+    assert run(tmp_path, config(), noise=Silent(), model=Unread()) == first
+
+
+@pytest.mark.parametrize("death", [5, 17, 40])
+def test_resumes_in_the_middle_with_the_same_prefix_and_threshold(tmp_path, death):
+    class Dies(SeededNoise):
+        calls = 0
+
+        def laplace(self, *args):
+            self.calls += 1
+            if self.calls == death:
+                raise MemoryError
+            return super().laplace(*args)
+
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), noise=Dies(1))
+    kept = entries(tmp_path)
+    samples = run(tmp_path, config(), noise=SeededNoise(2))
+    after = entries(tmp_path)
+    assert samples
+    assert {key: after[key] for key in kept} == kept
+    assert len([k for k in after if k.startswith("0/threshold/")]) <= 12
+
+
+@pytest.mark.parametrize("change", ["nulled", "doubled", "added", "a hundred times longer"])
+def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
+    cfg = config()
+    before = buckets(cfg)
+    texts = list(before[2].texts.reveal())
+    changed = {
+        "nulled": texts[1:],
+        "doubled": [texts[0], *texts],
+        "added": [*texts, "please please help"],
+        "a hundred times longer": [" ".join([texts[0]] * 100), *texts[1:]],
+    }[change]
+    after = [*before[:2], Bucket(before[2].cell, Private(changed)), *before[3:]]
+    one = run(tmp_path, cfg, before, Quiet(), name="one")
+    two = run(tmp_path, cfg, after, Quiet(), name="two")
+
+    def of(samples, cell):
+        return [sample.text for sample in samples if sample.cell.index == cell]
+
+    assert {cell for cell in range(4) if of(one, cell) != of(two, cell)} <= {2}
+
+
+def test_overfull_and_empty_buckets_run_and_passes_change_nothing(tmp_path):
+    cfg = config(batch_size=2, buckets_per_label=1)
+    cells = METHOD.cells(cfg, LABELS)
+    data = [Bucket(cells[0], Private(["my bill is late"] * 23)), Bucket(cells[1], Private([]))]
+    whole = run(tmp_path, cfg, data, Quiet(), name="whole")
+    parts = run(tmp_path, cfg, data, Quiet(), name="parts", rows_per_pass=3)
+    assert whole == parts
+    assert {sample.cell.index for sample in whole} == {0, 1}
+
+
+# --- its parts ------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=5, max_size=5),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_probability_row_never_sums_to_more_than_one(rows):
+    counts = probability_grid(np.array(rows))
+    assert counts.dtype == np.int64
+    assert (counts >= 0).all()
+    assert (counts.sum(axis=1) <= LATTICE).all()
+    assert (counts.sum(axis=1) >= LATTICE - 5).all()
+    alone = np.stack([probability_grid(np.array(row)) for row in rows])
+    np.testing.assert_array_equal(counts, alone)
+
+
+def test_a_round_is_two_epsilon_halves():
+    above = AboveThreshold(sensitivity=LATTICE, scale=0.2 * 255 * LATTICE)
+    assert above.event.epsilon == pytest.approx(2 / (0.2 * 255))
+    assert above.event.epsilon >= 2 / (0.2 * 255)
+
+
+def test_comparisons_follow_the_laplace_law():
+    above, noise = AboveThreshold(1000, 4000.0), OpenDPNoise()
+    thresholds = np.array([above.threshold(50_000, noise) for _ in range(1500)])
+    assert np.mean(np.abs(thresholds - 50_000)) == pytest.approx(4000, rel=0.15)
+    reached = np.mean([above.is_above(50_000, 50_000 + 8000, noise) for _ in range(1500)])
+    assert reached == pytest.approx(0.5 * math.exp(-1), abs=0.05)
+
+
+def test_default_prompts_follow_task_and_model():
+    def identity(**template):
+        return ModelIdentity("m", "r", PromptTemplate(**template), 1.0)
+
+    chat = identity(private="Like {reference}", public="Like", chat=True)
+    schema = {"type": "object", "required": ["title"]}
+    record = default_prompt(chat, "json", schema)
+    assert '"title"' in record.public
+    assert "{reference}" in record.private
+    assert record.chat
+    labelled = default_prompt(chat, "classification")
+    assert "{label}" in labelled.private
+    assert "<text with label: {label}>" in labelled.public
+    assert "Phrase" in default_prompt(chat, "extraction").public
+    assert default_prompt(chat, "plain").private == "Like {reference}"
+    own = identity(private="<|start|>{reference}", public="<|start|>")
+    assert default_prompt(own, "json", schema).public == "<|start|>"
+
+
+def test_a_schema_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="not a JSON schema"):
+        config(json_schema={"type": "objekt"})

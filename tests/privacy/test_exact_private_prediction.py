@@ -1,0 +1,256 @@
+"""The exact privacy of private prediction on a tiny vocabulary, and the variants it must catch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from exact import Walk, distribution, excess
+
+from privsyn.backends.fake import FakeLogitModel
+from privsyn.config import PerformanceConfig
+from privsyn.data.records import Bucket, Cell, Private
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.clipping import LATTICE
+from privsyn.methods import private_prediction
+from privsyn.methods.base import Backends
+from privsyn.methods.private_prediction import PrivatePrediction, PrivatePredictionConfig
+from privsyn.methods.prompts import PromptConfig
+
+TARGET = Guarantee(50.0, 1e-5)
+RECORD = PrivacyUnit()
+PULLS = {
+    "up": (0.0, 1e9, -1e9),
+    "down": (0.0, -1e9, 1e9),
+    "nan": (0.0, float("nan"), 1.0),
+    "inf": (0.0, float("inf"), float("-inf")),
+    "mild": (0.0, 0.3, -0.2),
+}
+PUBLIC = (-3.0, 0.1, 0.0)
+WIDTH = 8
+"""Thresholds lie within so many scales: less than 4e-4 of the mass is beyond."""
+
+
+def script(label: str | None, reference: str | None, tokens: tuple[int, ...]) -> Sequence[float]:
+    pull = PULLS[reference] if reference else (0.0, 0.0, 0.0)
+    return [p + d for p, d in zip(PUBLIC, pull, strict=True)]
+
+
+class SparseWalk(Walk):
+    """A walk that also takes thresholds from a grid and answers comparisons either way.
+
+    Thresholds stand on multiples of one sensitivity, so the noise on them keeps its guarantee;
+    given a threshold, the probability that a noisy query reaches it is exact.
+    """
+
+    def __init__(self, path: Sequence[int], scale: float) -> None:
+        super().__init__(path)
+        self._scale, self._threshold = scale, 0
+        steps = np.arange(-WIDTH, WIDTH + 1)
+        self._offsets = np.rint(steps * scale).astype(np.int64)
+        mass = np.exp(-np.abs(steps))
+        self._mass = mass / mass.sum()
+
+    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+        step = len(self.widths)
+        choice = self._path[step] if step < len(self._path) else 0
+        if scale == self._scale:
+            self._threshold = int(values[0] + self._offsets[choice])
+            self.log_probability += math.log(self._mass[choice])
+            self.widths.append(len(self._offsets))
+            return np.array([self._threshold])
+        gap = (self._threshold - int(values[0])) / scale
+        reaches = 0.5 * math.exp(-gap) if gap > 0 else 1 - 0.5 * math.exp(gap)
+        self.log_probability += math.log(max(reaches if choice else 1 - reaches, 1e-300))
+        self.widths.append(2)
+        return np.array([self._threshold if choice else self._threshold - 1])
+
+
+class NullJournal:
+    """Draws without a file."""
+
+    def draw_all(self, items):
+        return [draw() for _, draw in items]
+
+
+def config(**settings) -> PrivatePredictionConfig:
+    defaults = {
+        "batch_size": 2,
+        "buckets_per_label": 1,
+        "clip_bound": 1.0,
+        "temperature": 1.0,
+        "private_tokens": 1,
+        "svt_threshold": 0.5,
+        "svt_noise": 0.5,  # one sensitivity at s = 2
+        "max_tokens": 2,
+        "max_texts": 1,
+        "keep_unfinished": True,
+        "prompt": PromptConfig(private="{reference}", public=""),
+    }
+    return PrivatePredictionConfig(**(defaults | settings))
+
+
+def worst(
+    pairs, cfg: PrivatePredictionConfig, adjacency: Adjacency, unit: PrivacyUnit = RECORD
+) -> float:
+    """Largest ratio of an exact divergence to what the plan claims."""
+    method = PrivatePrediction()
+    plan = method.plan(cfg, TARGET, adjacency, unit, ())
+    rho = plan.derived["private_tokens"] * (
+        plan.derived["rho_per_token"] + plan.derived["rho_per_comparison"]
+    )
+    _, above = private_prediction._mechanisms(cfg, adjacency, unit)
+    model = FakeLogitModel(("<end>", "a", "b"), script=script)
+
+    @cache
+    def law(cells: tuple[tuple[str, ...], ...]) -> dict[object, float]:
+        buckets = [
+            Bucket(Cell(i, None, i), Private(list(references)))
+            for i, references in enumerate(cells)
+        ]
+
+        def output(walk: Walk) -> object:
+            samples = method.run(
+                cfg, plan, adjacency, unit, buckets, Backends(model), walk, NullJournal(),
+                PerformanceConfig(),
+            )  # fmt: skip
+            return tuple((sample.cell.index, sample.text) for sample in samples)
+
+        if above is None:
+            return distribution(output)
+        return distribution(output, lambda path: SparseWalk(path, float(above.scale)))
+
+    return max(excess(law(one), law(other), rho) for one, other in pairs)
+
+
+def one_more(sizes: Sequence[int], extras: Sequence[str] = tuple(PULLS)):
+    for size in sizes:
+        for extra in extras:
+            for base in ("up", "mild"):
+                yield ((base,) * size,), ((base,) * size + (extra,),)
+
+
+def test_without_comparisons_one_record_stays_within_rho():
+    """Bucket sizes 0 to 2s and one more, every kind of reference."""
+    cfg = config(svt_threshold=None, private_tokens=3, max_tokens=3)
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_NULL):
+        assert worst(one_more(range(5)), cfg, adjacency) <= 1 + 1e-9
+
+
+def test_without_comparisons_the_bound_is_nearly_reached():
+    cfg = config(svt_threshold=None, max_tokens=1)
+    assert worst(one_more(range(5)), cfg, Adjacency.ADD_REMOVE) > 0.15
+
+
+def test_with_comparisons_one_record_stays_within_rho():
+    pairs = [((("up",) * n,), (("up",) * n + (extra,),)) for n in (0, 3) for extra in PULLS]
+    assert worst(pairs, config(), Adjacency.ADD_REMOVE) <= 1 + 1e-3
+
+
+def test_two_private_tokens_are_two_rounds():
+    cfg = config(private_tokens=2, max_tokens=2)
+    assert worst([((("up",),), (("up", "down"),))], cfg, Adjacency.ADD_REMOVE) <= 1 + 1e-3
+
+
+def test_one_record_replaced_stays_within_rho_even_when_its_label_moves():
+    cfg = config(svt_threshold=None, private_tokens=2)
+    same_cell = [(((a,),), ((b,),)) for a, b in product(PULLS, PULLS)]
+    label_moves = [((("up",), ()), ((), (b,))) for b in PULLS]
+    assert worst(same_cell, cfg, Adjacency.REPLACE_ONE) <= 1 + 1e-9
+    assert worst(label_moves, cfg, Adjacency.REPLACE_ONE) <= 1 + 1e-9
+    # Thresholds stand on multiples of the sensitivity, which is twice as large here.
+    pairs = [((("up",),), (("down",),)), ((("mild",),), (("up",),))]
+    assert worst(pairs, config(), Adjacency.REPLACE_ONE) <= 1 + 1e-3
+
+
+@pytest.mark.parametrize("spread", [(3,), (2, 1), (1, 1, 1)])
+def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
+    cfg = config(svt_threshold=None)
+    empty = tuple(() for _ in spread)
+    unit = PrivacyUnit("user", 3)
+    for kind in ("up", "down", "inf"):
+        full = tuple((kind,) * count for count in spread)
+        assert worst([(empty, full)], cfg, Adjacency.ADD_REMOVE, unit) <= 1 + 1e-9
+
+
+# --- broken variants: each must be caught by the checks above -------------------------------------
+
+
+def test_catches_a_missing_clip(monkeypatch):
+    monkeypatch.setattr(
+        private_prediction, "clip_recentre", lambda z, c: np.nan_to_num(z).clip(-9, 9)
+    )
+    monkeypatch.setattr(
+        private_prediction, "to_grid", lambda x, bound: np.rint(x * LATTICE).astype(np.int64)
+    )
+    assert worst(one_more((2,)), config(svt_threshold=None), Adjacency.ADD_REMOVE) > 1.5
+
+
+def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
+    draw = private_prediction._draw
+
+    def by_row_count(cfg, token, above, threshold, batch, number, text, noise):
+        batch.predict(number, text)
+        steps = max(1, batch._rows) * LATTICE
+        scaled = type(token)(token.sensitivity, cfg.temperature * steps)
+        return draw(cfg, scaled, above, threshold, batch, number, text, noise)
+
+    monkeypatch.setattr(private_prediction, "_draw", by_row_count)
+    cfg = config(svt_threshold=None, batch_size=4)
+    assert worst(one_more(range(3)), cfg, Adjacency.ADD_REMOVE) > 1.5
+
+
+def test_catches_a_softmax_of_the_mean(monkeypatch):
+    grid = private_prediction.probability_grid
+
+    def of_mean(z):
+        if z.ndim == 1 or not len(z):
+            return grid(z)
+        mean = np.nan_to_num(np.asarray(z, np.float64)).sum(axis=0) / 2  # s = 2
+        return 2 * grid(mean)[None]
+
+    monkeypatch.setattr(private_prediction, "probability_grid", of_mean)
+    pairs = [((("mild",) * 3,), (("mild",) * 3 + (extra,),)) for extra in ("up", "down")]
+    # The draw itself at a high temperature, so that the comparisons decide.
+    cfg = config(temperature=50.0, svt_noise=1.0, svt_threshold=1.0)
+    assert worst(pairs, cfg, Adjacency.ADD_REMOVE) > 1.2
+
+
+def test_catches_comparisons_after_the_last_private_token(monkeypatch):
+    texts = private_prediction._texts
+
+    def one_more_round(cfg, r, token, above, batch, noise, journal):
+        """Goes on with public tokens until the next comparison is above."""
+
+        class Last(Exception):
+            pass
+
+        class Journal:
+            private = 0
+            tokens: tuple[int, ...] = ()
+
+            def draw_all(self, items):
+                [value] = [draw() for _, draw in items]
+                if "threshold" not in items[0][0]:
+                    if value >= 0:
+                        self.private += 1
+                        if self.private > r:
+                            raise Last
+                    self.tokens += (value if value >= 0 else ~value,)
+                return [value]
+
+        spy = Journal()
+        try:
+            yield from texts(cfg, r + 1, token, above, batch, noise, spy)
+        except Last:
+            yield list(spy.tokens)
+
+    monkeypatch.setattr(private_prediction, "_texts", one_more_round)
+    cfg = config(temperature=50.0, svt_noise=0.5, max_tokens=2)
+    pairs = [((("mild",),), (("mild", extra),)) for extra in ("up", "down")]
+    assert worst(pairs, cfg, Adjacency.ADD_REMOVE) > 1
