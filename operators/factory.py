@@ -86,12 +86,12 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig) -> str:
 Writes synthetic texts that reveal next to nothing about any one {account.unit}, certifies them,
 validates them and publishes them as an asset. Runs {when}.
 
-**Cost.** A release costs at most epsilon {privacy.epsilon:g} at delta {privacy.delta:g} per {account.unit}
-({account.adjacency.value}), charged once to the account `{account.name}`, whose lifetime cap is
-({account.epsilon:g}, {account.delta:g}){period}. A run whose data version, settings and draw are
-those of an earlier release finds that release and costs nothing; so do retries and cleared tasks.
-A fresh sample is `draw` + 1, and a new charge. When the account cannot pay, `reserve` fails at
-once and nothing is spent.
+**Cost.** A release costs at most epsilon {privacy.epsilon:g} at delta {privacy.delta:g} per
+{account.unit} ({account.adjacency.value}), charged once to the account `{account.name}`, whose
+lifetime cap is ({account.epsilon:g}, {account.delta:g}){period}. A run whose data version, settings
+and draw are those of an earlier release finds that release and costs nothing; so do retries and
+cleared tasks. A fresh sample is `draw` + 1, and a new charge. When the account cannot pay,
+`reserve` fails at once and nothing is spent.
 
 **Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` gives an
 untouched reservation back and wipes the scratch. `partition` opens the records. `generate` draws,

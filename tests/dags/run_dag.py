@@ -75,7 +75,7 @@ def outcome(run) -> dict:
 answers = []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
-    run = method_dag("invisible_ink").test(run_conf=order.get("conf", {}))
+    run = method_dag(order.get("method", "invisible_ink")).test(run_conf=order.get("conf", {}))
     answers.append(outcome(run) | {"killed": len(killed)})
 (root / "answer.json").write_text(json.dumps(answers))
 
@@ -89,7 +89,7 @@ def pages(release_id: str) -> dict:
     from operators.plugin import reports_app
 
     client = TestClient(reports_app())
-    page = f"/privsyn_invisible_ink/reports/{release_id}"
+    page = f"/privsyn_{release_id.rpartition('-')[0]}/reports/{release_id}"
     token = init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
     header = {"Authorization": f"Bearer {token}"}
     seen = client.get(page, headers=header)

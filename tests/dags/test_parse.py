@@ -35,7 +35,11 @@ def dag(parsed):
 
 def test_every_file_makes_a_dag_without_error(parsed):
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == {"privsyn_invisible_ink", "privsyn_ledger"}
+    assert set(parsed["dags"]) == {
+        "privsyn_invisible_ink",
+        "privsyn_private_prediction",
+        "privsyn_ledger",
+    }
 
 
 def test_parsing_loads_nothing_heavy(parsed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from small_project import (
     CANARY,
     DRIVERS,
+    METHODS,
     RUN_DAG,
     Driven,
     Project,
@@ -34,17 +36,21 @@ def make_project(tmp_path: Path) -> Callable[..., Project]:
     return make
 
 
-@pytest.fixture(scope="session")
-def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Driven]:
+@pytest.fixture(scope="session", params=list(METHODS))
+def driven(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Driven]:
     """The same config over the same private data by command line, DVC and Airflow.
 
     Each starts from a copy of one project whose account is open, so all have one partition key.
     """
-    base = build_project(tmp_path_factory.mktemp("drivers") / "base")
+    method = str(request.param)
+    root = tmp_path_factory.mktemp(f"drivers-{method}")
+    base = build_project(root / "base", methods={method: METHODS[method]})
     base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
-    base.cli("stage", "plan")
+    base.cli("stage", "plan", "--method", method)
     shutil.rmtree(base.root / "plans")
-    found = {name: Driven(base.copy(base.root.with_name(name)), "") for name in DRIVERS}
+    found = {name: Driven(base.copy(base.root.with_name(name)), "", method) for name in DRIVERS}
 
     def done(name: str, *command: str) -> None:
         project = found[name].project
@@ -59,11 +65,12 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Driven]:
         found[name].printed += ran.stdout + ran.stderr
         assert ran.returncode == 0, f"{name}: {ran.stdout[-2000:]} {ran.stderr[-3000:]}"
 
-    done("cli", "-m", "privsyn", "run")
+    done("cli", "-m", "privsyn", "run", "--method", method)
     done("dvc", "-m", "dvc", "config", "--local", "core.no_scm", "true")
     done("dvc", "-m", "dvc", "repro")
-    done("dvc", "-m", "privsyn", "stage", "publish", "--plan", "plans/invisible_ink.json")
-    done("airflow", str(RUN_DAG), str(found["airflow"].project.root), "[{}]")
+    done("dvc", "-m", "privsyn", "stage", "publish", "--plan", f"plans/{method}.json")
+    order = json.dumps([{"method": method}])
+    done("airflow", str(RUN_DAG), str(found["airflow"].project.root), order)
     return found
 
 

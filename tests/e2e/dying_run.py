@@ -32,7 +32,12 @@ class Counted(SeededNoise):
         self._counter, self._kill_at, self._calls = counter, kill_at, 0
 
     def noisy_max(self, scores, scale, sensitivity):
-        choice = super().noisy_max(scores, scale, sensitivity)
+        return self._counted(super().noisy_max(scores, scale, sensitivity))
+
+    def laplace(self, values, scale):
+        return self._counted(super().laplace(values, scale))
+
+    def _counted(self, choice):
         with self._counter.open("ab", buffering=0) as stream:
             stream.write(b".")
         self._calls += 1
@@ -45,7 +50,8 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     ctx = Project(root).context()
     noise = Counted(counter, kill_at)
     ctx.noise = lambda: noise
-    planned = plan(ctx, "invisible_ink", open_account=True)
+    (method,) = ctx.config.methods
+    planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
     for shard in range(partition(ctx, planned)):
         generate(ctx, planned, shard, Backends(stand_in()))

@@ -25,6 +25,25 @@ RUN_DAG = ROOT / "tests" / "dags" / "run_dag.py"
 DRIVERS = ("cli", "dvc", "airflow")
 CANARY = "vermilion-ocelot-90210"
 LABELS = ("Billing", "Symptoms")
+METHODS: dict[str, dict[str, object]] = {
+    "invisible_ink": {
+        "batch_size": 4,
+        "max_tokens": 6,
+        "max_reference_tokens": 12,
+        "texts_per_label": 3,
+    },
+    "private_prediction": {
+        "batch_size": 8,
+        "buckets_per_label": 1,
+        "clip_bound": 1.0,
+        "private_tokens": 12,
+        "svt_threshold": 0.3,
+        "svt_noise": 2.0,
+        "max_tokens": 4,
+        "max_reference_tokens": 12,
+        "public_vocabulary": 50,
+    },
+}
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
 
@@ -105,21 +124,15 @@ def build_project(root: Path, **changes: object) -> Project:
             "delta": 1e-6,
         },
         "privacy": {"epsilon": 8.0, "delta": 1e-6},
-        "methods": {
-            "invisible_ink": {
-                "batch_size": 4,
-                "max_tokens": 6,
-                "max_reference_tokens": 12,
-                "texts_per_label": 3,
-            }
-        },
+        "methods": {"invisible_ink": METHODS["invisible_ink"]},
         "models": {"language": "builtin"},
         "evaluate": {"enabled": True},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
         "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
     }
     for key, value in changes.items():
-        params[key] = (params.get(key) or {}) | value if isinstance(value, dict) else value
+        merged = isinstance(value, dict) and key != "methods"
+        params[key] = (params.get(key) or {}) | value if merged else value
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     project = Project(root)
     project.write(rows(48, 20))
@@ -136,6 +149,7 @@ class Driven:
 
     project: Project
     printed: str
+    method: str
 
 
 def environment(project: Project) -> dict[str, str]:

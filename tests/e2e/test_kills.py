@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_project import METHODS
 
 from privsyn import certificate
 
@@ -61,6 +62,27 @@ def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
     planned_calls = 8 * 4
     assert counter.stat().st_size <= planned_calls + kills
     assert ctx.ledger.balance("letters").entries == 1
+
+
+def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_project, tmp_path):
+    """A threshold drawn anew within its round would be a round that nobody paid for."""
+    project = make_project(methods={"private_prediction": METHODS["private_prediction"]})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    for kill_at in (1, 2, 3, 8, 21, 0):
+        if attempt(project, counter, kill_at) == 0:
+            break
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+        for cell in (0, 1):
+            rounds = [key for key in seen if key.startswith(f"{cell}/threshold/")]
+            assert len(rounds) <= 12
+    assert len(seen) > 5
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
 
 
 @pytest.mark.parametrize("kill_at", [1, 5])

@@ -170,7 +170,7 @@ def test_says_how_many_texts_that_buys_at_worst():
 
 
 def test_uses_r_private_tokens_per_bucket_at_most(tmp_path):
-    cfg = config(private_tokens=9, svt_noise=0.05)
+    cfg = config(private_tokens=9, svt_threshold=0.1, svt_noise=0.05)
     run(tmp_path, cfg)
     found = entries(tmp_path)
     for cell in range(4):

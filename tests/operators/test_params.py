@@ -7,6 +7,7 @@ import pytest
 
 from privsyn.config import load_config
 from privsyn.errors import ConfigError
+from privsyn.methods.base import METHODS
 
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[2] / "params.yaml"
@@ -123,6 +124,24 @@ def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
 
     with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
         overrides({key: "other"}, form)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_has_a_whole_form(config, method):
+    """All its settings, each with help, type and bounds; untouched, it is params.yaml."""
+    from operators.params import form, overrides
+
+    fields = form(config, method)
+    names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
+    assert {key for key in fields if key.startswith("methods.")} == names
+    for key in names:
+        assert fields[key].description, key
+        assert fields[key].schema["type"], key
+        if {"integer", "number"} & set(_types(fields[key])):
+            assert {"minimum", "exclusiveMinimum"} & set(fields[key].schema), key
+    values = {key: field.resolve() for key, field in fields.items()}
+    changed = load_config(PARAMS, overrides(values, fields))
+    assert changed.method(method) == config.method(method)
 
 
 def test_a_misspelt_field_is_told_its_neighbour(form):

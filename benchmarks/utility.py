@@ -1,0 +1,128 @@
+"""What synthetic texts are worth: a classifier trained on them, tested on real ones.
+
+    python benchmarks/utility.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 10] [--batch 8]
+        [--guidance 4] [--temperature .8] [--texts 800] [--model builtin] [--public-only]
+
+Runs InvisibleInk in memory, without ledger or certificate: a seeded partition of public benchmark
+data, never a release. ``--public-only`` draws from the public prompt, with no reference at all;
+``--real N`` trains on N real texts instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from privsyn.backends.load import describe, load_language_model
+from privsyn.config import ModelsConfig, PerformanceConfig
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.noise import OpenDPNoise
+from privsyn.evaluation.classify import downstream
+from privsyn.methods.base import Backends
+from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
+
+
+def read(path: Path) -> list[tuple[str, str]]:
+    """(text, label) of every line."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    return [(record["text"], str(record["label"])) for record in records]
+
+
+def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Synthetic (text, label) by InvisibleInk."""
+    labels = sorted({label for _, label in train})
+    method, models = InvisibleInk(), ModelsConfig(language=arguments.model)
+    performance = PerformanceConfig()
+    given = {
+        "batch_size": arguments.batch,
+        "guidance": arguments.guidance,
+        "temperature": arguments.temperature,
+        "texts_per_label": arguments.texts // len(labels),
+        "max_tokens": arguments.tokens,
+        "max_reference_tokens": arguments.tokens,
+        "top_k": arguments.top_k,
+    }
+    if arguments.prompt:
+        private, public = arguments.prompt
+        given["prompt"] = {
+            "private": private.replace("\\n", "\n"), "public": public.replace("\\n", "\n")
+        }  # fmt: skip
+    cfg = method.resolve(InvisibleInkConfig(**given), describe(models))
+    plan = method.plan(
+        cfg, Guarantee(arguments.epsilon, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), labels
+    )
+    rng = random.Random(arguments.seed)
+    held: dict[tuple[str | None, int], list[str]] = {}
+    for text, label in train:
+        place = (label, rng.randrange(cfg.texts_per_label))
+        if not arguments.public_only:
+            held.setdefault(place, []).append(text)
+    buckets = [
+        Bucket(cell, Private(held.get((cell.label, cell.bucket), [])))
+        for cell in method.cells(cfg, labels)
+    ]
+    model = load_language_model(models, performance)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        Journal.create(path, {})
+        with Journal.open(path, {}) as journal:
+            samples = list(
+                method.run(
+                    cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets, Backends(model),
+                    OpenDPNoise(), journal, performance,
+                )
+            )  # fmt: skip
+    return [(sample.text, str(sample.cell.label)) for sample in samples]
+
+
+def main() -> None:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("--model", default="builtin")
+    parser.add_argument("--epsilon", type=float, default=10.0)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--guidance", type=float, default=4.0)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--top-k", type=int, default=100)
+    parser.add_argument("--texts", type=int, default=800)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--prompt", nargs=2, metavar=("PRIVATE", "PUBLIC"))
+    parser.add_argument("--public-only", action="store_true")
+    parser.add_argument("--real", type=int, help="train on so many real texts instead")
+    parser.add_argument("--samples", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    train, test = read(arguments.train), read(arguments.test)
+    start = time.perf_counter()
+    if arguments.real:
+        synthetic = random.Random(arguments.seed).sample(train, min(arguments.real, len(train)))
+    else:
+        synthetic = generate(arguments, train)
+    seconds = time.perf_counter() - start
+    metrics = downstream(
+        [text for text, _ in synthetic],
+        [label for _, label in synthetic],
+        [text for text, _ in test],
+        [label for _, label in test],
+    )
+    chosen = random.Random(arguments.seed).sample(synthetic, min(arguments.samples, len(synthetic)))
+    found = {metric.name: round(metric.value, 4) for metric in metrics if metric.label is None}
+    settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
+    print(json.dumps({"settings": settings, "seconds": round(seconds), **found}))
+    for text, label in chosen:
+        print(f"({label}) {text}" if not arguments.real else f"({label})")
+
+
+if __name__ == "__main__":
+    main()

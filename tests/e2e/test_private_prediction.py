@@ -1,0 +1,142 @@
+"""Private prediction through the stages: as many texts as came out, neighbours, structured data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from small_project import METHODS, rows
+
+from privsyn import certificate
+from privsyn.errors import ValidationFailed
+from privsyn.stages.certify import certify
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+
+NAME = "private_prediction"
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(methods={NAME: METHODS[NAME]})
+
+
+def release(ctx, backends=None):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, backends)
+    return planned, certify(ctx, planned)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+
+
+def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
+    ctx = project.context()
+    planned, folder = release(ctx, fake)
+    found = lines(folder)
+    assert 2 <= len(found) <= planned.rows == 2 * 1000
+    assert [row["id"] for row in found] == [f"{planned.id}-{i:06d}" for i in range(len(found))]
+    labels = [row["label"] for row in found]
+    assert labels == sorted(labels)
+    _, sealed = certificate.read(folder)
+    assert sealed["artifact"]["rows"] == len(found)
+    assert sealed["plan"]["derived"]["private_tokens"] == 12
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert validate(ctx, planned) == folder
+    assert settle(ctx, planned) == "COMMITTED"
+
+
+def test_costs_what_was_planned_and_less_than_the_target(project, fake):
+    ctx = project.context()
+    planned, _ = release(ctx, fake)
+    assert planned.epsilon < 8.0
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+
+
+class Constant:
+    """The mechanism replaced by a constant."""
+
+    kind = "opendp"
+
+    def noisy_max(self, scores, scale, sensitivity):
+        return min(2, len(scores) - 1)
+
+    def laplace(self, values, scale):
+        return values * 0
+
+
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
+    plan(project.context(), NAME, open_account=True)
+    records = [json.loads(line) for line in project.data.read_text().splitlines()]
+    neighbours = {
+        "base": records,
+        "unit removed": [record for record in records if record["unit"] != "u3"],
+        "added": [*records, {"unit": "new", "label": "Billing", "text": "bill was late"}],
+        "longer": [records[0] | {"text": records[0]["text"] * 100}, *records[1:]],
+        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
+        "nulled": [records[0] | {"text": None}, *records[1:]],
+    }
+    seen = []
+    for name, changed in neighbours.items():
+        copy = project.copy(project.root.parent / name)
+        copy.write(changed)
+        ctx = copy.context()
+        ctx.noise = Constant
+        planned, folder = release(ctx, fake)
+        validate(ctx, planned)
+        published = {path.name: path.read_bytes() for path in folder.iterdir()}
+        seen.append(published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()})
+    assert all(found == seen[0] for found in seen[1:])
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["bill", "visit"]}, "late": {"type": "boolean"}},
+    "required": ["kind", "late"],
+    "additionalProperties": False,
+}
+
+
+def structured(make_project, **settings):
+    made = make_project(
+        methods={NAME: METHODS[NAME] | {"max_tokens": 32, "task": "json"} | settings},
+        validation={
+            "json_schema": "schema.json", "max_duplicate_share": 1.0, "min_share": 0.0
+        },
+    )  # fmt: skip
+    (made.root / "schema.json").write_text(json.dumps(SCHEMA))
+    records = rows(48, 20)
+    for number, record in enumerate(records):
+        kind = "bill" if number % 2 else "visit"
+        record["text"] = json.dumps({"kind": kind, "late": bool(number % 3)})
+    made.write(records)
+    return made.context()
+
+
+def test_records_of_a_public_schema(make_project):
+    """Under the grammar every text is a record; the rates are published, the suite checks them."""
+    ctx = structured(make_project, json_schema=SCHEMA, private_tokens=30)
+    planned, folder = release(ctx)
+    assert lines(folder)
+    for row in lines(folder):
+        assert set(json.loads(row["text"])) == {"kind", "late"}
+    validate(ctx, planned)
+    quality = json.loads((folder / "quality.json").read_text())
+    assert quality["json_parse_rate"] == quality["json_valid_rate"] == 1.0
+
+
+def test_without_the_grammar_the_suite_says_how_many_are_none(make_project):
+    ctx = structured(make_project)
+    planned, _ = release(ctx)
+    with pytest.raises(ValidationFailed, match="json"):
+        validate(ctx, planned)
+    folder = ctx.workspace.quarantine(planned.id)
+    assert json.loads((folder / "quality.json").read_text())["json_valid_rate"] < 1.0
