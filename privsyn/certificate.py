@@ -39,6 +39,7 @@ def build(
     balance: Balance,
     *,
     noise: str,
+    counts: Mapping[str, int],
     root: Path,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
@@ -50,6 +51,7 @@ def build(
         reserved: The row of the ledger's chained history that set its cost aside.
         balance: The account after this release.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
+        counts: What the method counted while drawing: outputs of the mechanism.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
@@ -82,6 +84,8 @@ def build(
         "software": {name: _version(name) for name in LIBRARIES}
         | {"python": platform.python_version(), "git": _git_commit(root)},
     }
+    if counts:
+        body["drawn"] = dict(counts)
     return body | {"seal": _seal(body)}
 
 

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from privsyn.errors import ModelError
 
 
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""As ``json.dumps`` writes it: free white space could go on for ever."""
+
+
 class JSONGrammar:
     """The tokens that keep a text on the way to a record. See protocols.Grammar.
 
@@ -45,7 +49,7 @@ class JSONGrammar:
                 f"({type(error).__name__}).",
                 hint="Leave json_schema out, or name a model with a tokenizer.json.",
             ) from None
-        rules = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
+        rules = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=_SPACING)
         if wrong := llguidance.LLMatcher.validate_grammar(rules, known):
             raise ModelError(
                 f"json_schema cannot be followed while drawing: {' '.join(wrong.split())[:200]}.",

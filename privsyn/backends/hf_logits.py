@@ -219,18 +219,16 @@ class HFLogitModel:
 
     def score(self, states: Any, columns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Logits of rows as ``forward`` returned them, shape (rows, columns)."""
-        wanted = columns
-        if columns is not None and len(self._ends) > 1:
-            wanted = np.union1d(columns, self._ends)
+        several = len(self._ends) > 1
+        wanted = np.union1d(columns, self._ends) if columns is not None and several else columns
         with torch.inference_mode():
-            logits = self._score(states, wanted).float()
-            array: NDArray[np.float32] = logits.cpu().numpy()
-        if len(self._ends) > 1:
-            tokens = np.arange(self.vocab_size) if wanted is None else wanted
-            _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
-        if columns is not None and wanted is not columns:
-            array = array[:, np.searchsorted(wanted, columns)]
-        return array
+            array: NDArray[np.float32] = self._score(states, wanted).float().cpu().numpy()
+        if not several:
+            return array
+        tokens = np.arange(self.vocab_size) if wanted is None else wanted
+        array = array.copy()  # it may be the session's own memory
+        _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
+        return array if columns is None else array[:, np.searchsorted(tokens, columns)]
 
     def _score(self, states: Any, columns: NDArray[np.int64] | None) -> Any:
         chosen = None if columns is None else torch.from_numpy(columns).to(states.device)

@@ -66,6 +66,12 @@ class HFSession:
         rest = -(-(width - len(prefix)) // _COLUMN_MULTIPLE) * _COLUMN_MULTIPLE
         self._slots, self._width, self._max_tokens = slots, len(prefix) + rest, max_tokens
         self._cache_bytes = cache_bytes
+        self._live = np.ones(len(rows), dtype=bool)
+        self._fed: list[NDArray[np.int64]] = []
+        self._passes: list[_Pass] = []
+        self._states: Any = None
+        self._first: Any = None
+        self._pending, self._held = True, 0.0
         self._begin()
 
     def logits(
@@ -108,15 +114,13 @@ class HFSession:
             return
         for cache in caches:
             rowwise.rewind(cache, self._width)
-        self._states, self._fed, self._pending = self._first.clone(), [], False
+        self._fed, self._states, self._pending = [], self._first.clone(), False
 
     def _begin(self) -> None:
         """All rows in passes, no prompt read."""
-        self._live = np.ones(len(self._rows), dtype=bool)
-        self._fed: list[NDArray[np.int64]] = []
+        self._live[:] = True
+        self._fed, self._states, self._first = [], None, None
         self._pending, self._held = True, 0.0
-        self._states: Any = None
-        self._first: Any = None
         self._passes = [
             self._prepare(list(range(start, min(start + self._slots, len(self._rows)))))
             for start in range(0, len(self._rows), self._slots)

@@ -112,7 +112,7 @@ def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
     rows = np.nan_to_num(np.asarray(z, np.float64), nan=-_LARGEST).clip(-_LARGEST, _LARGEST)
     weights = np.exp(rows - rows.max(axis=-1, keepdims=True, initial=-_LARGEST))
     weights /= weights.sum(axis=-1, keepdims=True)
-    counts = np.floor(weights * LATTICE).astype(np.int64)
+    counts: NDArray[np.int64] = np.floor(weights * LATTICE).astype(np.int64)
     excess = np.maximum(counts.sum(axis=-1, keepdims=True) - LATTICE, 0)
     if excess.any():  # a quotient rounded up across a lattice point
         top = counts.argmax(axis=-1, keepdims=True)

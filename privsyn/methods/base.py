@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from privsyn.config import PerformanceConfig
@@ -49,10 +49,18 @@ class MethodPlan:
 
 @dataclass(frozen=True)
 class Sample:
-    """One synthetic record: the public cell it was drawn in, and its text."""
+    """One synthetic record.
+
+    Attributes:
+        cell: The public cell it was drawn in.
+        text: The text.
+        counts: Whole numbers about how it was drawn, themselves part of what the mechanism gave
+            out: summed over the release they are on its certificate.
+    """
 
     cell: Cell
     text: str
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -221,8 +221,15 @@ class PrivatePrediction:
         r = int(plan.derived["private_tokens"])
         for bucket in buckets:  # line 1: disjoint batches, by keyed hash [P1]
             batch = _Batch(cfg, self.prompt(cfg), models.language, bucket, performance)
-            for tokens in _texts(cfg, r, token, above, batch, noise, journal):
-                yield Sample(bucket.cell, models.language.decode(tokens).strip())
+            for text in _texts(cfg, r, token, above, batch, noise, journal):
+                tokens = [value if value >= 0 else ~value for value in text]
+                tokens = tokens[:-1] if tokens[-1] == batch.eos else tokens
+                public = sum(value < 0 for value in text)
+                yield Sample(
+                    bucket.cell,
+                    models.language.decode(tokens).strip(),
+                    {"tokens": len(text), "public_tokens": public},
+                )
 
 
 def _mechanisms(
@@ -249,31 +256,33 @@ def _texts(
     noise: NoiseSource,
     journal: Journal,
 ) -> Iterator[list[int]]:
-    """Algorithm 1 for one batch."""
+    """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``."""
     theta = round((cfg.svt_threshold or 0.0) * cfg.batch_size * LATTICE)
     most = cfg.max_total_tokens or 10 * r
     private = total = 0
     threshold: int | None = None
     for number in range(cfg.max_texts):
         text: list[int] = []
+        drawn: list[int] = []
         while len(text) < cfg.max_tokens:
             if above and threshold is None:  # line 5, and anew after every private token [P3]
                 draw_threshold = partial(above.threshold, theta, noise)
-                [drawn] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
-                threshold = int(drawn)
+                [noisy] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
+                threshold = int(noisy)
             draw = partial(_draw, cfg, token, above, threshold, batch, number, text, noise)
             [value] = journal.draw_all([(f"{batch.cell}/{number}/{len(text)}", draw)])
             total += 1
             if value >= 0:
                 private, threshold = private + 1, None
-            text.append(int(value) if value >= 0 else ~int(value))
+            drawn.append(int(value))
+            text.append(drawn[-1] if drawn[-1] >= 0 else ~drawn[-1])
             if text[-1] == batch.eos:
                 break
             if private == r or total == most:  # line 4: no query after the r-th private token
                 if cfg.keep_unfinished:
-                    yield text
+                    yield drawn
                 return
-        yield text[:-1] if text[-1] == batch.eos else text
+        yield drawn
         if private == r or total == most:
             return
 
@@ -342,7 +351,9 @@ class _Batch:
 
     def only(self, text: Sequence[int]) -> int | None:
         """The one token a public grammar leaves, or None."""
-        allowed = self._grammar.allowed(text) if self._grammar else ()
+        if self._grammar is None:
+            return None
+        allowed = self._grammar.allowed(text)
         return int(allowed[0]) if len(allowed) == 1 else None
 
     def predict(self, number: int, text: Sequence[int]) -> _Step:

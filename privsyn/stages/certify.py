@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def certify(ctx: Context, plan: Plan) -> Path:
             "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
         },
     )
+    ctx.lineage.log_metrics(lineage, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
     ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE)
     return folder
 
@@ -102,7 +104,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     """Build the folder beside its place and rename it."""
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
-    noise, rows = _merged(plan, scratch, shards)
+    noise, rows, counts = _merged(plan, scratch, shards)
     artifact = write_jsonl_atomic(building / certificate.ARTIFACT, rows)
     sealed = certificate.build(
         plan,
@@ -111,6 +113,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         [row for row in ctx.ledger.history(plan.id) if row.change == State.RESERVED][-1],
         ctx.ledger.balance(plan.account),
         noise=noise,
+        counts=counts,
         root=ctx.workspace.root,
     )
     with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:
@@ -122,8 +125,10 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         raise storage_error("write", folder, error) from error
 
 
-def _merged(plan: Plan, scratch: Path, shards: int) -> tuple[str, list[dict[str, Any]]]:
-    """Kind of noise source, and the rows of all shards in the order of their public cells."""
+def _merged(
+    plan: Plan, scratch: Path, shards: int
+) -> tuple[str, list[dict[str, Any]], dict[str, int]]:
+    """Kind of noise source, the rows of all shards in the order of their cells, summed counts."""
     drawn: list[dict[str, Any]] = []
     kinds: set[str] = set()
     for shard in range(shards):
@@ -151,4 +156,7 @@ def _merged(plan: Plan, scratch: Path, shards: int) -> tuple[str, list[dict[str,
         | {key: row[key] for key in ("label", "text") if key in row}
         for number, row in enumerate(drawn)
     ]
-    return "+".join(sorted(kinds)), rows
+    counts: Counter[str] = Counter()
+    for row in drawn:
+        counts.update(row.get("counts", {}))
+    return "+".join(sorted(kinds)), rows, dict(counts)

@@ -107,7 +107,7 @@ def _draw(
     lease: Lease,
     noise: NoiseSource,
     backends: Backends,
-) -> Sequence[dict[str, str | int]]:
+) -> Sequence[dict[str, Any]]:
     performance = ctx.config.performance
     method, settings = plan.load_method()
     buckets = load_shard(
@@ -127,11 +127,13 @@ def _draw(
         journal,
         performance,
     )
-    rows: list[dict[str, str | int]] = []
+    rows: list[dict[str, Any]] = []
     places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
     for sample in samples:
         lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, str | int] = {"cell": sample.cell.index, "text": sample.text}
+        row: dict[str, Any] = {"cell": sample.cell.index, "text": sample.text}
+        if sample.counts:
+            row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
         rows.append(row)

@@ -99,6 +99,6 @@ def test_a_broken_params_file_is_a_readable_import_error(project, tmp_path, line
     (tmp_path / "params.yaml").write_text("".join([*kept[:start], line, "\n", *kept[start + 3 :]]))
     answer = broken.run("parse_dags.py")
     assert answer["dags"] == {}
-    assert len(answer["errors"]) == 2
+    assert len(answer["errors"]) == len(list((tmp_path / "dags").glob("*.py")))
     for text in answer["errors"].values():
         assert said in text.strip().splitlines()[-1]

@@ -15,6 +15,7 @@ from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.summary import facts
 from privsyn.stages.validate import validate
 
 NAME = "private_prediction"
@@ -48,6 +49,9 @@ def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
     _, sealed = certificate.read(folder)
     assert sealed["artifact"]["rows"] == len(found)
     assert sealed["plan"]["derived"]["private_tokens"] == 12
+    assert 0 <= sealed["drawn"]["public_tokens"] <= sealed["drawn"]["tokens"]
+    assert sealed["drawn"]["tokens"] - sealed["drawn"]["public_tokens"] <= 2 * 12
+    assert "of" in facts(ctx, planned)["public tokens"]
     assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
     assert validate(ctx, planned) == folder
     assert settle(ctx, planned) == "COMMITTED"
@@ -107,7 +111,7 @@ SCHEMA = {
 
 def structured(make_project, **settings):
     made = make_project(
-        methods={NAME: METHODS[NAME] | {"max_tokens": 32, "task": "json"} | settings},
+        methods={NAME: METHODS[NAME] | {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings},
         validation={
             "json_schema": "schema.json", "max_duplicate_share": 1.0, "min_share": 0.0
         },
@@ -123,7 +127,7 @@ def structured(make_project, **settings):
 
 def test_records_of_a_public_schema(make_project):
     """Under the grammar every text is a record; the rates are published, the suite checks them."""
-    ctx = structured(make_project, json_schema=SCHEMA, private_tokens=30)
+    ctx = structured(make_project, json_schema=SCHEMA, max_tokens=32)
     planned, folder = release(ctx)
     assert lines(folder)
     for row in lines(folder):
@@ -134,7 +138,7 @@ def test_records_of_a_public_schema(make_project):
 
 
 def test_without_the_grammar_the_suite_says_how_many_are_none(make_project):
-    ctx = structured(make_project)
+    ctx = structured(make_project, keep_unfinished=True)
     planned, _ = release(ctx)
     with pytest.raises(ValidationFailed, match="json"):
         validate(ctx, planned)

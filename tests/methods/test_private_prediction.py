@@ -219,7 +219,8 @@ def test_predictable_tokens_are_public(tmp_path):
     cfg = config(batch_size=3, buckets_per_label=1, max_total_tokens=12)
     cells = METHOD.cells(cfg, LABELS)
     data = [Bucket(cell, Private(["a"] * 3)) for cell in cells]
-    run(tmp_path, cfg, data, Quiet(), model=same, name="same")
+    samples = run(tmp_path, cfg, data, Quiet(), model=same, name="same")
+    assert all(s.counts["public_tokens"] == s.counts["tokens"] > 0 for s in samples)
     assert all(v < 0 for k, v in entries(tmp_path, "same").items() if "threshold" not in k)
 
     def apart(label, reference, tokens):
