@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,8 +38,3 @@ class Metric:
         """The metric as plain JSON values."""
         plain = {"name": self.name, "value": self.value, "class": self.cls, "note": self.note}
         return plain if self.label is None else {**plain, "label": self.label}
-
-
-def releasable(metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics that may be published: those that read no real record."""
-    return [metric for metric in metrics if metric.cls == "dp-release"]

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.validation.charts import MAX_BARS, label_chart, length_chart
 from privsyn.validation.gx import Check, ValidationResult
@@ -114,8 +115,8 @@ def _guarantee(release: Mapping[str, Any]) -> str:
     if epsilon is None or delta is None:
         return ""
     numbers = [
-        f"<div><small>epsilon</small>{_number(epsilon)}</div>",
-        f"<div><small>delta</small>{_number(delta)}</div>",
+        f"<div><small>epsilon</small>{_number(epsilon, up=True)}</div>",
+        f"<div><small>delta</small>{_number(delta, up=True)}</div>",
     ]
     if (left := release.get("account_left")) is not None:
         numbers.append(f"<div><small>room for one more release</small>{_number(left)}</div>")
@@ -254,9 +255,12 @@ def _code(value: object) -> str:
     return f"<code>{_text(value)}</code>" if value else ""
 
 
-def _number(value: float) -> str:
-    """Up to four digits; powers of ten where the number is very small or large."""
-    digits = f"{value:.4g}"
+def _number(value: float, up: bool = False) -> str:
+    """Up to four digits; powers of ten where the number is very small or large.
+
+    What a release costs is rounded up: never below the truth.
+    """
+    digits = shown(value, digits=4) if up else f"{value:.4g}"
     if "e" not in digits:
         return digits
     mantissa, _, exponent = digits.partition("e")

@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.fidelity import compare_lengths, fidelity
-from privsyn.evaluation.metrics import Metric, releasable
+from privsyn.evaluation.metrics import Metric
 
 TEXTS = ["the bill is wrong", "my knee hurts today"]
 REAL = ["a wrong bill again", "the knee still hurts"]
@@ -19,8 +19,6 @@ def test_whatever_reads_real_records_is_internal() -> None:
     assert {metric.cls for metric in read_real} == {"internal"}
     assert len(read_real) == 8
     assert {metric.cls for metric in fidelity(TEXTS)} == {"dp-release"}
-    assert releasable(read_real) == []
-    assert releasable(fidelity(TEXTS) + read_real) == fidelity(TEXTS)
 
 
 def test_a_metric_is_plain_json() -> None:

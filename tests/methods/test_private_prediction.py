@@ -315,6 +315,20 @@ def test_overfull_and_empty_buckets_run_and_passes_change_nothing(tmp_path):
     assert {sample.cell.index for sample in whole} == {0, 1}
 
 
+def test_a_vocabulary_of_256_000(tmp_path):
+    words = ("<end>", *(f"w{i}" for i in range(255_999)))
+    ranks = -np.arange(256_000, dtype=np.float32)
+
+    def script(label, reference, tokens):
+        return np.roll(ranks, 7) if reference else ranks
+
+    cfg = config(buckets_per_label=1, private_tokens=2, max_tokens=2, svt_threshold=0.1)
+    [one, other] = METHOD.cells(cfg, LABELS)
+    data = [Bucket(one, Private(["a"] * 4)), Bucket(other, Private([]))]
+    samples = run(tmp_path, cfg, data, model=FakeLogitModel(words, script=script))
+    assert len(samples) == 2
+
+
 # --- its parts ------------------------------------------------------------------------------------
 
 

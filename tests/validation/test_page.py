@@ -129,6 +129,7 @@ def test_a_release_with_test_noise_says_so(write: Write) -> None:
         ({"adjacency": "replace_one"}, "Swap any one patient in the data for any other"),
         ({"adjacency": "replace_null"}, "Swap any one patient in the data for an empty one"),
         ({"epsilon": 0.5}, "= 1.65, plus"),
+        ({"epsilon": 8.0004}, "8.001"),
         ({"epsilon": 20.0}, "4.9 \u00d7 10 8"),
         ({"epsilon": 5000.0}, "10 2171"),
         ({"created": "yesterday"}, "on yesterday"),

@@ -110,8 +110,9 @@ SCHEMA = {
 
 
 def structured(make_project, **settings):
+    own = {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings
     made = make_project(
-        methods={NAME: METHODS[NAME] | {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings},
+        methods={NAME: METHODS[NAME] | own},
         validation={
             "json_schema": "schema.json", "max_duplicate_share": 1.0, "min_share": 0.0
         },
