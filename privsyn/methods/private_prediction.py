@@ -219,7 +219,7 @@ class PrivatePrediction:
         """The texts of every bucket."""
         token, above = _mechanisms(cfg, adjacency, unit)
         r = int(plan.derived["private_tokens"])
-        for bucket in buckets:  # line 1: disjoint batches, by keyed hash [P1]
+        for bucket in buckets:  # lines 2-3: disjoint batches, by keyed hash [P1]
             batch = _Batch(cfg, self.prompt(cfg), models.language, bucket, performance)
             for text in _texts(cfg, r, token, above, batch, noise, journal):
                 tokens = [value if value >= 0 else ~value for value in text]
@@ -264,8 +264,12 @@ def _texts(
     for number in range(cfg.max_texts):
         text: list[int] = []
         drawn: list[int] = []
-        while len(text) < cfg.max_tokens:
-            if above and threshold is None:  # line 5, and anew after every private token [P3]
+        while text[-1:] != [batch.eos] and len(text) < cfg.max_tokens:  # line 8
+            if private == r or total == most:  # line 6, and within a text: see [P3]
+                if cfg.keep_unfinished:
+                    yield drawn
+                return
+            if above and threshold is None:  # lines 4 and 17 [P3]
                 draw_threshold = partial(above.threshold, theta, noise)
                 [noisy] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
                 threshold = int(noisy)
@@ -276,12 +280,6 @@ def _texts(
                 private, threshold = private + 1, None
             drawn.append(int(value))
             text.append(drawn[-1] if drawn[-1] >= 0 else ~drawn[-1])
-            if text[-1] == batch.eos:
-                break
-            if private == r or total == most:  # line 4: no query after the r-th private token
-                if cfg.keep_unfinished:
-                    yield drawn
-                return
         yield drawn
         if private == r or total == most:
             return
@@ -297,7 +295,7 @@ def _draw(
     text: Sequence[int],
     noise: NoiseSource,
 ) -> int:
-    """Lines 6-13: the next token; ``~token`` where it came from the public prompt."""
+    """Lines 9-19: the next token; ``~token`` where it came from the public prompt."""
     only = batch.only(text)
     if only is not None:  # one token is left: known from public facts, so nothing is asked [P5]
         return ~only
@@ -305,13 +303,13 @@ def _draw(
     if above and threshold is not None:
         public = cfg.batch_size * probability_grid(step.public)
         distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
-        if not above.is_above(distance, threshold, noise):
+        if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = np.rint(np.nan_to_num(step.public.astype(np.float64)) * LATTICE)
             chosen = noise.noisy_max(
                 scores.astype(np.int64), cfg.public_temperature * LATTICE, 0
-            )  # public randomness
+            )  # line 19: public randomness
             return ~int(step.tokens[chosen])
-    return int(step.tokens[token.draw(step.scores, noise)])
+    return int(step.tokens[token.draw(step.scores, noise)])  # lines 14-15
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,6 @@ def load_suite(
     """
     schema = None if cfg.json_schema is None else read_schema(root / cfg.json_schema)
     values = {
-        "rows": rows[0] if rows[0] == rows[1] else None,
         "min_rows": max(1, rows[0]),
         "max_rows": rows[1],
         "labels": list(labels) or None,

@@ -68,7 +68,9 @@ def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_pa
                 expectations.ExpectColumnDistinctValuesToEqualSet(
                     column="label", value_set={"$PARAMETER": "labels"}
                 ),
-                expectations.ExpectTableRowCountToBeBetween(min_value={"$PARAMETER": "rows / 2"}),
+                expectations.ExpectTableRowCountToBeBetween(
+                    min_value={"$PARAMETER": "max_rows / 2"}
+                ),
             ],
         )
     )
@@ -124,7 +126,7 @@ def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
         ([{**NOT_NULL, "kwargs": {"column": "id", "mostly": {"$PARAMETER": "min_shar"}}}],
          "Did you mean min_share"),
         ([{"type": "expect_table_row_count_to_equal",
-           "kwargs": {"value": {"$PARAMETER": "rows + x"}}}],
+           "kwargs": {"value": {"$PARAMETER": "max_rows + x"}}}],
          "suite parameter"),
         ([{"type": "expect_column_values_to_match_json_schema",
            "kwargs": {"column": "text", "json_schema": {"$PARAMETER": "json_schema"}}}],
