@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -74,6 +75,12 @@ class Cell:
     index: int
     label: str | None
     bucket: int
+
+    @classmethod
+    def grid(cls, labels: Sequence[str], buckets: int) -> list[Cell]:
+        """``buckets`` cells of each label, in the labels' order; of None where there are none."""
+        places = [(label, bucket) for label in labels or (None,) for bucket in range(buckets)]
+        return [cls(index, label, bucket) for index, (label, bucket) in enumerate(places)]
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,7 @@ class InvisibleInk:
 
     def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per text: labels in the config's order, ``texts_per_label`` buckets each."""
-        return [
-            Cell(index=place * cfg.texts_per_label + bucket, label=label, bucket=bucket)
-            for place, label in enumerate(labels or (None,))
-            for bucket in range(cfg.texts_per_label)
-        ]
+        return Cell.grid(labels, cfg.texts_per_label)
 
     def prompt(self, cfg: InvisibleInkConfig) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: both prompts, one reference, one text."""

@@ -192,11 +192,7 @@ class PrivatePrediction:
 
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per bucket: labels in the config's order, ``buckets_per_label`` each."""
-        return [
-            Cell(index=place * cfg.buckets_per_label + bucket, label=label, bucket=bucket)
-            for place, label in enumerate(labels or (None,))
-            for bucket in range(cfg.buckets_per_label)
-        ]
+        return Cell.grid(labels, cfg.buckets_per_label)
 
     def prompt(self, cfg: PrivatePredictionConfig) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: both prompts, one reference, one text."""

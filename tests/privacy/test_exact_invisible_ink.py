@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from exact import Walk, distribution, excess
+from exact import NullJournal, Walk, distribution, excess
 
 from privsyn.backends.fake import FakeLogitModel
 from privsyn.config import PerformanceConfig
@@ -36,16 +36,6 @@ def script(label: str | None, reference: str | None, tokens: tuple[int, ...]) ->
     drift = 0.1 * len(tokens)
     pull = PULLS[reference] if reference else (0.0, 0.0, 0.0)
     return [p + d + drift * (i == 1) for i, (p, d) in enumerate(zip(PUBLIC, pull, strict=True))]
-
-
-class NullJournal:
-    """Draws without a file."""
-
-    def has(self, key: str) -> bool:
-        return False
-
-    def draw_all(self, items):
-        return [draw() for _, draw in items]
 
 
 def config(**settings) -> InvisibleInkConfig:

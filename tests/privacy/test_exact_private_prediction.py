@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from exact import Walk, distribution, excess
+from exact import NullJournal, Walk, distribution, excess
 
 from privsyn.backends.fake import FakeLogitModel
 from privsyn.config import PerformanceConfig
@@ -70,13 +70,6 @@ class SparseWalk(Walk):
         self.log_probability += math.log(max(reaches if choice else 1 - reaches, 1e-300))
         self.widths.append(2)
         return np.array([self._threshold if choice else self._threshold - 1])
-
-
-class NullJournal:
-    """Draws without a file."""
-
-    def draw_all(self, items):
-        return [draw() for _, draw in items]
 
 
 def config(**settings) -> PrivatePredictionConfig:
