@@ -123,7 +123,7 @@ def test_r_is_the_most_the_target_buys(
         planned = plan(cfg, target, adjacency, unit)
     except ConfigError:
         one = cfg.model_copy(update={"private_tokens": 1})
-        cost = plan(one, Guarantee(1e6, 0.5), adjacency, unit).event
+        cost = plan(one, Guarantee(1e9, 0.5), adjacency, unit).event
         assert guarantee(cost, target.delta).epsilon > epsilon * (1 - 1e-3)
         return
     assert guarantee(planned.event, target.delta).epsilon <= epsilon
