@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 from privsyn.backends.protocols import LogitModel, PromptTemplate, Session
 from privsyn.config import PerformanceConfig, Section
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.accountant import Guarantee, calibrate_rho
+from privsyn.dp.accountant import Guarantee, calibrate_rho, rho
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE, clip_recentre, grid_bound, probability_grid, to_grid
 from privsyn.dp.events import ZCDP, Disjoint, Event
@@ -158,7 +158,7 @@ class PrivatePrediction:
         """
         token, above = _mechanisms(cfg, adjacency, unit)
         drawn = token.event.rho
-        asked = above.event.epsilon**2 / 2 if above else 0.0
+        asked = (rho(above.event) or 0.0) if above else 0.0
         affordable = int(calibrate_rho(target) / (drawn + asked))
         if affordable < 1:
             culprit = (
@@ -292,10 +292,10 @@ def _draw(
     noise: NoiseSource,
 ) -> int:
     """Lines 9-19: the next token; ``~token`` where it came from the public prompt."""
-    only = batch.only(text)
-    if only is not None:  # one token is left: known from public facts, so nothing is asked [P5]
-        return ~only
-    step = batch.predict(number, text)
+    allowed = batch.allowed(text)
+    if allowed is not None and len(allowed) == 1:  # known from public facts: nothing is asked [P5]
+        return ~int(allowed[0])
+    step = batch.predict(number, text, allowed)
     if above and threshold is not None:
         public = cfg.batch_size * probability_grid(step.public)
         distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
@@ -316,7 +316,7 @@ class _Step:
         tokens: These tokens.
         public: Logits of the public prompt.
         scores: Sum of the clipped private logits, on the lattice.
-        probabilities: Sum of the private softmaxes, on the lattice.
+        probabilities: Sum of the private softmaxes, on the lattice; zeros where none is compared.
     """
 
     tokens: NDArray[np.int64]
@@ -343,18 +343,17 @@ class _Batch:
         self._grammar = model.grammar(cfg.json_schema) if cfg.json_schema else None
         self.cell, self.eos = bucket.cell.index, model.eos
 
-    def only(self, text: Sequence[int]) -> int | None:
-        """The one token a public grammar leaves, or None."""
-        if self._grammar is None:
-            return None
-        allowed = self._grammar.allowed(text)
-        return int(allowed[0]) if len(allowed) == 1 else None
+    def allowed(self, text: Sequence[int]) -> NDArray[np.int64] | None:
+        """The tokens a public grammar leaves; None without one."""
+        return self._grammar.allowed(text) if self._grammar else None
 
-    def predict(self, number: int, text: Sequence[int]) -> _Step:
-        """Predictions after the tokens so far of text ``number``."""
+    def predict(
+        self, number: int, text: Sequence[int], allowed: NDArray[np.int64] | None = None
+    ) -> _Step:
+        """Predictions after the tokens so far of text ``number``, over the allowed tokens."""
         cfg, (public, private) = self._cfg, self._at(number, text)
         z_public = public.logits()[0]
-        allowed = self._grammar.allowed(text) if self._grammar else np.arange(len(z_public))
+        allowed = np.arange(len(z_public)) if allowed is None else allowed
         if cfg.public_vocabulary is not None and cfg.public_vocabulary < len(allowed):
             known = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
             best = np.argpartition(-known, cfg.public_vocabulary - 1)[: cfg.public_vocabulary]
@@ -366,7 +365,8 @@ class _Batch:
             z = private.logits(slice(start, start + self._rows_per_pass), columns)
             clipped = clip_recentre(z, cfg.clip_bound)
             scores += to_grid(clipped, cfg.clip_bound).sum(axis=0, dtype=np.int64)
-            probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
+            if cfg.svt_threshold is not None:
+                probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
         return _Step(allowed, z_public[allowed].astype(np.float64), scores, probabilities)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
