@@ -119,7 +119,8 @@ class Engine:
                     list(
                         method.run(
                             cfg, plan, Adjacency.REPLACE_NULL, unit, buckets,
-                            Backends(self.model), OpenDPNoise(), journal, self.performance,
+                            Backends({"language": self.model}), OpenDPNoise(), journal,
+                            self.performance,
                         )
                     )
                 )  # fmt: skip

@@ -56,7 +56,7 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
         given["prompt"] = {
             "private": private.replace("\\n", "\n"), "public": public.replace("\\n", "\n")
         }  # fmt: skip
-    cfg = method.resolve(InvisibleInkConfig(**given), describe(models))
+    cfg = method.resolve(InvisibleInkConfig(**given), {"language": describe(models)})
     plan = method.plan(
         cfg, Guarantee(arguments.epsilon, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), labels
     )
@@ -77,11 +77,11 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
         with Journal.open(path, {}) as journal:
             samples = list(
                 method.run(
-                    cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets, Backends(model),
-                    OpenDPNoise(), journal, performance,
+                    cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets,
+                    Backends({"language": model}), OpenDPNoise(), journal, performance,
                 )
             )  # fmt: skip
-    return [(sample.text, str(sample.cell.label)) for sample in samples]
+    return [(sample.content, str(sample.cell.label)) for sample in samples]
 
 
 def main() -> None:

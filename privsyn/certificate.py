@@ -28,6 +28,9 @@ from privsyn.release import IDENTITY, Plan, release_id
 SCHEMA = "privsyn-certificate/1"
 ARTIFACT = "synthetic.jsonl"
 CERTIFICATE = "certificate.json"
+IMAGE_ROWS = "application/jsonl; profile=images"
+IMAGES, EXHIBITS = "images", "exhibits"
+"""Folders of a release: images, each named with its digest in the artifact; pictures about it."""
 LIBRARIES = ("privsyn", "opendp", "numpy", "scipy", "torch", "transformers")
 
 
@@ -40,6 +43,7 @@ def build(
     *,
     noise: str,
     counts: Mapping[str, int],
+    exhibits: Mapping[str, str],
     root: Path,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
@@ -52,6 +56,7 @@ def build(
         balance: The account after this release.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
         counts: What the method counted while drawing: outputs of the mechanism.
+        exhibits: SHA-256 of each of its pictures and tables, by name.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
@@ -86,6 +91,8 @@ def build(
     }
     if counts:
         body["drawn"] = dict(counts)
+    if exhibits:
+        body["exhibits"] = dict(exhibits)
     return body | {"seal": _seal(body)}
 
 
@@ -133,7 +140,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         plan = Plan.model_validate(certificate["plan"] | {"warnings": (), "shards": 1})
         artifact = dict(certificate["artifact"])
         checks += [
-            _artifact(folder, artifact),
+            *_artifact(folder, artifact, certificate.get("exhibits", {})),
             *_cost(plan, certificate),
         ]
     except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
@@ -180,14 +187,34 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     return raw, parsed
 
 
-def _artifact(folder: Path, artifact: Mapping[str, Any]) -> Check:
+def _artifact(
+    folder: Path, artifact: Mapping[str, Any], exhibits: Mapping[str, str]
+) -> list[Check]:
     file = folder / Path(str(artifact["file"])).name
     if not file.is_file():
-        return Check("artifact is unchanged", False, f"{file.name} is missing")
+        return [Check("artifact is unchanged", False, f"{file.name} is missing")]
     with file.open("rb") as stream:
-        rows = sum(1 for _ in stream)
-    same = sha256_file(file) == artifact["sha256"] and rows == artifact["rows"]
-    return Check("artifact is unchanged", same, f"SHA-256 and {rows} rows of {file.name}")
+        lines = stream.readlines()
+    same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
+    checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
+    if artifact["media_type"] == IMAGE_ROWS:
+        named = {str(row["file"]): str(row["sha256"]) for row in map(json.loads, lines)}
+        checks.append(_files("images are unchanged", folder / IMAGES, named))
+    if exhibits or (folder / EXHIBITS).exists():
+        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, exhibits))
+    return checks
+
+
+def _files(name: str, folder: Path, named: Mapping[str, str]) -> Check:
+    """Whether a folder holds exactly the named files, byte for byte."""
+    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    wanted = {Path(file).name: digest for file, digest in named.items()}
+    same = (
+        found == set(wanted)
+        and len(wanted) == len(named)
+        and all(sha256_file(folder / file) == digest for file, digest in wanted.items())
+    )
+    return Check(name, same, f"SHA-256 of {len(named)} files")
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:

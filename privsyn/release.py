@@ -13,7 +13,7 @@ from privsyn.config import Section
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event, load
-from privsyn.methods.base import Method, MethodPlan, load_method
+from privsyn.methods.base import Method, MethodPlan, Role, load_method
 
 PLAN_SCHEMA = "privsyn-plan/1"
 
@@ -31,7 +31,7 @@ class DatasetIdentity(Section):
 
 
 class ModelUse(Section):
-    """The language model a release reads."""
+    """One model a release reads."""
 
     source: str
     revision: str
@@ -56,7 +56,7 @@ class Plan(Section):
     target_epsilon: float
     target_delta: float
     draw: int
-    models: dict[str, ModelUse]
+    models: dict[Role, ModelUse]
     partition_key: str | None = Field(description="Public id of the account's partition key.")
     epsilon: float
     delta: float

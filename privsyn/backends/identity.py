@@ -100,8 +100,8 @@ class ModelIdentity:
 
     source: str
     revision: str
-    template_default: PromptTemplate
-    guidance_default: float
+    template_default: PromptTemplate = prompts.PLAIN
+    guidance_default: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,16 @@ def describe(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
     template, guidance = _defaults(folder, str(wanted))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
+
+
+def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of the model that plays a role. See describe."""
+    match role:
+        case "embedder":
+            place = locate(Wanted.embedder(cfg))
+            return ModelIdentity(place.source, fingerprint(place, cache_dir))
+        case _:
+            return describe(cfg, cache_dir)
 
 
 def fingerprint(place: Place, cache_dir: Path | None = None) -> str:

@@ -14,6 +14,7 @@ from privsyn.backends.identity import (
     Place,
     Wanted,
     describe,
+    describe_role,
     fetch_all,
     fingerprint,
     locate,
@@ -28,7 +29,24 @@ if TYPE_CHECKING:
     from privsyn.backends.embed_hf import HFEmbedder
     from privsyn.backends.hf_logits import HFLogitModel
 
-__all__ = ["ModelIdentity", "check_prompt", "describe", "load_embedder", "load_language_model"]
+__all__ = [
+    "ModelIdentity",
+    "check_prompt",
+    "describe",
+    "describe_role",
+    "load_embedder",
+    "load_language_model",
+    "load_role",
+]
+
+
+def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> Any:
+    """Load the model that plays a role. See load_language_model."""
+    match role:
+        case "embedder":
+            return load_embedder(cfg, performance)
+        case _:
+            return load_language_model(cfg, performance)
 
 
 def load_language_model(

@@ -105,6 +105,30 @@ class LogitModel(Protocol):
         """
 
 
+class TextModel(Protocol):
+    """A language model that completes prompts: whole texts, no logits.
+
+    What it is given must be public or privatised already: it may run anywhere. Its sampling is
+    public randomness.
+    """
+
+    @property
+    def revision(self) -> str:
+        """Digest of weights and tokenizer, or server and model name: enters the release id."""
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+        """One completion per prompt, in order, without the prompt; an empty one where none came.
+
+        Args:
+            prompts: What the model reads. Cut from the left where it outgrows the context.
+            max_tokens: Longest completion, in tokens.
+            temperature: Of sampling; 0 takes the likeliest token.
+
+        Raises:
+            ModelError: Retryable where the model may answer later (a server that is down).
+        """
+
+
 class Embedder(Protocol):
     """A map from texts to vectors.
 

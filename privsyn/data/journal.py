@@ -13,12 +13,18 @@ padded with spaces: their lengths depend on the keys alone, for values of up to 
 
 A journal is made once, before the first draw can happen, and only opened from then on: one that is
 missing has been lost with its draws, and is never taken for a new one.
+
+What a draw was made from may have to outlive it too: a population that votes are cast for, say.
+``keep`` puts such public values into files beside the journal, each before it is used, and the
+journal holds their digests.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -29,7 +35,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from privsyn.data.artifacts import private_opener, storage_error, sync_folder
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data.artifacts import (
+    atomic_file,
+    private_folder,
+    private_opener,
+    storage_error,
+    sync_folder,
+)
 from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationError
 
 T = TypeVar("T")
@@ -135,7 +150,9 @@ class Journal:
         """Whether the draw of this key is on file."""
         return key in self._values
 
-    def draw_all(self, items: Sequence[tuple[str, Callable[[], T]]]) -> list[T]:
+    def draw_all(
+        self, items: Sequence[tuple[str, Callable[[], T]]], *, room: int | None = None
+    ) -> list[T]:
         """The values of some draws: replayed where on file, drawn in order where not.
 
         Each fresh value is written right after its draw, and all are on disk before any is
@@ -144,6 +161,7 @@ class Journal:
         Args:
             items: Pairs of a key and its draw; the draw returns a plain JSON value. Keys are unique
                 in the journal's life.
+            room: Characters every value's line has room for; None: 32.
 
         Raises:
             StorageError: There is no room for the next draw, which was not made; or there was and
@@ -161,19 +179,71 @@ class Journal:
                 continue
             if self._failure:
                 raise self._failure
-            self._try_room(key)
+            self._try_room(key, room or _VALUE)
             self._drawn = fresh = True
             # An exception may carry what was drawn, so a second draw must not follow it.
             self._failure = ReleaseLost(
                 f"journal {self._path}: a draw raised before it was written."
             )
-            body = _entry(key, draw())
+            body = _entry(key, draw(), room or _VALUE)
             self._append(body)
             self._values[key] = json.loads(body)["v"]
             self._failure = None
         if fresh:
             self._sync()
         return [self._values[key] for key in keys]
+
+    def draw_array(
+        self, key: str, draw: Callable[[], NDArray[np.int64]], size: int
+    ) -> NDArray[np.int64]:
+        """A draw of ``size`` integers as one entry, replayed where on file. Read-only.
+
+        Its line is as long as its key and size make it. Errors as draw_all; ValueError where the
+        draw is not an int64 array of this size, and the release is lost then.
+        """
+
+        def encoded() -> str:
+            values = draw()
+            if values.dtype != np.int64 or values.shape != (size,):
+                raise ValueError(
+                    f"{key}: {values.dtype} of shape {values.shape}, not int64[{size}]"
+                )
+            return base64.b64encode(values.astype("<i8").tobytes()).decode("ascii")
+
+        [text] = self.draw_all([(key, encoded)], room=4 * -(-8 * size // 3) + 2)
+        return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64, copy=False)
+
+    def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """A public value that later draws are about: made once, then read back.
+
+        On disk before it is returned, so that a resumed run votes on the same population. A value
+        that was made and not yet noted by a killed run is made again.
+
+        Raises:
+            ReleaseLost: The file is gone or was changed: what was drawn is about nothing now.
+            StorageError: It cannot be written.
+        """
+        folder = self._path.with_name(f"{self._path.name}.kept")
+        file = folder / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+        if not self.has(key):
+            value = make()
+            if not folder.is_dir():
+                private_folder(folder)
+            with atomic_file(file) as stream:
+                stream.write(value)
+        [noted] = self.draw_all([(key, lambda: _digest(value))])
+        try:
+            found = file.read_bytes()
+        except FileNotFoundError:
+            found = None
+        except OSError as error:
+            raise storage_error("read", file, error) from error
+        if found is None or _digest(found) != noted:
+            raise ReleaseLost(
+                f"{file} is gone or was changed; what was drawn from it cannot be used.",
+                hint="Restore the file, or give the release up: its cost stays charged.",
+            )
+        return found
 
     def close(self) -> None:
         """Close the file and free the lock. Closing twice is fine."""
@@ -241,9 +311,9 @@ class Journal:
         body, self._crc = _parsed(self._path, number, line, self._crc)
         return body
 
-    def _try_room(self, key: str) -> None:
+    def _try_room(self, key: str, room: int) -> None:
         """Write as many blanks as the line will have and take them back."""
-        blank, _ = _line(_entry(key, None), 0)
+        blank, _ = _line(_entry(key, None, room), 0)
         self._write(b" " * len(blank))
         self._truncate()
 
@@ -288,10 +358,14 @@ def _header(fields: Mapping[str, Any]) -> dict[str, Any]:
     return header
 
 
-def _entry(key: str, value: Any) -> str:
-    """The JSON of a draw, as long as its key makes it unless the value is a long one."""
+def _entry(key: str, value: Any, room: int) -> str:
+    """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
     text = json.dumps({"k": key, "v": value}, allow_nan=False)
-    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + _VALUE)
+    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
+
+
+def _digest(value: bytes) -> str:
+    return hashlib.blake2b(value, digest_size=15).hexdigest()
 
 
 def _line(text: str, crc: int) -> tuple[bytes, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from privsyn.config import PerformanceConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -14,7 +14,7 @@ from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
-    from privsyn.backends.protocols import LogitModel, PromptTemplate
+    from privsyn.backends.protocols import Embedder, LogitModel, PromptTemplate, TextModel
     from privsyn.data.journal import Journal
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
@@ -53,21 +53,62 @@ class Sample:
 
     Attributes:
         cell: The public cell it was drawn in.
-        text: The text.
+        content: A text, or an image as a PNG file.
         counts: Whole numbers about how it was drawn, themselves part of what the mechanism gave
             out: summed over the release they are on its certificate.
     """
 
     cell: Cell
-    text: str
+    content: str | bytes
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Backends:
-    """The loaded models a method may use."""
+class Exhibit:
+    """A picture or table of how the release came about, put beside its records.
 
-    language: LogitModel
+    Like a sample it is post-processing of what the mechanism gave out, and public.
+
+    Attributes:
+        name: File name.
+        content: The file.
+    """
+
+    name: str
+    content: bytes
+
+
+Role = Literal["language", "text", "embedder", "image"]
+"""What a model is there for: logits, completions, vectors, images."""
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The loaded models of a run, by role. A method finds those it asked for by ``roles``."""
+
+    models: Mapping[Role, Any]
+
+    @property
+    def language(self) -> LogitModel:
+        """The language model whose logits are read."""
+        model: LogitModel = self.models["language"]
+        return model
+
+    @property
+    def text(self) -> TextModel:
+        """The language model that completes prompts."""
+        model: TextModel = self.models["text"]
+        return model
+
+    @property
+    def embedder(self) -> Embedder:
+        """The map from records to vectors."""
+        model: Embedder = self.models["embedder"]
+        return model
+
+
+def unwatched(done: int, total: int) -> None:
+    """Progress that nobody follows."""
 
 
 class Method(Protocol):
@@ -77,6 +118,11 @@ class Method(Protocol):
     title: ClassVar[str]
     paper: ClassVar[str]
     Config: ClassVar[type[Any]]
+    whole: ClassVar[bool]
+    """Whether a run needs all cells at once, so that the release is drawn in one shard."""
+
+    def roles(self, cfg: Any) -> tuple[Role, ...]:
+        """The models a run needs."""
 
     def plan(
         self,
@@ -88,8 +134,8 @@ class Method(Protocol):
     ) -> MethodPlan:
         """Event and derived numbers for a target guarantee. Opens no data."""
 
-    def resolve(self, cfg: Any, model: ModelIdentity) -> Any:
-        """Settings with the model's own defaults filled in."""
+    def resolve(self, cfg: Any, models: Mapping[Role, ModelIdentity]) -> Any:
+        """Settings with the models' own defaults filled in, one identity per role."""
 
     def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
         """The public cells of the partition, in output order."""
@@ -111,8 +157,14 @@ class Method(Protocol):
         noise: NoiseSource,
         journal: Journal,
         performance: PerformanceConfig,
-    ) -> Iterator[Sample]:
-        """Draw the samples of some cells. Every private draw goes through ``journal``."""
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[Sample | Exhibit]:
+        """Draw the samples of some cells. Every private draw goes through ``journal``.
+
+        ``progress`` is called before a draw with the parts done and all parts; it raises where
+        another process has taken the release over. A method that yields each sample as it is drawn
+        need not call it.
+        """
 
 
 def load_method(name: str) -> Method:

@@ -11,7 +11,7 @@ logits ``phi_pub``, private logits ``phi_i``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,7 +28,7 @@ from privsyn.dp.clipping import LATTICE, clip_difference, grid_bound, to_grid
 from privsyn.dp.events import ZCDP, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, MethodPlan, Sample
+from privsyn.methods.base import Backends, MethodPlan, Role, Sample, unwatched
 from privsyn.methods.prompts import PromptConfig, default_prompt
 
 if TYPE_CHECKING:
@@ -87,8 +87,17 @@ class InvisibleInk:
     paper: ClassVar[str] = "Vinod et al. 2025, InvisibleInk, Algorithm 1"
     Config: ClassVar[type[InvisibleInkConfig]] = InvisibleInkConfig
 
-    def resolve(self, cfg: InvisibleInkConfig, model: ModelIdentity) -> InvisibleInkConfig:
+    whole: ClassVar[bool] = False
+
+    def roles(self, cfg: InvisibleInkConfig) -> tuple[Role, ...]:
+        """One language model, whose logits are read."""
+        return ("language",)
+
+    def resolve(
+        self, cfg: InvisibleInkConfig, models: Mapping[Role, ModelIdentity]
+    ) -> InvisibleInkConfig:
         """Settings with the model's own prompt and guidance where the config leaves them open."""
+        model = models["language"]
         prompt = cfg.prompt or default_prompt(model)
         guidance = model.guidance_default if cfg.guidance is None else cfg.guidance
         return cfg.model_copy(update={"prompt": prompt, "guidance": guidance})
@@ -137,6 +146,7 @@ class InvisibleInk:
         noise: NoiseSource,
         journal: Journal,
         performance: PerformanceConfig,
+        progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[Sample]:
         """One text per bucket, several buckets per forward pass."""
         moved = adjacency.moves * unit.max_records

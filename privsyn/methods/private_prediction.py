@@ -10,7 +10,7 @@ public temperature tau_public, threshold theta, noise level sigma, logits Z and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +29,7 @@ from privsyn.dp.events import ZCDP, Disjoint, Event
 from privsyn.dp.events import Sequence as InSequence
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, MethodPlan, Sample
+from privsyn.methods.base import Backends, MethodPlan, Role, Sample, unwatched
 from privsyn.methods.prompts import PromptConfig, Task, default_prompt
 
 if TYPE_CHECKING:
@@ -136,11 +136,17 @@ class PrivatePrediction:
     paper: ClassVar[str] = "Amin et al. 2024, Private prediction, Algorithm 1"
     Config: ClassVar[type[PrivatePredictionConfig]] = PrivatePredictionConfig
 
+    whole: ClassVar[bool] = False
+
+    def roles(self, cfg: PrivatePredictionConfig) -> tuple[Role, ...]:
+        """One language model, whose logits are read."""
+        return ("language",)
+
     def resolve(
-        self, cfg: PrivatePredictionConfig, model: ModelIdentity
+        self, cfg: PrivatePredictionConfig, models: Mapping[Role, ModelIdentity]
     ) -> PrivatePredictionConfig:
         """Settings with a prompt where the config leaves it open."""
-        prompt = cfg.prompt or default_prompt(model, cfg.task, cfg.json_schema)
+        prompt = cfg.prompt or default_prompt(models["language"], cfg.task, cfg.json_schema)
         return cfg.model_copy(update={"prompt": prompt})
 
     def plan(
@@ -211,6 +217,7 @@ class PrivatePrediction:
         noise: NoiseSource,
         journal: Journal,
         performance: PerformanceConfig,
+        progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
         token, above = _mechanisms(cfg, adjacency, unit)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from privsyn.errors import DataError, ReleaseLost, VerificationError
 from privsyn.ledger import State
 from privsyn.release import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.generate import exhibits as exhibit_folder
 from privsyn.stages.generate import shard_file
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import Run
@@ -66,6 +70,8 @@ def certify(ctx: Context, plan: Plan) -> Path:
     )
     ctx.lineage.log_metrics(lineage, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
     ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE)
+    for name in sealed.get("exhibits", {}):
+        ctx.lineage.log_artifact(lineage, folder / certificate.EXHIBITS / name, "exhibits")
     return folder
 
 
@@ -93,6 +99,9 @@ def export(ctx: Context, plan: Plan) -> Path:
         fresh.mkdir(parents=True)
         for name in (certificate.ARTIFACT, certificate.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
+        for name in (certificate.IMAGES, certificate.EXHIBITS):
+            if (source / name).is_dir():
+                shutil.copytree(source / name, fresh / name)
         shutil.rmtree(target, ignore_errors=True)
         fresh.replace(target)
     except OSError as error:
@@ -105,7 +114,12 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(plan, scratch, shards)
+    if rows and "image" in rows[0]:
+        rows = _write_images(building / certificate.IMAGES, rows)
     artifact = write_jsonl_atomic(building / certificate.ARTIFACT, rows)
+    if rows and "file" in rows[0]:
+        artifact = replace(artifact, media_type=certificate.IMAGE_ROWS)
+    exhibits = _copy_exhibits(exhibit_folder(scratch), building / certificate.EXHIBITS)
     sealed = certificate.build(
         plan,
         artifact,
@@ -114,6 +128,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         ctx.ledger.balance(plan.account),
         noise=noise,
         counts=counts,
+        exhibits=exhibits,
         root=ctx.workspace.root,
     )
     with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:
@@ -123,6 +138,32 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         sync_folder(folder.parent)
     except OSError as error:
         raise storage_error("write", folder, error) from error
+
+
+def _write_images(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the images of the rows into files; the rows name them and their digests."""
+    named = []
+    for row in rows:
+        content = base64.b64decode(row["image"])
+        file = folder / f"{row['id'].rpartition('-')[2]}.png"
+        with atomic_file(file, mode=0o644) as stream:
+            stream.write(content)
+        place = {
+            "file": f"{folder.name}/{file.name}",
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        named.append({key: row[key] for key in ("id", "label") if key in row} | place)
+    return named
+
+
+def _copy_exhibits(source: Path, target: Path) -> dict[str, str]:
+    """Take the exhibits along; returns their digests by name."""
+    digests = {}
+    for file in sorted(source.iterdir()) if source.is_dir() else ():
+        with atomic_file(target / file.name, mode=0o644) as stream:
+            stream.write(file.read_bytes())
+        digests[file.name] = sha256_file(target / file.name)
+    return digests
 
 
 def _merged(
@@ -143,7 +184,8 @@ def _merged(
         drawn += part["rows"]
     drawn.sort(key=lambda row: int(row["cell"]))  # stable: a cell's texts stay in their order
     fewest, most = plan.row_bounds
-    if fewest == most:
+    method, settings = plan.load_method()
+    if fewest == most == len(method.cells(settings, plan.dataset.labels)):
         whole = [row["cell"] for row in drawn] == list(range(most))
     else:
         whole = fewest <= len(drawn) <= most
@@ -153,7 +195,7 @@ def _merged(
         )
     rows = [
         {"id": f"{plan.id}-{number:06d}"}
-        | {key: row[key] for key in ("label", "text") if key in row}
+        | {key: row[key] for key in ("label", "text", "image") if key in row}
         for number, row in enumerate(drawn)
     ]
     counts: Counter[str] = Counter()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from privsyn.backends.load import load_language_model
-from privsyn.data.artifacts import write_json_atomic
+from privsyn.backends.load import load_role
+from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.journal import Journal
 from privsyn.data.partition import load_shard
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger import Lease
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Exhibit
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -25,6 +26,11 @@ from privsyn.stages.partition import BUCKETS, Run, journal_file, journal_header
 def shard_file(scratch: Path, shard: int) -> Path:
     """Where the finished samples of a shard lie until certify merges them."""
     return scratch / "samples" / f"shard-{shard:05d}.json"
+
+
+def exhibits(scratch: Path) -> Path:
+    """Where the pictures and tables of a draw lie until certify takes them along."""
+    return scratch / "exhibits"
 
 
 @traced
@@ -59,13 +65,14 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
             hint="Resume with the version that began it, or: privsyn ledger lose " + plan.id,
         )
     if backends is None:
-        backends = Backends(load_language_model(ctx.config.models, ctx.config.performance))
-    if backends.language.revision != plan.models["language"].revision:
-        raise ModelError(
-            f"models.language={ctx.config.models.language} is not the model release {plan.id} was "
-            "planned with: its files changed.",
-            hint="Put the planned model back and run again, or plan a new release.",
-        )
+        backends = load_models(ctx, plan)
+    for role, use in plan.models.items():
+        if backends.models[role].revision != use.revision:
+            raise ModelError(
+                f"the {role} model {use.source} is not the one release {plan.id} was planned with: "
+                "its files changed.",
+                hint="Put the planned model back and run again, or plan a new release.",
+            )
     header = journal_header(ctx, plan) | {"shard": shard}
     with (
         ctx.ledger.acquire(plan.id, f"shard-{shard}") as lease,
@@ -89,6 +96,17 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
     return target
 
 
+def load_models(ctx: Context, plan: Plan) -> Backends:
+    """The models a release reads, loaded.
+
+    Raises:
+        ModelError: One is missing, incomplete or of a kind that cannot be used.
+    """
+    models, performance = ctx.config.models, ctx.config.performance
+    method, settings = plan.load_method()
+    return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})
+
+
 def _journal(ctx: Context, plan: Plan, shard: int, header: Mapping[str, Any]) -> Journal:
     """The shard's journal. One that is gone cannot be replayed: the release is LOST."""
     try:
@@ -108,10 +126,15 @@ def _draw(
     noise: NoiseSource,
     backends: Backends,
 ) -> Sequence[dict[str, Any]]:
-    performance = ctx.config.performance
+    performance, scratch = ctx.config.performance, ctx.workspace.scratch(plan.id)
     method, settings = plan.load_method()
+
+    def progress(done: int, total: int) -> None:
+        lease.check()
+        ctx.progress(f"generate {shard + 1}/{shards}", done, total)
+
     buckets = load_shard(
-        ctx.workspace.scratch(plan.id) / BUCKETS,
+        scratch / BUCKETS,
         shard,
         method.cells(settings, plan.dataset.labels),
         shards,
@@ -126,19 +149,28 @@ def _draw(
         noise,
         journal,
         performance,
+        progress,
     )
     rows: list[dict[str, Any]] = []
     places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
     for sample in samples:
+        if isinstance(sample, Exhibit):
+            with atomic_file(exhibits(scratch) / sample.name) as stream:
+                stream.write(sample.content)
+            continue
         lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, Any] = {"cell": sample.cell.index, "text": sample.text}
+        row: dict[str, Any] = {"cell": sample.cell.index}
+        if isinstance(sample.content, str):
+            row["text"] = sample.content
+        else:
+            row["image"] = base64.b64encode(sample.content).decode("ascii")
         if sample.counts:
             row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
         rows.append(row)
-        done = places[sample.cell.index] + 1
-        ctx.progress(f"generate {shard + 1}/{shards}", done, len(buckets))
+        if not method.whole:
+            progress(places[sample.cell.index] + 1, len(buckets))
     return rows
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from privsyn.backends.identity import Wanted, locate
-from privsyn.backends.load import describe
+from privsyn.backends.load import describe_role
 from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import dump
@@ -35,10 +35,12 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     if open_account:
         private_folder(ctx.workspace.state)
     # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
-    model = describe(config.models, ctx.workspace.cache if ctx.workspace.state.is_dir() else None)
+    cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
+    given = config.method(method_name)
+    models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     if config.evaluate.enabled and config.evaluate.embeddings:
         locate(Wanted.embedder(config.models))  # refused now, not after the budget is spent
-    settings = method.resolve(config.method(method_name), model)
+    settings = method.resolve(given, models)
     dataset = config.dataset.resolved(ctx.day)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     planned = method.plan(settings, target, config.account.adjacency, config.unit, dataset.labels)
@@ -71,9 +73,10 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         "target_delta": target.delta,
         "draw": config.privacy.draw,
         "models": {
-            "language": ModelUse(
+            role: ModelUse(
                 source=model.source, revision=model.revision, dtype=config.models.dtype
             ).model_dump(mode="json")
+            for role, model in models.items()
         },
         "partition_key": account.key_id if account else None,
     }
@@ -89,7 +92,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         warnings=planned.warnings,
         rows=most,
         min_rows=None if fewest == most else fewest,
-        shards=min(config.performance.shards, cells),
+        shards=1 if method.whole else min(config.performance.shards, cells),
     )
 
 

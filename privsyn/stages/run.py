@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from privsyn.backends.load import load_language_model
-from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.generate import generate
+from privsyn.stages.generate import generate, load_models
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
@@ -23,7 +21,7 @@ def draw(ctx: Context, planned: Plan) -> None:
     """
     if reserve(ctx, planned).state != "COMMITTED":
         # Loading comes before begin: a model that does not load costs nothing.
-        backends = Backends(load_language_model(ctx.config.models, ctx.config.performance))
+        backends = load_models(ctx, planned)
         for shard in range(partition(ctx, planned)):
             generate(ctx, planned, shard, backends)
     certify(ctx, planned)

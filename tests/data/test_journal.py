@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privsyn.data import journal as module
@@ -245,7 +246,7 @@ def until_full(path: Path, value: int | str, limit: int, full_disk: Disk) -> tup
 class WithoutTrying(Journal):
     """Broken: notices a full disk only when there is something to write."""
 
-    def _try_room(self, key: str) -> None:
+    def _try_room(self, key: str, room: int) -> None:
         pass
 
 
@@ -401,3 +402,59 @@ def test_killed_anywhere_it_resumes_with_the_same_draws(
 
 def test_a_journal_written_after_the_draws_is_caught(tmp_path: Path) -> None:
     assert killed_then_resumed(tmp_path, "broken draw", 5) != []
+
+
+def test_an_array_is_drawn_once_on_a_line_of_public_length(tmp_path: Path) -> None:
+    lengths = []
+    for number, values in enumerate(([0, 0, 0], [-(2**63), 2**63 - 1, 7])):
+        path = tmp_path / str(number)
+        Journal.create(path, {})
+        with Journal.open(path, {}) as journal:
+            drawn = journal.draw_array("votes", lambda values=values: np.array(values), 3)
+        with Journal.open(path, {}) as journal:
+            again = journal.draw_array("votes", lambda: pytest.fail("drawn twice"), 3)
+        assert drawn.tolist() == again.tolist() == values
+        assert drawn.dtype == again.dtype == np.int64
+        lengths.append(path.stat().st_size)
+    assert lengths[0] == lengths[1]
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(2, np.int64), np.zeros(3), np.zeros((3, 1), np.int64)])
+def test_an_array_of_another_shape_counts_as_drawn(tmp_path: Path, wrong: Any) -> None:
+    Journal.create(tmp_path / "j", {})
+    with Journal.open(tmp_path / "j", {}) as journal:
+        with pytest.raises(ValueError, match="int64"):
+            journal.draw_array("votes", lambda: wrong, 3)
+        assert journal.drawn
+        with pytest.raises(ReleaseLost):
+            journal.draw_array("votes", lambda: np.zeros(3, np.int64), 3)
+
+
+def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "j", {})
+    for _ in range(2):
+        made: list[bytes] = []
+
+        def make(made: list[bytes] = made) -> bytes:
+            made.append(b"population")
+            return made[-1]
+
+        with Journal.open(tmp_path / "j", {}) as journal:
+            assert journal.keep("round/0", make) == b"population"
+            assert journal.keep("round/0", make) == b"population"
+    assert made == []
+    [file] = (tmp_path / "j.kept").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"another")])
+def test_what_was_kept_and_is_gone_or_changed_is_lost(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    Journal.create(tmp_path / "j", {})
+    with Journal.open(tmp_path / "j", {}) as journal:
+        journal.keep("round/0", lambda: b"population")
+        change(next((tmp_path / "j.kept").iterdir()))
+        with pytest.raises(ReleaseLost, match="gone or was changed"):
+            journal.keep("round/0", lambda: b"population")

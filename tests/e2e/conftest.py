@@ -77,4 +77,4 @@ def driven(
 @pytest.fixture
 def fake() -> Backends:
     """The toy model in place of the language model."""
-    return Backends(stand_in())
+    return Backends({"language": stand_in()})

@@ -54,7 +54,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
     for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, Backends(stand_in()))
+        generate(ctx, planned, shard, Backends({"language": stand_in()}))
     certify(ctx, planned)
     settle(ctx, planned)
 

@@ -94,7 +94,7 @@ def test_another_model_than_planned_draws_nothing(make_project):
     planned = begun(ctx)
     partition(ctx, planned)
     with pytest.raises(ModelError, match="its files changed"):
-        generate(ctx, planned, 0, Backends(FakeLogitModel()))
+        generate(ctx, planned, 0, Backends({"language": FakeLogitModel()}))
     assert ctx.ledger.entry(planned.id).state == "BEGUN"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -20,6 +19,7 @@ from privsyn.errors import (
     ValidationFailed,
     VerificationError,
 )
+from privsyn.methods.base import Backends
 from privsyn.stages.certify import certify
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.generate import generate
@@ -137,7 +137,7 @@ def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake)
     reserve(ctx, planned)
     partition(ctx, planned)
     with pytest.raises(ReleaseLost) as lost:
-        generate(ctx, planned, 0, replace(fake, language=stand_in(Breaks)))
+        generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
     assert "CANARY" not in str(lost.value)
     assert "RuntimeError" in str(lost.value)
     assert ctx.ledger.entry(planned.id).state == "LOST"

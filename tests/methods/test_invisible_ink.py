@@ -65,7 +65,7 @@ def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="j
                 Adjacency.REPLACE_NULL,
                 PrivacyUnit(),
                 data,
-                Backends(model or FakeLogitModel()),
+                Backends({"language": model or FakeLogitModel()}),
                 noise,
                 journal,
                 performance,
@@ -116,7 +116,7 @@ def test_writes_one_text_per_cell_whatever_the_buckets_hold(tmp_path):
     assert [sample.cell.index for sample in samples] == list(range(12))
     assert [sample.cell.label for sample in samples] == ["x"] * 6 + ["y"] * 6
     assert all(isinstance(sample, Sample) for sample in samples)
-    assert len({sample.text for sample in samples}) > 1
+    assert len({sample.content for sample in samples}) > 1
 
 
 def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
@@ -200,10 +200,10 @@ def test_references_pull_the_text(tmp_path):
     with Journal.open(tmp_path / "j", {}) as journal:
         (sample,) = METHOD.run(
             cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(),
-            [Bucket(cell, Private(["bill"] * 8))], Backends(FakeLogitModel()),
+            [Bucket(cell, Private(["bill"] * 8))], Backends({"language": FakeLogitModel()}),
             SeededNoise(3), journal, PerformanceConfig(),
         )  # fmt: skip
-    assert sample.text.split().count("bill") >= len(sample.text.split()) / 2
+    assert sample.content.split().count("bill") >= len(sample.content.split()) / 2
 
 
 def test_support_is_the_public_top_k_and_its_margin():

@@ -72,8 +72,9 @@ def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", row
         return list(
             METHOD.run(
                 cfg, plan(cfg), Adjacency.REPLACE_NULL, PrivacyUnit(),
-                buckets(cfg) if data is None else data, Backends(model or FakeLogitModel()),
-                noise or SeededNoise(1), journal, PerformanceConfig(rows_per_pass=rows_per_pass),
+                buckets(cfg) if data is None else data,
+                Backends({"language": model or FakeLogitModel()}), noise or SeededNoise(1),
+                journal, PerformanceConfig(rows_per_pass=rows_per_pass),
             )
         )  # fmt: skip
 
@@ -209,8 +210,8 @@ def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):
     kept = run(
         tmp_path, cfg.model_copy(update={"keep_unfinished": True}), model=endless, name="kept"
     )
-    assert [len(sample.text.split()) for sample in dropped] == [6] * 4
-    assert [len(sample.text.split()) for sample in kept] == [6, 2] * 4
+    assert [len(sample.content.split()) for sample in dropped] == [6] * 4
+    assert [len(sample.content.split()) for sample in kept] == [6, 2] * 4
 
 
 def test_predictable_tokens_are_public(tmp_path):
@@ -234,7 +235,7 @@ def test_predictable_tokens_are_public(tmp_path):
 def test_references_pull_the_text(tmp_path):
     cfg = config(batch_size=8, temperature=0.2, svt_threshold=None, buckets_per_label=1)
     data = [Bucket(cell, Private(["bill"] * 8)) for cell in METHOD.cells(cfg, LABELS)]
-    words = " ".join(sample.text for sample in run(tmp_path, cfg, data)).split()
+    words = " ".join(sample.content for sample in run(tmp_path, cfg, data)).split()
     assert words.count("bill") > len(words) / 2
 
 
@@ -246,7 +247,7 @@ def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
 
     model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=script)
     cfg = config(public_vocabulary=2, temperature=9.0, svt_threshold=None)
-    words = {w for s in run(tmp_path, cfg, model=model) for w in s.text.split()}
+    words = {w for s in run(tmp_path, cfg, model=model) for w in s.content.split()}
     assert words == {"a", "b"}
 
 
@@ -300,7 +301,7 @@ def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
     two = run(tmp_path, cfg, after, Quiet(), name="two")
 
     def of(samples, cell):
-        return [sample.text for sample in samples if sample.cell.index == cell]
+        return [sample.content for sample in samples if sample.cell.index == cell]
 
     assert {cell for cell in range(4) if of(one, cell) != of(two, cell)} <= {2}
 

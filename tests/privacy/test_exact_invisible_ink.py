@@ -67,10 +67,10 @@ def law(
 
     def output(walk: Walk) -> object:
         samples = method.run(
-            cfg, plan, adjacency, unit, buckets, Backends(model), walk, NullJournal(),
+            cfg, plan, adjacency, unit, buckets, Backends({"language": model}), walk, NullJournal(),
             PerformanceConfig(),
         )  # fmt: skip
-        return tuple(sample.text for sample in samples)
+        return tuple(sample.content for sample in samples)
 
     return distribution(output)
 

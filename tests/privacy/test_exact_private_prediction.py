@@ -110,10 +110,10 @@ def worst(
 
         def output(walk: Walk) -> object:
             samples = method.run(
-                cfg, plan, adjacency, unit, buckets, Backends(model), walk, NullJournal(),
-                PerformanceConfig(),
+                cfg, plan, adjacency, unit, buckets, Backends({"language": model}), walk,
+                NullJournal(), PerformanceConfig(),
             )  # fmt: skip
-            return tuple((sample.cell.index, sample.text) for sample in samples)
+            return tuple((sample.cell.index, sample.content) for sample in samples)
 
         if above is None:
             return distribution(output)
@@ -249,8 +249,8 @@ def audited(cfg: PrivatePredictionConfig) -> Audit:
     model = FakeLogitModel(("<end>", "a", "b"), script=script)
     bucket = Bucket(Cell(0, None, 0), Private(["mild", "up"]))
     samples = method.run(
-        cfg, plan, Adjacency.ADD_REMOVE, RECORD, [bucket], Backends(model), audit, NullJournal(),
-        PerformanceConfig(),
+        cfg, plan, Adjacency.ADD_REMOVE, RECORD, [bucket], Backends({"language": model}), audit,
+        NullJournal(), PerformanceConfig(),
     )  # fmt: skip
     list(samples)
     return audit
