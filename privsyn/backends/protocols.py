@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
+T_in = TypeVar("T_in", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -129,19 +132,43 @@ class TextModel(Protocol):
         """
 
 
-class Embedder(Protocol):
-    """A map from texts to vectors.
+class VariationAPI(Protocol[T]):
+    """A generator of public samples: fresh ones, and variations of given ones (texts, images).
+
+    It sees nothing private: what it varies was chosen by a mechanism. Its randomness is public.
+    Source: Lin et al. 2024, section 4 (RANDOM_API, VARIATION_API).
+    """
+
+    @property
+    def revision(self) -> str:
+        """Digest of weights and settings: enters the release id."""
+
+    def random(self, count: int, label: str | None) -> list[T]:
+        """``count`` fresh samples, of a label where there is one; exactly so many."""
+
+    def vary(self, samples: Sequence[T], label: str | None, degree: float) -> list[T]:
+        """One variation of each sample, in order.
+
+        Args:
+            samples: What to vary.
+            label: Their label.
+            degree: How far to go: 0 gives the sample back, 1 a fresh one.
+        """
+
+
+class Embedder(Protocol[T_in]):
+    """A map from texts or images to vectors.
 
     Row independence, as for LogitModel: a vector depends on its own text and on nothing else.
     """
 
     @property
     def revision(self) -> str:
-        """Digest of weights and tokenizer."""
+        """Digest of weights and of what prepares a sample for them."""
 
     @property
     def width(self) -> int:
         """Numbers in a vector."""
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of the texts, in their order, shape (texts, width). Total: never raises."""
+    def embed(self, samples: Sequence[T_in], /) -> NDArray[np.float32]:
+        """Vectors of the samples, in order, shape (samples, width). Total: never raises."""

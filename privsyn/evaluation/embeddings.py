@@ -19,7 +19,7 @@ _FEWEST = 20
 def compare_embeddings(
     synthetic: Sequence[str],
     real: Sequence[str],
-    load: Callable[[], Embedder],
+    load: Callable[[], Embedder[str]],
     most: int,
     called: str,
 ) -> list[Metric]:

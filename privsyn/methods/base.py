@@ -14,7 +14,16 @@ from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
-    from privsyn.backends.protocols import Embedder, LogitModel, PromptTemplate, TextModel
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from privsyn.backends.protocols import (
+        Embedder,
+        LogitModel,
+        PromptTemplate,
+        TextModel,
+        VariationAPI,
+    )
     from privsyn.data.journal import Journal
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
@@ -78,8 +87,8 @@ class Exhibit:
     content: bytes
 
 
-Role = Literal["language", "text", "embedder", "image"]
-"""What a model is there for: logits, completions, vectors, images."""
+Role = Literal["language", "text", "embedder", "image", "image_embedder"]
+"""What a model is there for: logits, completions, vectors of texts, images, vectors of images."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +110,21 @@ class Backends:
         return model
 
     @property
-    def embedder(self) -> Embedder:
-        """The map from records to vectors."""
-        model: Embedder = self.models["embedder"]
+    def embedder(self) -> Embedder[str]:
+        """The map from texts to vectors."""
+        model: Embedder[str] = self.models["embedder"]
+        return model
+
+    @property
+    def image(self) -> VariationAPI[NDArray[np.uint8]]:
+        """The generator of images: arrays of shape (height, width) or (height, width, 3)."""
+        model: VariationAPI[NDArray[np.uint8]] = self.models["image"]
+        return model
+
+    @property
+    def image_embedder(self) -> Embedder[NDArray[np.uint8]]:
+        """The map from images to vectors."""
+        model: Embedder[NDArray[np.uint8]] = self.models["image_embedder"]
         return model
 
 
