@@ -13,10 +13,10 @@ from privsyn.errors import ConfigError
 from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
-    from privsyn.backends.load import ModelIdentity
     import numpy as np
     from numpy.typing import NDArray
 
+    from privsyn.backends.load import ModelIdentity
     from privsyn.backends.protocols import (
         Embedder,
         LogitModel,
