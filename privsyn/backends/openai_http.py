@@ -85,7 +85,7 @@ class ServerTextModel:
         self._name = f"models.server: {cfg.model} at {urlsplit(cfg.url).netloc}"
         self._limit = "max_tokens"
         key = _key(cfg.key_variable)
-        no_key: Any = {"Authorization": openai.Omit()} if key is None else {}
+        self._headers: Any = {"Authorization": openai.Omit()} if key is None else {}
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
             logger = logging.getLogger(name)  # some versions log requests whole
             logger.setLevel(max(logger.level, logging.WARNING))
@@ -94,7 +94,6 @@ class ServerTextModel:
             api_key=key or "none",
             timeout=cfg.timeout_seconds,
             max_retries=0,  # ours count against the budget and see garbage too
-            default_headers=no_key,
         )
 
     def check(self) -> None:
@@ -171,6 +170,7 @@ class ServerTextModel:
             "model": self._cfg.model,
             "temperature": temperature,
             self._limit: max_tokens,
+            "extra_headers": self._headers,
         }
         try:
             if self._cfg.chat:
@@ -188,8 +188,8 @@ class ServerTextModel:
             return _refusal(error)
         except Exception as error:  # whatever the client makes of an answer that is none
             return _garbage(type(error).__name__)
-        if found is None:
-            return ""
+        if found is None and self._cfg.chat:
+            return ""  # a refusal, or a model that was still thinking at its last token
         if not isinstance(found, str):
             return _garbage(f"a {type(found).__name__} for a text")
         cut = found[: CHARS_PER_TOKEN * max_tokens]
