@@ -78,6 +78,34 @@ def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:
     return None if plain is None else _square(plain, size)
 
 
+def from_array(values: NDArray[np.generic], size: int, mode: Mode) -> Pixels | None:
+    """The canonical form of a private image that is an array of numbers.
+
+    Args:
+        values: Shape (height, width) or (height, width, 1, 3 or 4); or, where the last axis is
+            none of these, (1, 3 or 4, height, width). The fourth channel is opacity. Booleans are
+            black and white; 16 bits without sign lose their lower half; other whole numbers count
+            from 0 to 255; floating point is read as by read_image.
+        size: Side of the result in pixels.
+        mode: ``L`` for grey, ``RGB`` for colour.
+
+    Returns:
+        As read_image; None where a value is no number, or beyond ``MOST_PIXELS``.
+    """
+    from PIL import Image
+
+    if values.ndim == 3 and values.shape[2] not in (1, 3, 4):
+        values = np.moveaxis(values, 0, 2)
+    if values.size > 4 * MOST_PIXELS or 0 in values.shape:
+        return None
+    pixels = _bytes(values)
+    if pixels is None:
+        return None
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    plain = _flat(Image.fromarray(np.ascontiguousarray(pixels)), mode)
+    return None if plain is None else _square(plain, size)
+
+
 def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
     """The array itself where it is one image.
 
@@ -218,17 +246,32 @@ def _flat(image: Image, mode: Mode) -> Image | None:
         values = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF) >> 8
         image = images.fromarray(values.astype(np.uint8))
     elif image.mode == "F":
-        floats = np.asarray(image).astype(np.float64)
-        if not np.isfinite(floats).all():
+        pixels = _bytes(np.asarray(image))
+        if pixels is None:
             return None
-        scaled = floats * 255 if floats.max() <= 1 else floats
-        image = images.fromarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
+        image = images.fromarray(pixels)
     elif image.has_transparency_data:
         over = image.convert("RGBA")
         image = images.alpha_composite(images.new("RGBA", over.size, "white"), over).convert("RGB")
     elif image.mode not in ("L", "RGB", "1"):
         image = image.convert("RGB")  # palettes, CMYK, YCbCr, LAB
     return image if image.mode == mode else image.convert(mode)
+
+
+def _bytes(values: NDArray[np.generic]) -> Pixels | None:
+    """Numbers as 0 to 255; None where one is no number."""
+    if values.dtype == np.uint8:
+        return values.astype(np.uint8, copy=False)
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint16) >> np.uint16(8)).astype(np.uint8)
+    floats = values.astype(np.float64)
+    if not np.isfinite(floats).all():
+        return None
+    if values.dtype.kind == "f" and floats.max() <= 1:
+        floats *= 255
+    return np.clip(np.rint(floats), 0, 255).astype(np.uint8)
 
 
 def _square(image: Image, size: int) -> Pixels:
