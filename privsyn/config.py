@@ -187,7 +187,11 @@ class PerformanceConfig(Section):
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
 
-    suite: str = Field(default="text", description="Name of a shipped suite, or a path to a JSON.")
+    suite: str | None = Field(
+        default=None,
+        description="Name of a shipped suite (text, images), or a path to a JSON. Null: text or "
+        "images, as the dataset holds.",
+    )
     min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
     max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
     min_share: float = Field(
@@ -211,6 +215,12 @@ class ValidationConfig(Section):
         ge=0,
         le=1,
         description="Share of texts that must be JSON, and of those that must satisfy the schema.",
+    )
+    min_spread: int = Field(
+        default=8, ge=0, le=255, description="Smallest range of the values of an image, 0 to 255."
+    )
+    min_rows_per_label: int = Field(
+        default=1, ge=0, description="Fewest images of each declared label."
     )
 
     @model_validator(mode="after")
