@@ -6,8 +6,8 @@ made since. Beside it, the stages of dvc.yaml that made the newest release of a 
 committed, so that ``dvc status`` is clean and ``dvc repro`` has nothing to do after a run that DVC
 did not start.
 
-Only files named in RELEASE_FILES and the folders of images and exhibits leave: all are computed from
-the synthetic records and public settings.
+Only files named in RELEASE_FILES and those in RELEASE_FOLDERS leave: all are computed from the
+synthetic records and public settings.
 """
 
 from __future__ import annotations
