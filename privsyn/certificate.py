@@ -10,7 +10,8 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -197,24 +198,39 @@ def _artifact(
         lines = stream.readlines()
     same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
     checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
+    named: list[tuple[str, str]] = []
     if artifact["media_type"] == IMAGE_ROWS:
-        named = {str(row["file"]): str(row["sha256"]) for row in map(json.loads, lines)}
+        named = [(str(row["file"]), str(row["sha256"])) for row in map(json.loads, lines)]
+    if named or (folder / IMAGES).exists():
         checks.append(_files("images are unchanged", folder / IMAGES, named))
     if exhibits or (folder / EXHIBITS).exists():
-        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, exhibits))
+        inside = [(f"{EXHIBITS}/{name}", digest) for name, digest in exhibits.items()]
+        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, inside))
     return checks
 
 
-def _files(name: str, folder: Path, named: Mapping[str, str]) -> Check:
-    """Whether a folder holds exactly the named files, byte for byte."""
-    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    wanted = {Path(file).name: digest for file, digest in named.items()}
-    same = (
-        found == set(wanted)
-        and len(wanted) == len(named)
-        and all(sha256_file(folder / file) == digest for file, digest in wanted.items())
-    )
-    return Check(name, same, f"SHA-256 of {len(named)} files")
+def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
+    """Whether a folder holds exactly the named files, byte for byte, and what is wrong if not."""
+    found = {file.name: file for file in folder.iterdir()} if folder.is_dir() else {}
+    wanted = {Path(file).name: digest for file, digest in named}
+    wrong = {
+        "named elsewhere or twice": [
+            file
+            for file, count in Counter(file for file, _ in named).items()
+            if count > 1 or file != f"{folder.name}/{Path(file).name}"
+        ],
+        "missing": sorted(wanted.keys() - found.keys()),
+        "not of the release": sorted(found.keys() - wanted.keys()),
+        "changed": [
+            file
+            for file in sorted(wanted.keys() & found.keys())
+            if not found[file].is_file()
+            or found[file].is_symlink()
+            or sha256_file(found[file]) != wanted[file]
+        ],
+    }
+    said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
+    return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsyn import certificate
 from privsyn.data.artifacts import atomic_file, storage_error, write_json_atomic
@@ -14,7 +14,13 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced
 
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
+    from privsyn.validation.page import Picture
+
 VALIDATION, PAGE, QUALITY = "validation.json", "validation.html", "quality.json"
+MOST_PICTURES = 9
+"""Exhibits the page shows at most."""
 
 
 @traced
@@ -30,12 +36,9 @@ def validate(ctx: Context, plan: Plan) -> Path:
     Raises:
         ValidationFailed: Names the failed expectations. The cost stays charged.
     """
-    from privsyn.evaluation.fidelity import fidelity
-    from privsyn.evaluation.structured import structure
     from privsyn.validation.gx import validate_file
+    from privsyn.validation.image_profile import ImageProfile, sample_sheet
     from privsyn.validation.page import render_page
-    from privsyn.validation.profile import read_rows
-    from privsyn.validation.suite import read_schema
 
     folder = find(ctx, plan)
     result = validate_file(
@@ -44,17 +47,15 @@ def validate(ctx: Context, plan: Plan) -> Path:
         plan.dataset.labels,
         plan.row_bounds,
         root=ctx.workspace.root,
+        images=plan.dataset.images,
     )
-    texts = [row.text or "" for row in read_rows(folder / certificate.ARTIFACT)]
     _, sealed = certificate.read(folder)
     write_json_atomic(folder / VALIDATION, {"release_id": plan.id} | result.to_json())
-    quality = fidelity(texts)
-    if ctx.config.validation.json_schema is not None:
-        quality += structure(
-            texts, read_schema(ctx.workspace.root / ctx.config.validation.json_schema)
-        )
+    quality = _quality(ctx, plan, folder / certificate.ARTIFACT)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
-    page = render_page(result, facts(sealed))
+    shown = result.profile
+    sheet = sample_sheet(folder, shown) if isinstance(shown, ImageProfile) else None
+    page = render_page(result, facts(sealed), sheet, _pictures(folder))
     with atomic_file(folder / PAGE, mode=0o644) as stream:
         stream.write(page.encode())
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
@@ -73,6 +74,38 @@ def validate(ctx: Context, plan: Plan) -> Path:
             hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged.",
         )
     return folder
+
+
+def _quality(ctx: Context, plan: Plan, artifact: Path) -> list[Metric]:
+    """Numbers about the synthetic file alone."""
+    if plan.dataset.images is not None:
+        from privsyn.evaluation.images import image_fidelity
+        from privsyn.validation.image_profile import read_image_rows
+
+        return image_fidelity(read_image_rows(artifact))
+    from privsyn.evaluation.fidelity import fidelity
+    from privsyn.evaluation.structured import structure
+    from privsyn.validation.profile import read_rows
+    from privsyn.validation.suite import read_schema
+
+    texts = [row.text or "" for row in read_rows(artifact)]
+    quality = fidelity(texts)
+    if ctx.config.validation.json_schema is not None:
+        quality += structure(
+            texts, read_schema(ctx.workspace.root / ctx.config.validation.json_schema)
+        )
+    return quality
+
+
+def _pictures(folder: Path) -> list[Picture]:
+    """The pictures among the exhibits; of many the first, the last and some between."""
+    from privsyn.validation.page import Picture
+
+    files = sorted((folder / certificate.EXHIBITS).glob("*.png"))
+    if len(files) > MOST_PICTURES:
+        steps = MOST_PICTURES - 1
+        files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
+    return [Picture(file.stem, file.read_bytes()) for file in files]
 
 
 def facts(sealed: dict[str, Any]) -> dict[str, Any]:
