@@ -288,7 +288,7 @@ def _account(release_dir: Path) -> str | None:
     """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
     try:
         sealed = json.loads((release_dir / "certificate.json").read_text(encoding="utf-8"))
-        return str(sealed["plan"]["account"])
+        return None if "derived" in sealed else str(sealed["plan"]["account"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
