@@ -176,38 +176,32 @@ def verify(
 
 @app.command("sample-data")
 def sample_data(
-    target: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path(
-        ".privsyn/sample/messages.jsonl"
-    ),
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Where to write. By default messages.jsonl or digits.npz, .privsyn/sample/.",
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the generator of messages.")] = 7,
+    images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
 ) -> None:
-    """Write invented patient-portal messages to try everything on."""
+    """Write invented patient-portal messages, or scans of digits, to try everything on."""
+    if images:
+        from privsyn.data.digits import write_digits
+
+        target = target or Path(".privsyn/sample/digits.npz")
+        out.print(f"wrote {write_digits(target)} scans of digits to {target}", highlight=False)
+        return
     from privsyn.data.sample import write_sample
 
+    target = target or Path(".privsyn/sample/messages.jsonl")
     written = write_sample(target, rows=rows, seed=seed)
     out.print(
         f"wrote {written.rows} messages of {written.patients} invented patients to {target}",
         highlight=False,
     )
-
-
-@app.command()
-def more(
-    release_id: Annotated[str, typer.Argument(help="A finished release.")],
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="New records.")],
-    params: Params = PARAMS,
-    overrides: Overrides = None,
-    publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,
-) -> None:
-    """Make further records from a release, at no cost: its certificate names the release."""
-    from privsyn.stages.more import more as make_more
-
-    with show_progress(err) as progress:
-        folder = make_more(
-            _context(params, overrides, None, progress), release_id, number, published=publish
-        )
-    out.print(f"{number} records in {folder}; check with: privsyn verify {folder}", highlight=False)
 
 
 @app.command()
