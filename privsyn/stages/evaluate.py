@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from privsyn import certificate
 from privsyn.data.artifacts import private_folder, write_json_atomic
@@ -13,6 +15,9 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced
 from privsyn.validation.profile import read_rows
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
 
 EVALUATION = "evaluation.json"
 
@@ -44,18 +49,8 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
         *downstream(synthetic, synthetic_labels, texts, labels),
         *compare_lengths(synthetic, texts),
     ]
-    config = ctx.config
-    if config.evaluate.embeddings:
-        from privsyn.backends.load import load_embedder
-        from privsyn.evaluation.embeddings import compare_embeddings
-
-        metrics += compare_embeddings(
-            synthetic,
-            texts,
-            partial(load_embedder, config.models, config.performance, ctx.workspace.cache),
-            config.evaluate.embedded_texts,
-            f"models.embedder={config.models.embedder}",
-        )
+    if ctx.config.evaluate.embeddings:
+        metrics += _by_vectors(ctx, synthetic, synthetic_labels, texts, labels)
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     write_json_atomic(
@@ -68,6 +63,37 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     for plot in draw_plots(folder, synthetic, synthetic_labels, metrics):
         ctx.lineage.log_artifact(run, plot, "plots")
     return folder
+
+
+def _by_vectors(
+    ctx: Context,
+    synthetic: Sequence[str],
+    synthetic_labels: Sequence[str | None],
+    texts: Sequence[str],
+    labels: Sequence[str | None],
+) -> list[Metric]:
+    """Metrics in the space of the sentence embedder; every text is embedded once."""
+    from privsyn.backends.load import load_embedder
+    from privsyn.evaluation.embeddings import compare_embeddings, embed_both
+    from privsyn.evaluation.mlp import downstream_mlp
+
+    models, settings = ctx.config.models, ctx.config.evaluate
+    classifier = settings.classifier and any(synthetic_labels) and any(labels)
+    load = partial(load_embedder, models, ctx.config.performance, ctx.workspace.cache)
+    both = embed_both(synthetic, texts, load, settings.embedded_texts, alike=not classifier)
+    if both is None:
+        return []
+    (ours, theirs), called = both, f"models.embedder={models.embedder}"
+    metrics = compare_embeddings(ours, theirs, called)
+    if classifier:
+        metrics += downstream_mlp(
+            ours.vectors,
+            [synthetic_labels[i] for i in ours.rows],
+            theirs.vectors,
+            [labels[i] for i in theirs.rows],
+            called,
+        )
+    return metrics
 
 
 def _held_out(ctx: Context, plan: Plan) -> tuple[list[str], list[str | None]]:
