@@ -21,7 +21,7 @@ BATCH, PASSES, FEWEST_STEPS = 64, 5, 60
 """Short training: of 5, 10 and 20 passes over 800 vectors the first was best."""
 LEARNING_RATE = 1e-3
 CORAL_WEIGHT = 10.0
-"""Beside the classification loss; of .3, 1, 3 and 10 the best, with a shift of domain or without."""
+"""Beside the classification loss; of .3, 1, 3 and 10 the best, with a domain shift or without."""
 
 _FEWEST = 20
 _SEED = 0
