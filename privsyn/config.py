@@ -318,6 +318,12 @@ class EvaluateConfig(Section):
     embedded_texts: int = Field(
         default=2000, ge=2, description="Texts a side that are embedded at most."
     )
+    classifier: bool = Field(
+        default=False,
+        description="Train a 3-layer network on the synthetic vectors too, with and without Deep "
+        "CORAL. Needs embeddings and labels; embeds up to embedded_texts held-out texts however "
+        "few the synthetic ones are.",
+    )
 
 
 class ServicesConfig(Section):

@@ -58,7 +58,7 @@ def leaks(root: Path) -> dict[str, str]:
             content = path.read_bytes()
             name = path.relative_to(root).as_posix()
             assert CANARY not in name
-            found |= {name: what for form, what in wanted.items() if form in content}
+            found.update((name, what) for form, what in wanted.items() if form in content)
     return found
 
 
