@@ -22,6 +22,9 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.spelling import explain
 
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+"""A column in a form over several."""
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -58,7 +61,12 @@ class DatasetConfig(Section):
         description="Opaque version, set on a public schedule, never read from the data. "
         "{date:%Y-%m} stands for the run's logical date.",
     )
-    text: str = Field(default="text", min_length=1, description="Column of the text.")
+    text: str = Field(
+        default="text",
+        min_length=1,
+        description="Column of the text, or a form over several, such as "
+        '\'Phrase: "{answer}" Text: "{text}"\'.',
+    )
     images: ImageConfig | None = Field(
         default=None, description="Records are images of this form. Null: texts."
     )
@@ -98,6 +106,11 @@ class DatasetConfig(Section):
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"labels={list(self.labels)} holds a label twice")
         return self
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns a text is made of, in the order they are first named."""
+        return tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
 
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in the version filled in from a run's logical date."""
@@ -304,6 +317,12 @@ class EvaluateConfig(Section):
     )
     embedded_texts: int = Field(
         default=2000, ge=2, description="Texts a side that are embedded at most."
+    )
+    classifier: bool = Field(
+        default=False,
+        description="Train a 3-layer network on the synthetic vectors too, with and without Deep "
+        "CORAL. Needs embeddings and labels; embeds up to embedded_texts held-out texts however "
+        "few the synthetic ones are.",
     )
 
 

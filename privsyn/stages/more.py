@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from privsyn import certificate
 from privsyn.errors import ConfigError, DataError, ValidationFailed
@@ -66,7 +67,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     backends = load_models(ctx, plan)
     check_models(plan, backends)
     name = _free_name(ctx, release_id)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for label, content in method.more(
         settings,
         backends,
@@ -75,10 +76,11 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         lambda done, total: ctx.progress("more", done, total),
     ):
         row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
-        image = isinstance(content, bytes)
-        rows.append(
-            row | ({"image": base64.b64encode(content).decode()} if image else {"text": content})
-        )
+        if isinstance(content, bytes):
+            row["image"] = base64.b64encode(content).decode("ascii")
+        else:
+            row["text"] = content
+        rows.append(row)
     folder = ctx.workspace.release(name)
     building = folder.with_name(f".{name}.new")
     shutil.rmtree(building, ignore_errors=True)

@@ -58,8 +58,7 @@ def leaks(root: Path) -> dict[str, str]:
             content = path.read_bytes()
             name = path.relative_to(root).as_posix()
             assert CANARY not in name
-            held = [what for form, what in wanted.items() if form in content]
-            found |= {name: held[0]} if held else {}
+            found.update((name, what) for form, what in wanted.items() if form in content)
     return found
 
 
