@@ -7,6 +7,7 @@ comes from the operating system unless a test hands in its own.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -141,7 +142,7 @@ class DiffusionImages:
             kept = self._alphas[times[0]]
             x = math.sqrt(kept) * self._signal(images).to(device) + math.sqrt(1 - kept) * x
         given = None if classes is None else torch.from_numpy(classes).to(device)
-        for time, following in zip(times[:-1], times[1:], strict=True):
+        for time, following in itertools.pairwise(times):
             kept = float(self._alphas[time])
             kept_next = float(self._alphas[following]) if following >= 0 else 1.0
             clean = self._clean(x, self._predict(x, time, given), kept)

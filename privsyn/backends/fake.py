@@ -1,4 +1,4 @@
-"""A toy LogitModel in numpy: no weights, exact row independence, logits by script.
+"""Toys in numpy in place of models: no weights, exact row independence, logits by script.
 
 For tests and for reading a method without a language model. Where a test needs to know the exact
 distribution of an output it passes its own ``script``; a test of what must *not* happen sets
@@ -203,7 +203,7 @@ class FakeImageAPI:
             levels[:] = self.labels.index(label)
         base = (levels + 1) * (200 // len(self.labels))
         noise = self.rng.integers(-20, 21, (count, *self.size))
-        return list((base[:, None, None] + noise).astype(np.uint8))
+        return list((base[:, None, None] + noise).clip(0, 255).astype(np.uint8))
 
     def vary(
         self, samples: Sequence[NDArray[np.uint8]], label: str | None, degree: float

@@ -82,7 +82,8 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
                 f"({type(error).__name__}).",
                 hint="Copy the folder again.",
             ) from None
-        return encoder.eval()
+        encoder.eval()
+        return encoder
 
 
 def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:

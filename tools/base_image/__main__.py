@@ -30,6 +30,23 @@ def _arguments() -> argparse.ArgumentParser:
     for field in fields(EncoderRecipe):
         kind = type(field.default)
         encoder.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
+
+    export = steps.add_parser("export", help="the checkpoint as a folder that diffusers loads")
+    export.add_argument("work", type=Path)
+    export.add_argument("folder", type=Path)
+    export.add_argument("--labels", nargs="+", default=list("0123456789"))
+    export.add_argument("--steps", type=int, default=10, help="denoising steps by default")
+    export.add_argument("--guidance", type=float, default=1.0, help="guidance by default")
+
+    evaluate = steps.add_parser("evaluate", help="what the encoder thinks of the images")
+    evaluate.add_argument("images", type=Path, help=".npz of public images")
+    evaluate.add_argument("work", type=Path, help="of the encoder")
+    evaluate.add_argument("models", nargs="+", help="builtin, simulator, folders")
+    evaluate.add_argument("--number", type=int, default=2000, help="images a setting")
+    evaluate.add_argument("--steps", type=int, nargs="+", default=[10])
+    evaluate.add_argument("--guidance", type=float, nargs="+", default=[1.0])
+    evaluate.add_argument("--sheet", type=Path, help="where a contact sheet goes (PNG)")
+    evaluate.add_argument("--threads", type=int, default=2)
     return parser
 
 
@@ -50,6 +67,17 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
         encoder = {f.name: getattr(arguments, f.name) for f in fields(EncoderRecipe)}
         train_encoder(arguments.images, arguments.work, EncoderRecipe(**encoder))
+    elif arguments.step == "export":
+        from tools.base_image.diffusion import export
+
+        labels, guidance = arguments.labels, arguments.guidance
+        export(arguments.work, arguments.folder, labels, arguments.steps, guidance)
+    else:
+        from tools.base_image.evaluate import report
+
+        a = arguments
+        settings = (a.number, a.steps, a.guidance, a.sheet, a.threads)
+        report(a.images, a.work, a.models, *settings)
 
 
 if __name__ == "__main__":

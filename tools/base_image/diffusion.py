@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,7 @@ def _held_out(data: Images, recipe: Recipe, averaged: dict[str, Tensor], device:
     return float(loss_of(network, alphas, clean, classes, generator))
 
 
-def export(work: Path, folder: Path, labels: list[str], steps: int, guidance: float) -> None:
+def export(work: Path, folder: Path, labels: Sequence[str], steps: int, guidance: float) -> None:
     """Write the averaged weights as a folder that diffusers loads.
 
     Args:
@@ -250,7 +250,7 @@ def export(work: Path, folder: Path, labels: list[str], steps: int, guidance: fl
     }
     (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
     own = {
-        "labels": labels,
+        "labels": list(labels),
         "null_class": classes,
         "pixels_per_block": recipe.block,
         "steps": steps,
