@@ -57,7 +57,8 @@ _HIGH = np.array([len(FACES) - 1e-9, 0.9, 0.045, 0.35, 0.12, 0.12])
 _SCALE = 4  # drawn this much larger, then shrunk: strokes of less than a pixel
 _KEPT = 200_000  # drawings whose numbers are kept
 _SEEDS = 384  # drawings a search starts from
-_ROUNDS = 3
+_STARTS = 4
+_ROUNDS = 4
 
 
 class FontSimulator:
@@ -153,13 +154,21 @@ class FontSimulator:
             self._seeds[text] = seeds, drawn
         seeds, drawn = self._seeds[text]
         distances = ((drawn - wanted.ravel()) ** 2).sum(1)
-        first = int(distances.argmin())
-        numbers, best = seeds[first].copy(), float(distances[first])
-        for step in range(1, _ROUNDS + 1):
+        found = [
+            self._refined(text, wanted, seeds[i], float(distances[i]))
+            for i in np.argsort(distances, kind="stable")[:_STARTS]
+        ]
+        return min(found, key=lambda pair: pair[1])
+
+    @staticmethod
+    def _refined(
+        text: str, wanted: NDArray[np.float32], numbers: NDArray[np.float64], best: float
+    ) -> tuple[NDArray[np.float64], float]:
+        for step in range(_ROUNDS):
             for i in range(1, len(_LOW)):
                 for sign in (-1, 1):
                     tried = numbers.copy()
-                    tried[i] += sign * (_HIGH[i] - _LOW[i]) * 0.5**step / 2
+                    tried[i] += sign * (_HIGH[i] - _LOW[i]) * 0.25 * 0.6**step
                     tried = tried.clip(_LOW, _HIGH)
                     distance = float(((draw(text, tried) - wanted) ** 2).sum())
                     if distance < best:
