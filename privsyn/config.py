@@ -30,11 +30,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
+class ImageConfig(Section):
+    """Records are images: the one form all of them are brought to."""
+
+    size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
+    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
+    column: str = Field(
+        default="image",
+        min_length=1,
+        description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
+        "image may call it images, x_train, data or x.",
+    )
+
+
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Path = Field(description="JSONL, CSV or Parquet, plain or .gz, .zst, .bz2, .xz.")
+    path: Path = Field(
+        description="JSONL, CSV or Parquet, plain or .gz, .zst, .bz2, .xz. Of images: a folder "
+        "with a sub-folder per label, .npz or Parquet."
+    )
     version: str = Field(
         default="v1",
         pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
@@ -42,12 +58,21 @@ class DatasetConfig(Section):
         "{date:%Y-%m} stands for the run's logical date.",
     )
     text: str = Field(default="text", min_length=1, description="Column of the text.")
-    label: str | None = Field(default=None, description="Column of the label.")
+    images: ImageConfig | None = Field(
+        default=None, description="Records are images of this form. Null: texts."
+    )
+    label: str | None = Field(
+        default=None,
+        description="Column of the label. In a folder of images the label is the sub-folder's "
+        "name, whatever this says.",
+    )
     labels: tuple[str, ...] = Field(
         default=(), description="The public list of labels; records with any other are dropped."
     )
     unit: str | None = Field(
-        default=None, description="Column of the stable unit id. Null: every row is its own unit."
+        default=None,
+        description="Column of the stable unit id. Null: every row is its own unit. In a folder of "
+        "images every file is a unit, named by its path: write file.",
     )
     max_records_per_unit: int = Field(
         default=1, ge=1, le=10_000, description="Records of a unit that are used (m)."

@@ -64,6 +64,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             text=dataset.text,
             unit=dataset.unit,
             holdout=dataset.holdout,
+            images=dataset.images,
         ).model_dump(mode="json"),
         "account": config.account.name,
         "adjacency": config.account.adjacency.value,
