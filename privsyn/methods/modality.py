@@ -111,9 +111,10 @@ class Images:
         """One row of images per label; ten rows where there are no labels."""
         from privsyn.data.images import contact_sheet
 
+        columns = min(SHEET_COLUMNS, *map(len, population))
         rows = 1 if len(population) > 1 else SHEET_COLUMNS
-        shown = [image for group in population for image in group[: rows * SHEET_COLUMNS]]
-        return contact_sheet(shown, SHEET_COLUMNS)
+        shown = [image for group in population for image in group[: rows * columns]]
+        return contact_sheet(shown, columns)
 
 
 def to_npy(array: NDArray[Any]) -> bytes:

@@ -252,8 +252,10 @@ def _evolve(
     """Algorithm 4: all labels side by side, so that a round is one histogram."""
     labels, total = [bucket.cell.label for bucket in buckets], cfg.rounds
     private = _Private(kind, buckets)
+    if not journal.has(f"votes/{total}"):
+        private.embed()  # first of all: what fails before the first draw costs nothing
     sizes = _sizes(cfg, labels)
-    if cfg.noisy_label_split:
+    if cfg.noisy_label_split:  # [E8]
         progress(0, total)
         draw = partial(_noisy, mechanism, private.counts, noise)
         sizes = _apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
@@ -362,29 +364,30 @@ def more(
 
 
 class _Private(Generic[T]):
-    """The private records of every label; their vectors are made once, when first needed."""
+    """The private records of every label; their vectors are made once and stay in memory."""
 
     def __init__(self, kind: Modality[T], buckets: Sequence[Bucket]) -> None:
         self._kind, self._buckets = kind, buckets
-        self._voters: list[Voters] | None = None
+        self._voters: list[Voters] = []
 
     def counts(self) -> NDArray[np.int64]:
         """Records of every label."""
         return np.array([len(bucket.texts.reveal()) for bucket in self._buckets], np.int64)
 
+    def embed(self) -> None:
+        """Make the vectors of all records."""
+        for bucket in self._buckets:
+            read = [self._kind.read(content) for content in bucket.texts.reveal()]
+            samples = [sample for sample in read if sample is not None]  # [E6]
+            vectors = np.empty((0, self._kind.embedder.width), np.float32)
+            if samples:
+                vectors = np.asarray(self._kind.embedder.embed(samples), np.float32)
+            self._voters.append(Voters(vectors))
+
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
-        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label."""
-        if self._voters is None:
-            self._voters = [self._embedded(bucket) for bucket in self._buckets]
+        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3]."""
         pairs = zip(self._voters, vectors, strict=True)
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
-
-    def _embedded(self, bucket: Bucket) -> Voters:
-        read = [self._kind.read(content) for content in bucket.texts.reveal()]
-        samples = [sample for sample in read if sample is not None]
-        if not samples:
-            return Voters(np.empty((0, self._kind.embedder.width), np.float32))
-        return Voters(np.asarray(self._kind.embedder.embed(samples), np.float32))
 
 
 def _fresh(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
@@ -409,7 +412,7 @@ def _vectors(
 def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """As many parents as there are candidates, with replacement, in proportion to their weights.
 
-    Where all weights are 0 any candidate is as good as another.
+    Where all weights are 0 any candidate is as good as another [E7].
     """
     own = weights.astype(np.float64)
     shares = own / own.sum() if own.any() else None
@@ -445,8 +448,8 @@ def _apportion(total: int, noisy: NDArray[np.int64]) -> list[int]:
         counts = [1] * len(counts)
     rest, whole = total - len(counts), sum(counts)
     sizes = [1 + rest * count // whole for count in counts]
-    byremainder = sorted(range(len(counts)), key=lambda i: -(rest * counts[i] % whole))
-    for i in byremainder[: total - sum(sizes)]:
+    by_remainder = sorted(range(len(counts)), key=lambda i: -(rest * counts[i] % whole))
+    for i in by_remainder[: total - sum(sizes)]:
         sizes[i] += 1
     return sizes
 

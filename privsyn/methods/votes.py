@@ -4,7 +4,8 @@ A vote may depend on its own row and the public candidates alone, not on the row
 size of a batch or the number of threads; otherwise one changed record could move the votes of
 others. Sums of floats do not promise that. So vectors are rounded to whole numbers, with lengths of
 at most ``REACH``: every norm, product and partial sum of a squared distance is then a whole number
-below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add.
+below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add: [E3] in
+private_evolution.md.
 """
 
 from __future__ import annotations
@@ -74,9 +75,13 @@ class Voters:
 
     Args:
         vectors: Shape (records, width); no rows are fine.
+
+    Raises:
+        ModelError: FAISS does not count exactly on this machine.
     """
 
     def __init__(self, vectors: NDArray[np.float32]) -> None:
+        _probe(vectors.shape[1])
         self._vectors = vectors
         self._grid: Grid | None = None
         self._rows = np.empty((0, 0), np.float32)
@@ -88,26 +93,18 @@ class Voters:
 
         Args:
             candidates: Public vectors, shape (candidates, width), at least one.
-
-        Raises:
-            ModelError: FAISS does not count exactly on this machine.
         """
         if self._grid is None or not self._grid.fits(candidates):  # decided by public vectors
             self._grid = Grid.around(candidates)
             self._rows = self._grid.round(self._vectors)
-        nearest = nearest_rows(self._rows, self._grid.round(candidates))
+        nearest = _nearest(self._rows, self._grid.round(candidates))
         return np.bincount(nearest, minlength=len(candidates)).astype(np.int64)
 
 
-def nearest_rows(rows: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Index of the candidate nearest to each row, both of whole grid steps; the lowest of a tie.
-
-    Raises:
-        ModelError: FAISS does not count exactly on this machine.
-    """
+def _nearest(rows: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Index of the candidate nearest to each row, both of whole grid steps; the lowest of a tie."""
     import faiss  # late: planning casts no vote
 
-    _probe(rows.shape[1])
     if not len(rows):
         return np.empty(0, np.int64)
     _, found = faiss.knn(rows, candidates, 1)
