@@ -21,7 +21,7 @@ REACH = 2000
 """Longest vector on the grid: (2 REACH)^2 < 2^24."""
 
 _FAR = 2.0**20
-_ROWS = 4096  # rounded at a time
+_ROWS = 2048  # rounded and compared at a time
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,15 @@ class Grid:
     """
 
     centre: NDArray[np.float32]
-    scale: float
+    scale: np.float32
 
     @classmethod
     def around(cls, public: NDArray[np.float32]) -> Grid:
         """The grid on which public vectors reach half of ``REACH``."""
-        exact = _finite(public.astype(np.float64))
+        exact = np.clip(np.nan_to_num(public.astype(np.float64)), -_FAR, _FAR)
         centre = exact.mean(axis=0).astype(np.float32)
-        spread = _length(exact - centre)
-        if spread == 0:
-            spread = _length(exact) or 1.0
-        return cls(centre, REACH / 2 / spread)
-
-    def fits(self, public: NDArray[np.float32]) -> bool:
-        """Whether these vectors lie within the grid's reach and use a fair part of it."""
-        spread = _length(_finite(public.astype(np.float64)) - self.centre) * self.scale
-        return bool(REACH / 8 <= spread <= REACH - np.sqrt(public.shape[1]))
+        spread = _length(exact - centre) or _length(exact) or 1.0
+        return cls(centre, np.float32(REACH / 2 / max(spread, 1e-9)))
 
     def round(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """The vectors in whole grid steps; longer ones are shortened to ``REACH``.
@@ -57,17 +50,19 @@ class Grid:
         Guarantee: row by row; a row's result depends on that row alone. Total: NaN counts as the
         centre, infinities as far away.
         """
-        out = np.empty(vectors.shape, np.float32)
-        for start in range(0, len(vectors), _ROWS):
-            rows = vectors[start : start + _ROWS].astype(np.float64)
-            rows -= self.centre
-            rows *= self.scale
-            steps = np.rint(np.clip(np.nan_to_num(rows, copy=False), -_FAR, _FAR, out=rows))
-            squares = np.einsum("ij,ij->i", steps, steps)  # whole numbers below 2^53: exact
-            if (long := squares > REACH**2).any():
-                steps[long] = np.trunc(steps[long] * (REACH / np.sqrt(squares[long]))[:, None])
-            out[start : start + _ROWS] = steps
-        return out
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.subtract(vectors, self.centre, dtype=np.float32)
+            steps *= self.scale
+        np.nan_to_num(steps, copy=False, posinf=REACH, neginf=-REACH)
+        np.clip(steps, -REACH, REACH, out=steps)
+        np.rint(steps, out=steps)
+        # Sums of squares are exact up to 2^24 and can only grow: the comparison is exact.
+        long = np.einsum("ij,ij->i", steps, steps) > REACH**2
+        if long.any():
+            far = steps[long].astype(np.float64)
+            lengths = np.sqrt((far * far).sum(axis=1, keepdims=True))
+            steps[long] = np.trunc(far * (REACH / lengths))
+        return steps
 
 
 class Voters:
@@ -83,8 +78,6 @@ class Voters:
     def __init__(self, vectors: NDArray[np.float32]) -> None:
         _probe(vectors.shape[1])
         self._vectors = vectors
-        self._grid: Grid | None = None
-        self._rows = np.empty((0, 0), np.float32)
 
     def votes(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
         """How many rows are nearest to each candidate; ties go to the lowest index.
@@ -94,21 +87,16 @@ class Voters:
         Args:
             candidates: Public vectors, shape (candidates, width), at least one.
         """
-        if self._grid is None or not self._grid.fits(candidates):  # decided by public vectors
-            self._grid = Grid.around(candidates)
-            self._rows = self._grid.round(self._vectors)
-        nearest = _nearest(self._rows, self._grid.round(candidates))
-        return np.bincount(nearest, minlength=len(candidates)).astype(np.int64)
+        import faiss  # late: planning casts no vote
 
-
-def _nearest(rows: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Index of the candidate nearest to each row, both of whole grid steps; the lowest of a tie."""
-    import faiss  # late: planning casts no vote
-
-    if not len(rows):
-        return np.empty(0, np.int64)
-    _, found = faiss.knn(rows, candidates, 1)
-    return np.asarray(found[:, 0], np.int64)
+        grid = Grid.around(candidates)
+        places = grid.round(candidates)
+        votes = np.zeros(len(candidates), np.int64)
+        for start in range(0, len(self._vectors), _ROWS):
+            rows = grid.round(self._vectors[start : start + _ROWS])
+            _, nearest = faiss.knn(rows, places, 1)
+            votes += np.bincount(nearest[:, 0], minlength=len(candidates))
+        return votes
 
 
 _probed: set[int] = set()
@@ -135,10 +123,6 @@ def _probe(width: int) -> None:
                 hint="Install the faiss-cpu that requirements.lock names.",
             )
     _probed.add(width)
-
-
-def _finite(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.clip(np.nan_to_num(vectors), -_FAR, _FAR)
 
 
 def _length(vectors: NDArray[np.float64]) -> float:
