@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date as Date
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -147,6 +148,57 @@ class PrivacyConfig(Section):
     )
 
 
+class ServerConfig(Section):
+    """An OpenAI-compatible server that completes prompts for a method.
+
+    It is sent public and privatised text only. The address, the model and ``chat`` are part of a
+    release's identity; the rest changes how fast and how patiently the server is asked.
+    """
+
+    url: str = Field(
+        description="Address below which the API lies, such as https://api.openai.com/v1 or "
+        "http://localhost:8000/v1. No key in it."
+    )
+    model: str = Field(min_length=1, max_length=200, description="Model name, as the server knows.")
+    key_variable: str | None = Field(
+        default="OPENAI_API_KEY",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key; the key itself is never in a config. "
+        "Null: a server that asks for none.",
+    )
+    chat: bool = Field(
+        default=True, description="Send chat messages; false: plain completions (/completions)."
+    )
+    concurrency: int = Field(default=8, ge=1, le=256, description="Requests under way at a time.")
+    max_requests: int = Field(
+        default=10_000,
+        ge=1,
+        description="Requests a process may send, retries included; the run stops before the next.",
+    )
+    timeout_seconds: float = Field(
+        default=60.0, gt=0, le=3600, description="Longest wait for one answer."
+    )
+    retries: int = Field(
+        default=5,
+        ge=0,
+        le=20,
+        description="Further attempts after 429, 5xx, a timeout or an answer that makes no sense.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+            usable = usable and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or "@" in value or "?" in value or "#" in value or not value.isprintable():
+            raise ValueError("not an http(s) address without user, password and query")
+        return value.rstrip("/")
+
+
 class ModelsConfig(Section):
     """The models a method reads."""
 
@@ -160,6 +212,10 @@ class ModelsConfig(Section):
         description="Sentence embedder: builtin, a local directory, or a hub id.",
     )
     embedder_revision: str | None = Field(default=None, description="Commit of a hub embedder.")
+    server: ServerConfig | None = Field(
+        default=None,
+        description="Server that completes prompts. Null: models.language does, on this machine.",
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
     )

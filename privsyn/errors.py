@@ -3,6 +3,7 @@
     PrivsynError                 exit 1
     |-- ConfigError              exit 2   params.yaml, -S, trigger form
     |   `-- ModelError                    a model or tokenizer cannot be loaded or does not fit
+    |       `-- ServerError               a model server is down or refuses     (retryable)
     |-- DataError                exit 2   the private file
     |   `-- StorageError                  disk full, not writable            (retryable)
     |-- BudgetError              exit 3   the ledger
@@ -60,6 +61,17 @@ class ConfigError(PrivsynError):
 
 class ModelError(ConfigError):
     """A model or tokenizer cannot be loaded, or does not fit the method's prompt."""
+
+
+class ServerError(ModelError):
+    """A model server is down, refuses, or may be sent no more requests.
+
+    Retryable whatever the reason: someone can repair it, and a release that has drawn goes on from
+    its journal instead of being lost.
+    """
+
+    exit_code = 1
+    retryable = True
 
 
 class DataError(PrivsynError):

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "transformers", "mlflow", "great_expectations", "sklearn", "pandas", "matplotlib")
+HEAVY = (
+    "torch",
+    "transformers",
+    "openai",
+    "mlflow",
+    "great_expectations",
+    "sklearn",
+    "pandas",
+    "matplotlib",
+)
 
 
 def imports(file: Path) -> set[str]:

@@ -172,3 +172,41 @@ class FakeSession:
         if self._tokens and len(self._tokens[0]) >= self._max_tokens:
             raise ValueError(f"a row already holds max_tokens={self._max_tokens} tokens")
         self._tokens = [(*row, int(token)) for row, token in zip(self._tokens, tokens, strict=True)]
+
+
+@dataclass(frozen=True)
+class FakeTextModel:
+    """A TextModel over a handful of words, which keeps every prompt it was given.
+
+    A test of what may reach a language model reads ``prompts``.
+
+    Attributes:
+        script: (prompt, how often it was asked before) -> completion. By default words chosen by a
+            hash of both, the second left out at temperature 0.
+        prompts: All prompts so far, in order.
+
+    >>> model = FakeTextModel(script=lambda prompt, before: f"{prompt}!" * (before + 1))
+    >>> model.complete(["a", "b", "a"], max_tokens=9, temperature=1.0)
+    ['a!', 'b!', 'a!a!']
+    >>> model.prompts
+    ['a', 'b', 'a']
+    """
+
+    script: Callable[[str, int], str] | None = None
+    prompts: list[str] = field(default_factory=list)
+    revision: str = "fake-text-1"
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+        """One completion per prompt, of at most ``max_tokens`` words."""
+        out = []
+        for prompt in prompts:
+            before = self.prompts.count(prompt) if temperature > 0 else 0
+            self.prompts.append(prompt)
+            text = (self.script or _hashed_words)(prompt, before)
+            out.append(" ".join(text.split(" ")[:max_tokens]))
+        return out
+
+
+def _hashed_words(prompt: str, before: int) -> str:
+    digest = hashlib.sha256(repr((prompt, before)).encode("utf-8", "replace")).digest()
+    return " ".join(WORDS[1 + byte % (len(WORDS) - 1)] for byte in digest[1 : 4 + digest[0] % 13])

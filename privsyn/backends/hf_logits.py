@@ -82,13 +82,8 @@ class HFLogitModel:
         self._prefixes: dict[tuple[int, ...], Any] = {}
         self._full = rowwise.attends_fully(model.config)
         self._body, self._head = self._apart()
-        added = tokenizer.added_tokens_decoder.items()
-        special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
-        self._plain = set(tokenizer.get_vocab().values()) - special
-        generation = getattr(model, "generation_config", None)
-        ends = getattr(generation, "eos_token_id", None)
-        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        self._ends = sorted({self.eos, *(int(t) for t in ends if 0 <= t < self.vocab_size)})
+        self._plain = plain_tokens(tokenizer)
+        self._ends = end_tokens(model, tokenizer)
 
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
         """Refuse a template or lengths that do not fit the model's context.
@@ -271,6 +266,21 @@ class HFLogitModel:
         close = 1e-5 if self.network.dtype == torch.float32 else 1e-2
         same = bool(((apart - whole).abs().amax() <= close * whole.abs().amax()).item())
         return (body, head) if same else (None, None)
+
+
+def plain_tokens(tokenizer: Any) -> set[int]:
+    """The tokens that stand for text."""
+    added = tokenizer.added_tokens_decoder.items()
+    special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
+    return set(tokenizer.get_vocab().values()) - special
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a text (end of text, end of turn), sorted."""
+    size = int(model.config.get_text_config().vocab_size)
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return sorted({int(tokenizer.eos_token_id), *(int(t) for t in ends if 0 <= t < size)})
 
 
 def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from privsyn.backends import prompts
 from privsyn.backends.model_files import check_folder, digest, read_json
 from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import ModelsConfig
+from privsyn.config import ModelsConfig, ServerConfig
 from privsyn.errors import ModelError
 
 BUILTIN = Path(__file__).parent / "builtin" / "lm"
@@ -119,12 +120,15 @@ class Place:
     commit: str | None = None
 
 
-def describe(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+def describe(
+    cfg: ModelsConfig, cache_dir: Path | None = None, *, reads_private: bool = True
+) -> ModelIdentity:
     """The identity of a language model, from its small files and a digest of the large ones.
 
     Args:
         cfg: Names the model.
         cache_dir: Keeps digests of files by size and modification time. None: nothing is kept.
+        reads_private: Whether private rows go through it. Models that mix rows are then refused.
 
     Raises:
         ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
@@ -134,7 +138,8 @@ def describe(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     place = locate(wanted)
     revision = fingerprint(place, cache_dir)
     folder = place.folder or _fetch_small(wanted, place)
-    refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
+    if reads_private:
+        refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
     template, guidance = _defaults(folder, str(wanted))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
 
@@ -145,8 +150,27 @@ def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -
         case "embedder":
             place = locate(Wanted.embedder(cfg))
             return ModelIdentity(place.source, fingerprint(place, cache_dir))
+        case "text" if cfg.server is not None:
+            return describe_server(cfg.server)
+        case "text":
+            return describe(cfg, cache_dir, reads_private=False)
         case _:
             return describe(cfg, cache_dir)
+
+
+def describe_server(server: ServerConfig) -> ModelIdentity:
+    """The identity of a model behind a server, without asking the server.
+
+    Its revision is the address, the model's name and the kind of request, never the key. Weights
+    behind a server cannot be pinned: whoever runs it may change them under the same name, so two
+    releases with one revision may come from different weights. The guarantee is not touched by it.
+    """
+    kind = "chat" if server.chat else "completions"
+    return ModelIdentity(
+        f"{server.model} at {urlsplit(server.url).netloc}",
+        f"{server.url} {server.model} {kind}",
+        prompts.CHAT if server.chat else prompts.PLAIN,
+    )
 
 
 def fingerprint(place: Place, cache_dir: Path | None = None) -> str:
@@ -293,7 +317,6 @@ def fetch_all(wanted: Wanted, place: Place) -> Path:
 
 def _answers(endpoint: str) -> bool:
     """Whether the hub takes connections: its own client would retry for half a minute, loudly."""
-    from urllib.parse import urlsplit
     from urllib.request import getproxies
 
     if getproxies():

@@ -21,7 +21,7 @@ from privsyn.backends.identity import (
     refuse_row_mixing,
 )
 from privsyn.backends.prompts import PromptEncoder, refuse_overlong
-from privsyn.backends.protocols import PromptTemplate
+from privsyn.backends.protocols import PromptTemplate, TextModel
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
 
@@ -37,6 +37,7 @@ __all__ = [
     "load_embedder",
     "load_language_model",
     "load_role",
+    "load_text_model",
 ]
 
 
@@ -45,6 +46,8 @@ def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> A
     match role:
         case "embedder":
             return load_embedder(cfg, performance)
+        case "text":
+            return load_text_model(cfg, performance)
         case _:
             return load_language_model(cfg, performance)
 
@@ -64,22 +67,9 @@ def load_language_model(
             one line.
     """
     identity = describe(cfg, cache_dir)
-    wanted = Wanted.language(cfg)
-    place = locate(wanted)
-    _prepare_torch()
-    with _quiet():
-        from privsyn.backends.hf_logits import HFLogitModel
+    model, tokenizer = _load_causal(cfg, performance, reads_private=True)
+    from privsyn.backends.hf_logits import HFLogitModel
 
-        device = _device(performance.device)
-        _set_threads(performance)
-        try:
-            model, tokenizer = _read(cfg, place)
-            refuse_row_mixing(model.config.to_dict(), str(wanted))
-        except ModelError:
-            raise
-        except Exception as error:  # transformers raises whatever its parsers raise
-            raise _explained(error, wanted, place) from None
-        model = _settle(model, device)
     return HFLogitModel(
         model,
         tokenizer,
@@ -88,6 +78,62 @@ def load_language_model(
         rows_per_pass=performance.rows_per_pass,
         cache_bytes=performance.cache_gb * 1e9,
     )
+
+
+def load_text_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> TextModel:
+    """Load what completes prompts: the server of ``models.server``, else the language model here.
+
+    A server is sent one trial request, so that what is wrong with it shows before a private draw.
+    A language model that mixes the rows of a batch is fine: its prompts are public.
+
+    Args:
+        cfg: Names the model or the server.
+        performance: Device, rows per pass and threads (the latter set for the whole process).
+        cache_dir: As for describe.
+
+    Raises:
+        ModelError: As load_language_model; retryable where a server does not answer.
+    """
+    if cfg.server is not None:
+        from privsyn.backends.openai_http import ServerTextModel
+
+        server = ServerTextModel(cfg.server, describe_role(cfg, "text").revision)
+        server.check()
+        return server
+    identity = describe_role(cfg, "text", cache_dir)
+    model, tokenizer = _load_causal(cfg, performance, reads_private=False)
+    from privsyn.backends.hf_text import HFTextModel
+
+    return HFTextModel(
+        model,
+        tokenizer,
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+    )
+
+
+def _load_causal(
+    cfg: ModelsConfig, performance: PerformanceConfig, *, reads_private: bool
+) -> tuple[Any, Any]:
+    """Weights on the device, and tokenizer, of the language model. See load_language_model."""
+    wanted = Wanted.language(cfg)
+    place = locate(wanted)
+    _prepare_torch()
+    with _quiet():
+        device = _device(performance.device)
+        _set_threads(performance)
+        try:
+            model, tokenizer = _read(cfg, place)
+            if reads_private:
+                refuse_row_mixing(model.config.to_dict(), str(wanted))
+        except ModelError:
+            raise
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, wanted, place) from None
+        return _settle(model, device), tokenizer
 
 
 def load_embedder(

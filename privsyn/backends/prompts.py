@@ -54,6 +54,7 @@ class PromptEncoder:
         self._bos = tokenizer.bos_token_id
         adds = tokenizer("a")["input_ids"][:1] == [self._bos] and self._bos is not None
         self._adds_bos = adds
+        self._frame: tuple[list[int], str, list[int]] | None = None
         # SentencePiece tokenizers begin every text with a space; within a prompt that is wrong.
         first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False))[:1]
         self._adds_space = bool(first) and str(first[0]).startswith("\u2581")
@@ -120,6 +121,38 @@ class PromptEncoder:
         cut = text[: CHARS_PER_TOKEN * limit].encode("utf-8", "replace").decode("utf-8")
         return self._ids(lead + cut, special=False, inner=True)[:limit]
 
+    def whole(self, prompt: str, longest: int | None) -> list[int]:
+        """Tokens of a prompt that is text from end to end, cut from the left to ``longest`` tokens.
+
+        One user message where the tokenizer has a chat template: special tokens in it are then
+        plain text, and the template around it is kept whole. Else the prompt as it stands, behind
+        the token that begins a text. Total, but for a template that leaves no room.
+
+        Raises:
+            ModelError: The chat template alone is longer than ``longest``, or cannot be used.
+        """
+        if longest is not None:
+            prompt = prompt[-CHARS_PER_TOKEN * max(longest, 1) :]
+        prompt = prompt.encode("utf-8", "replace").decode("utf-8")
+        if self._tokenizer.chat_template:
+            if self._frame is None:
+                self._frame = self.private(PromptTemplate(_REFERENCE, "", chat=True), None)
+            before, lead, after = self._frame
+            body = self._ids(lead + prompt, special=False, inner=True)
+        else:
+            before, after = [] if self._bos is None else [self._bos], []
+            body = self._ids(prompt)
+            body = body[1:] if body[:1] == before else body
+        room = len(body) if longest is None else longest - len(before) - len(after)
+        if room < 1 and longest is not None:
+            raise ModelError(
+                f"models.language={self._source}: its context has {longest} tokens for a prompt, "
+                f"and the chat template takes {len(before) + len(after)} of them.",
+                hint="Lower max_tokens, or use another model.",
+            )
+        ids = [*before, *body[max(0, len(body) - room) :], *after]
+        return ids or self._ids("\n")
+
     def _render(self, text: str, label: str | None, chat: bool) -> str:
         if label is None:
             lines = text.splitlines(keepends=True)
@@ -176,7 +209,7 @@ def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> N
     Raises:
         ModelError: By how many tokens.
     """
-    context = _context(config)
+    context = context_length(config)
     short = prompt + max_tokens - (context or prompt + max_tokens)
     if short > 0:
         raise ModelError(
@@ -186,7 +219,7 @@ def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> N
         )
 
 
-def _context(config: Any) -> int | None:
+def context_length(config: Any) -> int | None:
     """Longest sequence the model takes, or None where positions are unbounded.
 
     With a RoPE that rescales itself once any row of the batch grows past the original length, only

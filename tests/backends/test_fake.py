@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.backends.protocols import LogitModel, PromptTemplate
+from privsyn.backends.fake import FakeLogitModel, FakeTextModel
+from privsyn.backends.protocols import LogitModel, PromptTemplate, TextModel
 from privsyn.errors import ModelError
 
 TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
@@ -82,3 +82,23 @@ def test_columns_and_rewinding() -> None:
     assert (rows.logits() != first).any()
     rows.rewind()
     np.testing.assert_array_equal(rows.logits(), first)
+
+
+def test_text_model_keeps_what_it_was_given() -> None:
+    fake = FakeTextModel()
+    model: TextModel = fake
+    prompts = ["a knee", "", "a bill \ud800", "a knee"]
+    first = model.complete(prompts, max_tokens=4, temperature=1.0)
+    assert fake.prompts == prompts
+    assert first[0] != first[3]  # sampling: the same prompt again is another text
+    assert all(0 < len(text.split()) <= 4 for text in first)
+    assert FakeTextModel().complete(prompts, max_tokens=4, temperature=1.0) == first
+    greedy = model.complete(["a knee"] * 2, max_tokens=4, temperature=0)
+    assert greedy == [first[0]] * 2
+    assert len(fake.prompts) == 6
+    assert model.complete([], max_tokens=4, temperature=0) == []
+
+
+def test_text_model_follows_a_script() -> None:
+    fake = FakeTextModel(script=lambda prompt, before: f"{prompt} and so on")
+    assert fake.complete(["x"], max_tokens=3, temperature=1.0) == ["x and so"]
