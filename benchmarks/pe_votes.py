@@ -39,7 +39,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     runs = parser.parse_args().runs
     rng = np.random.default_rng(0)
-    print(f"{'records':>8} {'candidates':>10} {'width':>5} {'threads':>7} {'floor':>8} {'votes':>8}")
+    print(
+        f"{'records':>8} {'candidates':>10} {'width':>5} {'threads':>7} {'floor':>8} {'votes':>8}"
+    )
     for records, candidates, width in SHAPES:
         private, public = (
             (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)

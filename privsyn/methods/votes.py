@@ -21,7 +21,7 @@ REACH = 2000
 """Longest vector on the grid: (2 REACH)^2 < 2^24."""
 
 _FAR = 2.0**20
-_ROWS = 2048  # rounded and compared at a time
+_ROWS = 4096  # rounded and compared at a time
 
 
 @dataclass(frozen=True)
