@@ -22,6 +22,9 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.spelling import explain
 
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+"""A column in a form over several."""
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -58,7 +61,12 @@ class DatasetConfig(Section):
         description="Opaque version, set on a public schedule, never read from the data. "
         "{date:%Y-%m} stands for the run's logical date.",
     )
-    text: str = Field(default="text", min_length=1, description="Column of the text.")
+    text: str = Field(
+        default="text",
+        min_length=1,
+        description="Column of the text, or a form over several, such as "
+        '\'Phrase: "{answer}" Text: "{text}"\'.',
+    )
     images: ImageConfig | None = Field(
         default=None, description="Records are images of this form. Null: texts."
     )
@@ -98,6 +106,11 @@ class DatasetConfig(Section):
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"labels={list(self.labels)} holds a label twice")
         return self
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns a text is made of, in the order they are first named."""
+        return tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
 
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in the version filled in from a run's logical date."""
@@ -243,7 +256,11 @@ class PerformanceConfig(Section):
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
 
-    suite: str = Field(default="text", description="Name of a shipped suite, or a path to a JSON.")
+    suite: str | None = Field(
+        default=None,
+        description="Name of a shipped suite (text, images), or a path to a JSON. Null: text or "
+        "images, as the dataset holds.",
+    )
     min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
     max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
     min_share: float = Field(
@@ -267,6 +284,12 @@ class ValidationConfig(Section):
         ge=0,
         le=1,
         description="Share of texts that must be JSON, and of those that must satisfy the schema.",
+    )
+    min_spread: int = Field(
+        default=8, ge=0, le=255, description="Smallest range of the values of an image, 0 to 255."
+    )
+    min_rows_per_label: int = Field(
+        default=1, ge=0, description="Fewest images of each declared label."
     )
 
     @model_validator(mode="after")

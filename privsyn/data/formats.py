@@ -17,7 +17,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.config import DatasetConfig, ImageConfig
+from privsyn.config import PLACEHOLDER, DatasetConfig, ImageConfig
 from privsyn.data.columns import check_header, refuse_missing
 from privsyn.data.image_files import FILE, check_folder, check_npz, folder_rows, npz_rows, read_file
 from privsyn.data.images import from_array, read_image, to_content
@@ -105,9 +105,14 @@ def read_records(
 
 def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
     """Setting -> column, the content first."""
-    content = ("text", cfg.text) if cfg.images is None else (IMAGE_COLUMN, cfg.images.column)
+    wanted: dict[str, str | None]
+    if cfg.images is None:
+        names = cfg.text_columns
+        wanted = {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
+    else:
+        wanted = {IMAGE_COLUMN: cfg.images.column}
     unit = FILE if cfg.images is not None and cfg.unit is None and path.is_dir() else cfg.unit
-    wanted = dict([content, ("label", cfg.label), ("unit", unit)])
+    wanted |= {"label": cfg.label, "unit": unit}
     return {setting: column for setting, column in wanted.items() if column is not None}
 
 
@@ -115,21 +120,32 @@ def _records(
     cfg: DatasetConfig, rows: Iterator[Row | None], has_units: bool, tally: Tally
 ) -> Iterator[Private[Record]]:
     labels = frozenset(cfg.labels)
+    width = len(cfg.text_columns) if cfg.images is None else 1
     for number, row in enumerate(rows):
         tally.rows += 1
         if row is None:
             continue
-        values = iter(row)
-        content = next(values)
+        content, values = row[:width], iter(row[width:])
         label = None if cfg.label is None else _identifier(next(values))
         unit = _identifier(next(values)) if has_units else str(number)
         if cfg.label is not None and label not in labels:
             continue  # before the content: decoding an image is dear
-        text = _text(content) if cfg.images is None else _image(content, cfg.images)
+        text = _filled(cfg, content) if cfg.images is None else _image(content[0], cfg.images)
         if text is None or unit is None:
             continue
         tally.kept += 1
         yield Private(Record(unit, label, text))
+
+
+def _filled(cfg: DatasetConfig, values: Sequence[Any]) -> str | None:
+    """The text of a record: a column, or several in the form of ``cfg.text``; None without one."""
+    texts = [_text(value) for value in values]
+    known = dict(zip(cfg.text_columns, texts, strict=True))
+    if None in texts:
+        return None
+    if cfg.text in known:
+        return texts[0]
+    return PLACEHOLDER.sub(lambda found: str(known[found[1]]), cfg.text)
 
 
 def _text(value: Any) -> str | None:
