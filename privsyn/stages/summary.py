@@ -38,7 +38,7 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
         _, sealed = certificate.read(folder)
         lines["synthetic data"] = str(_short(folder / certificate.ARTIFACT))
         lines["rows"] = str(sealed["artifact"]["rows"])
-        if drawn := sealed.get("drawn", {}):
+        if "tokens" in (drawn := sealed.get("drawn", {})):
             share = drawn["public_tokens"] / max(1, drawn["tokens"])
             lines["public tokens"] = f"{share:.0%} of {drawn['tokens']:,}: they cost nothing"
         if sealed["class"] != "dp-release":
