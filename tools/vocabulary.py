@@ -35,10 +35,10 @@ SOURCES = (
 PASSAGE = 100
 """Words of a passage."""
 
-LEAST = {1: 12, 2: 20, 3: 20}
+LEAST = {1: 25, 2: 15, 3: 15}
 """Passages a term of so many words must occur in."""
 
-ASSOCIATED = 0.45
+ASSOCIATED = 0.3
 """Normalised pointwise mutual information a phrase must have."""
 
 MOST = 60_000
@@ -51,7 +51,7 @@ FUNCTION = frozenset(
     given go going got h had half has have having he her here herself him himself his how however i
     if in include included includes including indeed instead into is it its itself j just k keep
     kept known l la last later le least less let like likely ll m made make makes making many may me
-    might mine more most mostly much must my myself n named nearly neither never new next no nor not
+    might mine more most mostly much must my myself n named nearly neither never next no nor not
     nothing now o of off often on once one only onto or other others our ours ourselves out over own
     p per perhaps put q quite r rather re really recently same say second seem seemed seems seen
     several shall she should since six so some something sometimes soon still such t take taken than

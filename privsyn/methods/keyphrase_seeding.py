@@ -1,5 +1,4 @@
-"""Keyphrase prompt seeding: prompts made of privatised phrases, so that the language model, which
-may run anywhere, never sees a private text.
+"""Keyphrase prompt seeding: prompts of privatised phrases, so the model sees no private text.
 
 Source: Nagesh et al. 2025, "Private text generation by seeding large language model prompts"
 (DP-KPS), section 2 and Appendix B. Guarantee, assumptions and every deviation from the paper:
