@@ -1,7 +1,7 @@
-"""What phrase sequences are worth and how far their scores are off: noise by ensemble, side by side.
+"""Phrase sequences by noise and ensemble: what they are worth, how far their scores are off.
 
     python benchmarks/keyphrases.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 6 11 15] [--set k=v]
-        [--noise laplace gaussian] [--ensemble independent linear logarithmic] [--label-column label]
+        [--noise laplace gaussian] [--ensemble independent linear logarithmic]
 
 Keyphrase seeding without a language model, in memory, without ledger or certificate. For each
 combination: accuracy of TF-IDF and logistic regression, trained on the phrase sequences, tested on

@@ -114,6 +114,14 @@ class KeyphraseSeedingConfig(Section):
         allow_inf_nan=False,
         description="Scores below so many standard deviations of the noise count as zero.",
     )
+    score_power: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Phrases are drawn in proportion to this power of their scores. 1: the paper's "
+        "independent draws; larger: high scores alone.",
+    )
     sequence_length: int = Field(
         default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
     )
@@ -431,14 +439,27 @@ def _sequences(
             parts = []
             for start in range(0, len(begun), _TOGETHER):
                 part = begun[start : start + _TOGETHER]
-                scores = scorer.scores(noisy, part[:1, :0] if alone else part)
-                weights = np.where(scores >= least, np.maximum(scores, 0), 0).astype(np.float64)
-                weights = np.broadcast_to(weights, (len(part), weights.shape[1])).copy()
+                weights = _weights(
+                    cfg, scorer.scores(noisy, part[:1, :0] if alone else part), least
+                )
+                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))
                 parts.append(_pick(weights, None if alone else part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
             sequence.phrases = np.column_stack([begun, picked])
             sequence.uniform += uniform
     return drawn
+
+
+def _weights(
+    cfg: KeyphraseSeedingConfig, scores: NDArray[np.float32], least: float
+) -> NDArray[np.float64]:
+    """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
+    positive = np.where(scores >= max(least, 0.0), np.maximum(scores, 0.0), 0.0).astype(np.float64)
+    highest = positive.max(axis=1, keepdims=True)
+    weights: NDArray[np.float64] = (
+        positive / np.where(highest > 0, highest, 1.0)
+    ) ** cfg.score_power
+    return weights
 
 
 def _pick(
