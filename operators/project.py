@@ -8,7 +8,8 @@ from pathlib import Path
 from privsyn.config import Config
 
 SAMPLE = Path(".privsyn/sample/messages.jsonl")
-"""Where the invented messages are written when params.yaml names them."""
+DIGITS = Path(".privsyn/sample/digits.npz")
+"""Where the invented messages and the scans of digits are written when the config names them."""
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"
 """Pool of one slot: two DVC commands in one workspace collide."""
@@ -25,12 +26,17 @@ def params_file() -> Path:
 
 
 def write_sample_if_asked(config: Config, root: Path) -> None:
-    """Write the invented messages if params.yaml names them and they are not there."""
-    if config.dataset.path != SAMPLE or (root / SAMPLE).exists():
+    """Write the sample of texts or of images if the config names it and it is not there."""
+    path = config.dataset.path
+    if path not in (SAMPLE, DIGITS) or (root / path).exists():
         return
     from privsyn.data.artifacts import private_folder
+    from privsyn.data.digits import write_digits
     from privsyn.data.sample import write_sample
     from privsyn.workspace import Workspace
 
     private_folder(Workspace(root).state)
-    write_sample(root / SAMPLE)
+    if path == DIGITS:
+        write_digits(root / DIGITS)
+    else:
+        write_sample(root / SAMPLE)

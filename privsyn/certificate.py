@@ -10,7 +10,8 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,7 @@ from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import dump
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.ledger import Balance, Change, Entry, Ledger
+from privsyn.ledger.chain import DERIVED
 from privsyn.release import IDENTITY, Plan, release_id
 
 SCHEMA = "privsyn-certificate/1"
@@ -67,12 +69,7 @@ def build(
         "reserved_at": reserved.at,
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards"}),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
-        "artifact": {
-            "file": artifact.path.name,
-            "sha256": artifact.sha256,
-            "media_type": artifact.media_type,
-            "rows": artifact.rows,
-        },
+        "artifact": _described(artifact),
         "account": {
             "name": plan.account,
             "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
@@ -86,14 +83,53 @@ def build(
         "ledger": {"entry": entry.number, "row": reserved.seq, "hash": reserved.hash},
         "noise": noise,
         "parents": [],
-        "software": {name: _version(name) for name in LIBRARIES}
-        | {"python": platform.python_version(), "git": _git_commit(root)},
+        "software": _software(root),
     }
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
         body["exhibits"] = dict(exhibits)
     return body | {"seal": _seal(body)}
+
+
+def derive(
+    parent: Mapping[str, Any],
+    artifact: ArtifactRef,
+    *,
+    name: str,
+    how: Mapping[str, Any],
+    root: Path,
+) -> dict[str, Any]:
+    """The certificate of an artifact made from a release's records alone, which costs nothing.
+
+    It carries its parent's certificate whole, so that it is checked without the parent's folder;
+    the ledger notes its digest with the parent's entry.
+
+    Args:
+        parent: The parent's certificate.
+        artifact: The new file.
+        name: What the new artifact is called.
+        how: Public settings it was made with.
+        root: Project folder, for its git commit.
+    """
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "class": parent["class"],
+        "name": name,
+        "derived": dict(how),
+        "artifact": _described(artifact),
+        "parents": [dict(parent)],
+        "software": _software(root),
+    }
+    return body | {"seal": _seal(body)}
+
+
+def origin(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The certificate of the release that was paid for: this one, or its parent."""
+    found: Mapping[str, Any] = (
+        certificate["parents"][0] if "derived" in certificate else certificate
+    )
+    return found
 
 
 def canonical(certificate: Mapping[str, Any]) -> bytes:
@@ -137,17 +173,18 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         )
     ]
     try:
-        plan = Plan.model_validate(certificate["plan"] | {"warnings": (), "shards": 1})
+        paid = origin(certificate)
+        plan = Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
         artifact = dict(certificate["artifact"])
-        checks += [
-            *_artifact(folder, artifact, certificate.get("exhibits", {})),
-            *_cost(plan, certificate),
-        ]
+        checks += _artifact(folder, artifact, certificate.get("exhibits", {}))
+        if paid is not certificate:
+            checks.append(_descent(certificate, paid))
+        checks += _cost(plan, paid)
     except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
         return checks
-    return [*checks, *_ledger(plan, certificate, artifact, ledger)]
+    return [*checks, *_ledger(plan, certificate, ledger)]
 
 
 def raise_failed(folder: Path, checks: list[Check]) -> None:
@@ -197,24 +234,50 @@ def _artifact(
         lines = stream.readlines()
     same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
     checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
+    named: list[tuple[str, str]] = []
     if artifact["media_type"] == IMAGE_ROWS:
-        named = {str(row["file"]): str(row["sha256"]) for row in map(json.loads, lines)}
+        named = [(str(row["file"]), str(row["sha256"])) for row in map(json.loads, lines)]
+    if named or (folder / IMAGES).exists():
         checks.append(_files("images are unchanged", folder / IMAGES, named))
     if exhibits or (folder / EXHIBITS).exists():
-        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, exhibits))
+        inside = [(f"{EXHIBITS}/{name}", digest) for name, digest in exhibits.items()]
+        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, inside))
     return checks
 
 
-def _files(name: str, folder: Path, named: Mapping[str, str]) -> Check:
-    """Whether a folder holds exactly the named files, byte for byte."""
-    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    wanted = {Path(file).name: digest for file, digest in named.items()}
-    same = (
-        found == set(wanted)
-        and len(wanted) == len(named)
-        and all(sha256_file(folder / file) == digest for file, digest in wanted.items())
+def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
+    """Whether a folder holds exactly the named files, byte for byte, and what is wrong if not."""
+    found = {file.name: file for file in folder.iterdir()} if folder.is_dir() else {}
+    wanted = {Path(file).name: digest for file, digest in named}
+    wrong = {
+        "named elsewhere or twice": [
+            file
+            for file, count in Counter(file for file, _ in named).items()
+            if count > 1 or file != f"{folder.name}/{Path(file).name}"
+        ],
+        "missing": sorted(wanted.keys() - found.keys()),
+        "not of the release": sorted(found.keys() - wanted.keys()),
+        "changed": [
+            file
+            for file in sorted(wanted.keys() & found.keys())
+            if not found[file].is_file()
+            or found[file].is_symlink()
+            or sha256_file(found[file]) != wanted[file]
+        ],
+    }
+    said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
+    return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
+
+
+def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:
+    return Check(
+        "parent",
+        parent.get("seal") == _seal(parent)
+        and len(certificate["parents"]) == 1
+        and certificate["class"] == parent["class"]
+        and certificate["schema"] == SCHEMA,
+        f"made from release {parent['plan']['release_id']} at no further cost",
     )
-    return Check(name, same, f"SHA-256 of {len(named)} files")
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
@@ -257,18 +320,23 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     ]
 
 
-def _ledger(
-    plan: Plan,
-    certificate: Mapping[str, Any],
-    artifact: Mapping[str, Any],
-    ledger: Ledger | None,
-) -> list[Check]:
+def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:
     if ledger is None:
         return [Check("ledger row", None, "no ledger at hand: who made this is not proved")]
     entry = ledger.find(plan.id)
     if entry is None:
         return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
+    paid, history = origin(certificate), ledger.history(plan.id)
+    offspring = []
+    if paid is not certificate:
+        digests = {
+            "artifact_sha256": certificate["artifact"]["sha256"],
+            "certificate_sha256": digest(certificate),
+        }
+        noted = any(row.change == DERIVED and dict(row.body) == digests for row in history)
+        offspring = [Check("ledger offspring", noted, f"noted with release {plan.id}")]
     return [
+        *offspring,
         Check(
             "ledger row",
             entry.state == "COMMITTED"
@@ -278,15 +346,15 @@ def _ledger(
         ),
         Check(
             "ledger digests",
-            entry.artifact_sha256 == artifact["sha256"]
-            and entry.certificate_sha256 == digest(certificate),
+            entry.artifact_sha256 == paid["artifact"]["sha256"]
+            and entry.certificate_sha256 == digest(paid),
             "artifact and certificate as committed",
         ),
         Check(
             "ledger history",
             any(
-                {"entry": entry.number, "row": row.seq, "hash": row.hash} == certificate["ledger"]
-                for row in ledger.history(plan.id)
+                {"entry": entry.number, "row": row.seq, "hash": row.hash} == paid["ledger"]
+                for row in history
             ),
             "the certificate names this entry's row of the chain",
         ),
@@ -296,6 +364,22 @@ def _ledger(
 def _seal(certificate: Mapping[str, Any]) -> str:
     body = {key: value for key, value in certificate.items() if key != "seal"}
     return hashlib.sha256(canonical(body)).hexdigest()
+
+
+def _described(artifact: ArtifactRef) -> dict[str, Any]:
+    return {
+        "file": artifact.path.name,
+        "sha256": artifact.sha256,
+        "media_type": artifact.media_type,
+        "rows": artifact.rows,
+    }
+
+
+def _software(root: Path) -> dict[str, str | None]:
+    return {name: _version(name) for name in LIBRARIES} | {
+        "python": platform.python_version(),
+        "git": _git_commit(root),
+    }
 
 
 def _version(package: str) -> str | None:

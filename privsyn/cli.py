@@ -166,7 +166,7 @@ def verify(
     certificate.raise_failed(folder, checks)
     if not as_json:
         sealed = certificate.read(folder)[1]
-        cost = sealed["plan"]
+        cost = certificate.origin(sealed)["plan"]
         out.print(
             f"{sealed['class']}: epsilon {shown(cost['epsilon'])}, delta {cost['delta']:g}, "
             f"per {cost['unit']}, {cost['adjacency']}",
@@ -176,15 +176,27 @@ def verify(
 
 @app.command("sample-data")
 def sample_data(
-    target: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path(
-        ".privsyn/sample/messages.jsonl"
-    ),
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Where to write. By default messages.jsonl or digits.npz, .privsyn/sample/.",
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of the generator of messages.")] = 7,
+    images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
 ) -> None:
-    """Write invented patient-portal messages to try everything on."""
+    """Write invented patient-portal messages, or scans of digits, to try everything on."""
+    if images:
+        from privsyn.data.digits import write_digits
+
+        target = target or Path(".privsyn/sample/digits.npz")
+        out.print(f"wrote {write_digits(target)} scans of digits to {target}", highlight=False)
+        return
     from privsyn.data.sample import write_sample
 
+    target = target or Path(".privsyn/sample/messages.jsonl")
     written = write_sample(target, rows=rows, seed=seed)
     out.print(
         f"wrote {written.rows} messages of {written.patients} invented patients to {target}",

@@ -22,6 +22,9 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.spelling import explain
 
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+"""A column in a form over several."""
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
@@ -31,24 +34,54 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
+class ImageConfig(Section):
+    """Records are images: the one form all of them are brought to."""
+
+    size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
+    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
+    column: str = Field(
+        default="image",
+        min_length=1,
+        description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
+        "image may call it images, x_train, data or x.",
+    )
+
+
 class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Path = Field(description="JSONL, CSV or Parquet, plain or .gz, .zst, .bz2, .xz.")
+    path: Path = Field(
+        description="JSONL, CSV or Parquet, plain or .gz, .zst, .bz2, .xz. Of images: a folder "
+        "with a sub-folder per label, .npz or Parquet."
+    )
     version: str = Field(
         default="v1",
         pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
         description="Opaque version, set on a public schedule, never read from the data. "
         "{date:%Y-%m} stands for the run's logical date.",
     )
-    text: str = Field(default="text", min_length=1, description="Column of the text.")
-    label: str | None = Field(default=None, description="Column of the label.")
+    text: str = Field(
+        default="text",
+        min_length=1,
+        description="Column of the text, or a form over several, such as "
+        '\'Phrase: "{answer}" Text: "{text}"\'.',
+    )
+    images: ImageConfig | None = Field(
+        default=None, description="Records are images of this form. Null: texts."
+    )
+    label: str | None = Field(
+        default=None,
+        description="Column of the label. In a folder of images the label is the sub-folder's "
+        "name, whatever this says.",
+    )
     labels: tuple[str, ...] = Field(
         default=(), description="The public list of labels; records with any other are dropped."
     )
     unit: str | None = Field(
-        default=None, description="Column of the stable unit id. Null: every row is its own unit."
+        default=None,
+        description="Column of the stable unit id. Null: every row is its own unit. In a folder of "
+        "images every file is a unit, named by its path: write file.",
     )
     max_records_per_unit: int = Field(
         default=1, ge=1, le=10_000, description="Records of a unit that are used (m)."
@@ -73,6 +106,11 @@ class DatasetConfig(Section):
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"labels={list(self.labels)} holds a label twice")
         return self
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns a text is made of, in the order they are first named."""
+        return tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
 
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in the version filled in from a run's logical date."""
@@ -191,6 +229,38 @@ class ModelsConfig(Section):
         default=None,
         description="Server that completes prompts. Null: models.language does, on this machine.",
     )
+    image: str = Field(
+        default="builtin",
+        min_length=1,
+        description="Generator of images: builtin, simulator, a local directory, or a hub id.",
+    )
+    image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
+    image_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Denoising steps of a fresh image. Null: the model folder's own.",
+    )
+    image_guidance: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        description="Weight of the class or prompt; 1 is none. Null: the model folder's own.",
+    )
+    image_prompt: str = Field(
+        default="{label}",
+        min_length=1,
+        description="Prompt of a text-to-image model; {label} stands for the label.",
+    )
+    image_embedder: str = Field(
+        default="builtin",
+        min_length=1,
+        description="Encoder of images: builtin, a local directory, or a hub id.",
+    )
+    image_embedder_revision: str | None = Field(
+        default=None, description="Commit of a hub encoder of images."
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
     )
@@ -218,7 +288,11 @@ class PerformanceConfig(Section):
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
 
-    suite: str = Field(default="text", description="Name of a shipped suite, or a path to a JSON.")
+    suite: str | None = Field(
+        default=None,
+        description="Name of a shipped suite (text, images), or a path to a JSON. Null: text or "
+        "images, as the dataset holds.",
+    )
     min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
     max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
     min_share: float = Field(
@@ -242,6 +316,12 @@ class ValidationConfig(Section):
         ge=0,
         le=1,
         description="Share of texts that must be JSON, and of those that must satisfy the schema.",
+    )
+    min_spread: int = Field(
+        default=8, ge=0, le=255, description="Smallest range of the values of an image, 0 to 255."
+    )
+    min_rows_per_label: int = Field(
+        default=1, ge=0, description="Fewest images of each declared label."
     )
 
     @model_validator(mode="after")

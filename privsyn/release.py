@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from privsyn.config import Section
+from privsyn.config import ImageConfig, Section
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event, load
@@ -28,6 +28,13 @@ class DatasetIdentity(Section):
     text: str
     unit: str | None
     holdout: float
+    images: ImageConfig | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_null_images(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Releases of texts keep the identity they had before there were images."""
+        fields: dict[str, Any] = dump(self)
+        return {key: value for key, value in fields.items() if key != "images" or value is not None}
 
 
 class ModelUse(Section):

@@ -1,5 +1,8 @@
 """Reading records from JSON Lines, CSV and Parquet, plain or compressed, one at a time.
 
+Images come from Parquet, an .npz file or a folder (image_files.py); an image that cannot be decoded
+is dropped as a text is.
+
 What a record may do to a run: nothing but be in it or not. A row that cannot be parsed or decoded,
 has no text, no unit id or a label outside the declared set is dropped in silence; whether it is
 dropped depends on that row alone. Only the shape of the file as a whole (missing, empty, without
@@ -14,15 +17,19 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import DatasetConfig
+import numpy as np
+
+from privsyn.config import PLACEHOLDER, DatasetConfig, ImageConfig
 from privsyn.data.columns import check_header, refuse_missing
-from privsyn.data.parquet import check_parquet, parquet_rows
+from privsyn.data.image_files import FILE, check_folder, check_npz, folder_rows, npz_rows, read_file
+from privsyn.data.images import from_array, read_image, to_content
+from privsyn.data.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
 from privsyn.data.records import Private, Record
 from privsyn.data.streams import (
     COMPRESSIONS,
@@ -67,8 +74,7 @@ def check_source(cfg: DatasetConfig, path: Path | None = None) -> None:
         DataError: Missing, unreadable, of unknown format, without a row, or without a column.
     """
     path = path or cfg.path
-    check_file(path)
-    _format(path).check(path, _columns(cfg))
+    _format(cfg, path).check(path, _columns(cfg, path))
 
 
 def read_records(
@@ -92,31 +98,54 @@ def read_records(
     """
     path = path or cfg.path
     check_source(cfg, path)
-    return _records(cfg, _format(path).rows(path, _columns(cfg)), tally or Tally())
+    columns = _columns(cfg, path)
+    rows = _format(cfg, path).rows(path, columns)
+    return _records(cfg, rows, "unit" in columns, tally or Tally())
 
 
-def _columns(cfg: DatasetConfig) -> Mapping[str, str]:
-    """Setting -> column, the text first."""
-    wanted = {"text": cfg.text, "label": cfg.label, "unit": cfg.unit}
+def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
+    """Setting -> column, the content first."""
+    wanted: dict[str, str | None]
+    if cfg.images is None:
+        names = cfg.text_columns
+        wanted = {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
+    else:
+        wanted = {IMAGE_COLUMN: cfg.images.column}
+    unit = FILE if cfg.images is not None and cfg.unit is None and path.is_dir() else cfg.unit
+    wanted |= {"label": cfg.label, "unit": unit}
     return {setting: column for setting, column in wanted.items() if column is not None}
 
 
 def _records(
-    cfg: DatasetConfig, rows: Iterator[Row | None], tally: Tally
+    cfg: DatasetConfig, rows: Iterator[Row | None], has_units: bool, tally: Tally
 ) -> Iterator[Private[Record]]:
     labels = frozenset(cfg.labels)
+    width = len(cfg.text_columns) if cfg.images is None else 1
     for number, row in enumerate(rows):
         tally.rows += 1
         if row is None:
             continue
-        values = iter(row)
-        text = _text(next(values))
+        content, values = row[:width], iter(row[width:])
         label = None if cfg.label is None else _identifier(next(values))
-        unit = str(number) if cfg.unit is None else _identifier(next(values))
-        if text is None or unit is None or (cfg.label is not None and label not in labels):
+        unit = _identifier(next(values)) if has_units else str(number)
+        if cfg.label is not None and label not in labels:
+            continue  # before the content: decoding an image is dear
+        text = _filled(cfg, content) if cfg.images is None else _image(content[0], cfg.images)
+        if text is None or unit is None:
             continue
         tally.kept += 1
         yield Private(Record(unit, label, text))
+
+
+def _filled(cfg: DatasetConfig, values: Sequence[Any]) -> str | None:
+    """The text of a record: a column, or several in the form of ``cfg.text``; None without one."""
+    texts = [_text(value) for value in values]
+    known = dict(zip(cfg.text_columns, texts, strict=True))
+    if None in texts:
+        return None
+    if cfg.text in known:
+        return texts[0]
+    return PLACEHOLDER.sub(lambda found: str(known[found[1]]), cfg.text)
 
 
 def _text(value: Any) -> str | None:
@@ -131,6 +160,21 @@ def _text(value: Any) -> str | None:
     except UnicodeError:
         return None
     return value if value and not value.isspace() else None
+
+
+def _image(value: Any, wanted: ImageConfig) -> str | None:
+    """An image file or an array of pixels in canonical form, else None."""
+    if isinstance(value, dict):  # as the datasets library writes images
+        value = value.get("bytes")
+    if isinstance(value, Path):
+        value = read_file(value)
+    if isinstance(value, bytes):
+        pixels = read_image(value, wanted.size, wanted.mode)
+    elif isinstance(value, np.ndarray):
+        pixels = from_array(value, wanted.size, wanted.mode)
+    else:
+        return None
+    return None if pixels is None else to_content(pixels)
 
 
 def _identifier(value: Any) -> str | None:
@@ -247,12 +291,32 @@ _FORMATS = {
 }
 
 
-def _format(path: Path) -> _Format:
-    suffix, _ = split_suffix(path)
-    if suffix not in _FORMATS:
-        raise DataError(
-            f"{path} ends in {suffix!r}; known are {', '.join(_FORMATS)}, each also with "
-            f"{', '.join(COMPRESSIONS)}.",
-            hint="Convert or rename the file.",
-        )
-    return _FORMATS[suffix]
+_IMAGE_FORMATS = {
+    ".npz": _Format(check_npz, npz_rows),
+    ".parquet": _FORMATS[".parquet"],
+}
+_FOLDER = _Format(check_folder, folder_rows)
+
+
+def _format(cfg: DatasetConfig, path: Path) -> _Format:
+    """How a file is read.
+
+    Raises:
+        DataError: It is missing, may not be read, or is of no known format.
+    """
+    if cfg.images is not None and path.is_dir():
+        return _FOLDER
+    check_file(path)
+    suffix, packed = split_suffix(path)
+    known = _FORMATS if cfg.images is None else _IMAGE_FORMATS
+    if suffix in known and not (packed and suffix == ".npz"):
+        return known[suffix]
+    packings = ", ".join(COMPRESSIONS)
+    offered = (
+        f"{', '.join(known)}, each also with {packings}"
+        if cfg.images is None
+        else f"a folder, .npz and .parquet, the last also with {packings}, for images"
+    )
+    raise DataError(
+        f"{path} ends in {suffix!r}; known are {offered}.", hint="Convert or rename the file."
+    )

@@ -13,7 +13,10 @@ from privsyn.data.columns import check_header
 from privsyn.data.streams import open_bytes, split_suffix
 from privsyn.errors import DataError
 
+IMAGE_COLUMN = "images.column"
+"""The setting under ``dataset.`` that names a column of image files."""
 _BATCH_ROWS = 512
+_BATCH_IMAGES = 16
 
 
 def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
@@ -35,6 +38,9 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
     for setting, name in columns.items():
         kind = schema.field(name).type
         kind = kind.value_type if t.is_dictionary(kind) else kind
+        if setting == IMAGE_COLUMN:
+            _check_images(path, name, kind)
+            continue
         text = _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)
         number = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
         if not text and (setting == "text" or not number):
@@ -48,7 +54,7 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
 
 
 def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """Values of the wanted columns, row by row; strings come as bytes.
+    """Values of the wanted columns, row by row; strings come as bytes, structs as mappings.
 
     Args:
         path: A file that check_parquet passed.
@@ -62,7 +68,9 @@ def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, 
     names = list(dict.fromkeys(columns.values()))
     with ExitStack() as stack:
         file = _open(path, stack)
-        batches = file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False)
+        size = _BATCH_IMAGES if IMAGE_COLUMN in columns else _BATCH_ROWS
+        wanted = [_leaf(file.schema_arrow.field(name)) for name in names]
+        batches = file.iter_batches(size, columns=wanted, use_threads=False)
         while True:
             try:
                 batch = next(batches, None)
@@ -72,6 +80,26 @@ def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, 
                 return
             values = {name: _plain(batch.column(name)) for name in names}
             yield from zip(*(values[name] for name in columns.values()), strict=True)
+
+
+def _leaf(field: Any) -> str:
+    """The part of a column that is read: of an image with its path the bytes alone."""
+    from pyarrow import types as t
+
+    return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
+
+
+def _check_images(path: Path, name: str, kind: Any) -> None:
+    from pyarrow import types as t
+
+    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    if not (t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)):
+        outer = str(kind).partition("<")[0]
+        raise DataError(
+            f"column {name!r} (dataset.{IMAGE_COLUMN}) of {path} is of type {outer}, not bytes.",
+            hint="Write the image files as bytes, or as a struct with a field bytes.",
+        )
 
 
 def _open(path: Path, stack: ExitStack) -> Any:

@@ -96,8 +96,8 @@ def guarantee(event: Event, delta: float) -> Guarantee:
     """The tightest known guarantee at ``delta``.
 
     Pure loss by randomised response, zCDP by CKS20 Corollary 13 at the best real order, Gaussian
-    noise by its exact curve, mixtures and sampled Gaussians by their Renyi curve; the smallest
-    where several apply. Epsilon is rounded up.
+    noise by its exact curve, sampled Gaussians by their loss distribution, mixtures by their Renyi
+    curve; the smallest where several apply. Epsilon is rounded up.
 
     Raises:
         ValueError: delta outside [0, 1), or no finite epsilon at this delta (zCDP at delta 0).
@@ -121,6 +121,10 @@ def epsilon_at(event: Event, delta: float) -> float:
     found.append(conversions.zcdp_epsilon(_fold(event, _rho), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
         found.append(conversions.best_epsilon(RDPCurve(event), delta))  # else it is the rho curve
+    if parts := _sampled_parts(event):
+        from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
+
+        found.append(sampled_gaussian_epsilon(parts, delta))
     return min(found)
 
 
@@ -141,8 +145,9 @@ def calibrate_rho(target: Guarantee) -> float:
     if target.epsilon == 0:
         return 0.0
     order = filter_order(target.epsilon, target.delta)
-    found = max(0.0, filter_budget(target.epsilon, target.delta, order) / order)
     slack = CALIBRATION_MARGIN
+    budget = filter_budget(target.epsilon, target.delta, order)
+    found = max(0.0, budget / order * (1 - slack))  # so that order times it is within the budget
     while conversions.zcdp_epsilon(found, target.delta) > target.epsilon * (1 - CALIBRATION_MARGIN):
         found *= 1 - slack
         slack = min(2 * slack, 0.5)
@@ -283,6 +288,21 @@ def _mu_squared(leaf: Event) -> float:
             return rate * steps / noise**2
         case _:
             return math.inf
+
+
+def _sampled_parts(event: Event) -> tuple[tuple[float, float, int], ...]:
+    """Sampled and plain Gaussians in sequence, of which one is sampled; else nothing."""
+    children = event.events if isinstance(event, Sequence) else (event,)
+    parts: list[tuple[float, float, int]] = []
+    for child in children:
+        match child:
+            case SampledGaussian(rate, noise, steps):
+                parts += [(rate, noise, steps)] if rate else []
+            case Gaussian(noise, count) | DiscreteGaussian(noise, count):
+                parts.append((1.0, noise, count))
+            case _:
+                return ()
+    return tuple(parts) if any(rate < 1 for rate, *_ in parts) else ()
 
 
 def _check_delta(delta: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from privsyn.evaluation.metrics import Metric
@@ -36,22 +36,39 @@ def downstream(
     test = _labelled(real_texts, real_labels)
     if not train or not test:
         return []
-    predicted = _predict(train, [text for text, _ in test])
-    truth = [label for _, label in test]
+    texts, truth = [text for text, _ in test], [label for _, label in test]
+    if not any(re.search(r"\b\w\w+\b", text) for text, _ in train):
+        commonest = Counter(label for _, label in train).most_common(1)[0][0]
+        return score([commonest], truth, lambda: [])
+    return score([label for _, label in train], truth, lambda: _predict(train, texts))
+
+
+def score(
+    trained: Sequence[str], truth: Sequence[str], predict: Callable[[], Sequence[str]]
+) -> list[Metric]:
+    """The metrics of ``downstream`` for any classifier.
+
+    Args:
+        trained: Labels of the synthetic records; where all are one, that is the answer.
+        truth: Labels of the held-out records, at least one.
+        predict: The answers for them; called where there is more than one label to choose from.
+    """
+    labels = set(trained)
+    predicted = [*labels] * len(truth) if len(labels) == 1 else predict()
     support, answered = Counter(truth), Counter(predicted)
     hits = Counter(label for label, answer in zip(truth, predicted, strict=True) if label == answer)
-    labels = sorted(support)
-    f1 = [2 * hits[label] / (support[label] + answered[label]) for label in labels]
+    names = sorted(support)
+    f1 = [2 * hits[label] / (support[label] + answered[label]) for label in names]
     return [
-        _metric("accuracy", hits.total() / len(test), "accuracy on held-out real records"),
+        _metric("accuracy", hits.total() / len(truth), "accuracy on held-out real records"),
         _metric("macro_f1", sum(f1) / len(f1), "mean F1 over labels on held-out real records"),
-        _metric("majority", max(support.values()) / len(test), "accuracy of the commonest label"),
-        _metric("records", len(test), "held-out real records tested on"),
+        _metric("majority", max(support.values()) / len(truth), "accuracy of the commonest label"),
+        _metric("records", len(truth), "held-out real records tested on"),
         *(
             _metric(
                 f"recall.{name}", hits[label] / support[label], "share of its records found", label
             )
-            for name, label in zip(_slugs(labels), labels, strict=True)
+            for name, label in zip(_slugs(names), names, strict=True)
         ),
     ]
 
@@ -66,9 +83,6 @@ def _labelled(texts: Sequence[str], labels: Sequence[str | None]) -> list[tuple[
 
 
 def _predict(train: Sequence[tuple[str, str]], texts: Sequence[str]) -> list[str]:
-    labels = Counter(label for _, label in train)
-    if len(labels) == 1 or not any(re.search(r"\b\w\w+\b", text) for text, _ in train):
-        return [labels.most_common(1)[0][0]] * len(texts)
     from threadpoolctl import threadpool_limits
 
     model = _model()

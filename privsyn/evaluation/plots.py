@@ -34,6 +34,34 @@ def draw_plots(
     Raises:
         StorageError: Disk full or no permission.
     """
+    plots: list[tuple[str, Figure]] = []
+    if texts:
+        plots.append(("lengths.png", _lengths(texts)))
+    plots += _label_plots("texts", labels, metrics)
+    return [_save(figure, folder / name) for name, figure in plots]
+
+
+def draw_image_plots(
+    folder: Path, sheet: bytes | None, labels: Sequence[str | None], metrics: Sequence[Metric]
+) -> list[Path]:
+    """As draw_plots, with a contact sheet of the synthetic images, ``samples.png``, for lengths.
+
+    Raises:
+        StorageError: Disk full or no permission.
+    """
+    files = []
+    if sheet is not None:
+        files.append(folder / "samples.png")
+        with atomic_file(files[0]) as stream:
+            stream.write(sheet)
+    plots = _label_plots("images", labels, metrics)
+    return files + [_save(figure, folder / name) for name, figure in plots]
+
+
+def _label_plots(
+    things: str, labels: Sequence[str | None], metrics: Sequence[Metric]
+) -> list[tuple[str, Figure]]:
+    """Rows per label, and recall per label, where there are such."""
     names = list(dict.fromkeys(label for label in labels if label is not None))
     counts = Counter(labels)
     recall = {
@@ -42,14 +70,12 @@ def draw_plots(
         if metric.label is not None and metric.name.startswith("downstream.recall.")
     }
     plots: list[tuple[str, Figure]] = []
-    if texts:
-        plots.append(("lengths.png", _lengths(texts)))
     if names:
-        plots.append(("labels.png", _labels({name: counts[name] for name in names})))
+        plots.append(("labels.png", _labels(things, {name: counts[name] for name in names})))
     if recall:
         accuracy = next((m.value for m in metrics if m.name == "downstream.accuracy"), None)
         plots.append(("recall.png", _recall(recall, accuracy)))
-    return [_save(figure, folder / name) for name, figure in plots]
+    return plots
 
 
 def _lengths(texts: Sequence[str]) -> Figure:
@@ -82,9 +108,9 @@ def _lengths(texts: Sequence[str]) -> Figure:
     return figure
 
 
-def _labels(counts: dict[str, int]) -> Figure:
+def _labels(things: str, counts: dict[str, int]) -> Figure:
     shown = list(counts)[:MAX_BARS]
-    title = "Synthetic texts per label" + _cut_note(len(counts))
+    title = f"Synthetic {things} per label" + _cut_note(len(counts))
     figure, axes = _bars(title, shown, [counts[label] for label in shown], "{:,.0f}", BAR)
     axes.set_xlim(0, max(counts.values()))
     axes.xaxis.set_visible(False)

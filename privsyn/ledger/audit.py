@@ -20,7 +20,17 @@ from privsyn.errors import BudgetError, VerificationError
 from privsyn.ledger import tables
 from privsyn.ledger.accounts import Audit, Change, State, moment, stamp
 from privsyn.ledger.caps import Cap, check_kind
-from privsyn.ledger.chain import BEFORE, GENESIS, OPENED, RENAMED, digest, key_digest, project, walk
+from privsyn.ledger.chain import (
+    BEFORE,
+    DERIVED,
+    GENESIS,
+    OPENED,
+    RENAMED,
+    digest,
+    key_digest,
+    project,
+    walk,
+)
 from privsyn.ledger.rows import caps_of, spec_of
 
 SLACK = 1e-9
@@ -45,6 +55,8 @@ def verify(connection: Connection) -> Audit:
                 _open(row, accounts)
             elif row.change == RENAMED:
                 _rename(row, accounts)
+            elif row.change == DERIVED:
+                _derive(row, entries)
             else:
                 _move(row, accounts, entries)
             seq, head = row.seq, row.hash
@@ -103,6 +115,12 @@ def _rename(row: Change, accounts: Rows) -> None:
     if None in (was, values["unit_column"]) or was != accounts[row.account]["unit_column"]:
         _fail(f"history row {row.seq} renames a column that account {row.account} does not have")
     accounts[row.account] |= values
+
+
+def _derive(row: Change, entries: Rows) -> None:
+    parent = entries.get(str(row.release_id))
+    if parent is None or parent["state"] != State.COMMITTED or parent["account"] != row.account:
+        _fail(f"history row {row.seq}: release {row.release_id} has offspring and no artifact")
 
 
 def _move(row: Change, accounts: Rows, entries: Rows) -> None:

@@ -20,6 +20,9 @@ from privsyn.ledger.accounts import Change, State, stamp
 
 OPENED = "OPENED"
 RENAMED = "RENAMED"
+DERIVED = "DERIVED"
+"""Changes that are no state: an account is opened, its column renamed; a release has offspring."""
+
 GENESIS = "0" * 64
 
 BEFORE: Mapping[str, tuple[State | None, ...]] = {
@@ -104,6 +107,8 @@ def append(
     connection.execute(
         sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
+    if change == DERIVED:  # charges nothing and changes no table
+        return row
     values = project(row)
     if change == RENAMED:
         connection.execute(

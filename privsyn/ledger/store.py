@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from privsyn.dp.events import Event, dump
 from privsyn.errors import AccountMismatch, BudgetError, LeaseHeld, VerificationError
 from privsyn.ledger import balances, chain, leases, rows, tables
-from privsyn.ledger.accounts import Account, AccountSpec, Entry, State
+from privsyn.ledger.accounts import Account, AccountSpec, Change, Entry, State
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import (
     SHA256,
@@ -253,9 +253,7 @@ class Ledger(LedgerView):
             VerificationError: It is committed with other digests.
             BudgetError: It has not begun.
         """
-        for name, value in (("artifact", artifact_sha256), ("certificate", certificate_sha256)):
-            if not SHA256.fullmatch(value):
-                raise ValueError(f"{name}_sha256={value!r} is not 64 lower-case hex digits")
+        body = _digests(artifact_sha256, certificate_sha256)
         with self._write() as connection:
             entry = entry_row(connection, release_id)
             if entry.state is State.COMMITTED:
@@ -272,8 +270,31 @@ class Ledger(LedgerView):
             if lease is not None:
                 leases.check(connection, lease)
             leases.check_alone(connection, release_id, self._clock(), but_mine=True)
-            body = {"artifact_sha256": artifact_sha256, "certificate_sha256": certificate_sha256}
             return self._move(connection, entry, State.COMMITTED, body)
+
+    def derive(self, release_id: str, artifact_sha256: str, certificate_sha256: str) -> Change:
+        """Note an artifact made from a committed release's records alone. Costs nothing.
+
+        Noting the same one again changes nothing.
+
+        Args:
+            release_id: The release it was made from.
+            artifact_sha256: Digest of the new file.
+            certificate_sha256: Digest of its certificate.
+
+        Raises:
+            BudgetError: The release is not committed.
+        """
+        body = _digests(artifact_sha256, certificate_sha256)
+        with self._write() as connection:
+            entry = entry_row(connection, release_id)
+            check_state(entry, State.COMMITTED)
+            for row in chain.walk(connection, release_id):
+                if row.change == chain.DERIVED and dict(row.body) == body:
+                    return row
+            return chain.append(
+                connection, self._clock(), entry.account, release_id, chain.DERIVED, body
+            )
 
     def void(self, release_id: str, reason: str) -> Entry:
         """Give an untouched reservation back.
@@ -351,3 +372,12 @@ class Ledger(LedgerView):
         """Give a lease back; nothing happens if it was overtaken."""
         with self._write() as connection:
             leases.free(connection, lease)
+
+
+def _digests(artifact_sha256: str, certificate_sha256: str) -> dict[str, str]:
+    """Both digests as a history row holds them; ValueError where one is none."""
+    body = {"artifact_sha256": artifact_sha256, "certificate_sha256": certificate_sha256}
+    for name, value in body.items():
+        if not SHA256.fullmatch(value):
+            raise ValueError(f"{name}={value!r} is not 64 lower-case hex digits")
+    return body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from privsyn.config import PerformanceConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 METHODS: Mapping[str, str] = {
     "private_prediction": "privsyn.methods.private_prediction:PrivatePrediction",
     "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
+    "private_evolution": "privsyn.methods.private_evolution:PrivateEvolution",
 }
 """Name -> "module:Class", imported on demand."""
 
@@ -186,6 +187,21 @@ class Method(Protocol):
         another process has taken the release over. A method that yields each sample as it is drawn
         need not call it.
         """
+
+
+@runtime_checkable
+class Offspring(Protocol):
+    """A method whose releases yield more records at no cost: post-processing of what is public."""
+
+    def more(
+        self,
+        cfg: Any,
+        models: Backends,
+        records: Sequence[tuple[str | None, str | bytes]],
+        count: int,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[tuple[str | None, str | bytes]]:
+        """``count`` new records, label and content, from a finished release's."""
 
 
 def load_method(name: str) -> Method:

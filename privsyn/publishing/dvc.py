@@ -6,8 +6,8 @@ made since. Beside it, the stages of dvc.yaml that made the newest release of a 
 committed, so that ``dvc status`` is clean and ``dvc repro`` has nothing to do after a run that DVC
 did not start.
 
-Only files named in RELEASE_FILES leave: all are computed from the synthetic text and public
-settings.
+Only files named in RELEASE_FILES and those in RELEASE_FOLDERS leave: all are computed from the
+synthetic records and public settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ SEALED_FILES = ("synthetic.jsonl", "certificate.json")
 """Never change once published; the reports beside them may be renewed by a newer suite."""
 
 RELEASE_FILES = frozenset({*SEALED_FILES, "validation.json", "validation.html", "quality.json"})
-"""All a release folder may hold when it is published."""
+"""All files a release folder may hold when it is published."""
+
+RELEASE_FOLDERS = frozenset({"images", "exhibits"})
+"""And all folders, of files alone; the artifact and the certificate name each with its digest."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,14 @@ class DvcPublisher:
         if not release_dir.is_dir():
             raise DataError(f"{release_dir} does not exist.", hint="Run generate first.")
         found = {path.name: path for path in release_dir.iterdir()}
-        for name in sorted(found):
-            if name not in RELEASE_FILES or found[name].is_symlink() or not found[name].is_file():
+        inside: list[Path] = []
+        for name in sorted(RELEASE_FOLDERS & found.keys()):
+            if found[name].is_dir() and not found[name].is_symlink():
+                inside += sorted(found.pop(name).iterdir())
+        for path in [found[name] for name in sorted(found)] + inside:
+            known = path.parent != release_dir or path.name in RELEASE_FILES
+            if not known or path.is_symlink() or not path.is_file():
+                name = path.relative_to(release_dir).as_posix()
                 raise DataError(
                     f"releases/{release_dir.name} holds {name!r}, which is no file of a release.",
                     hint="Move it away: nothing else is published.",
@@ -279,7 +288,7 @@ def _account(release_dir: Path) -> str | None:
     """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
     try:
         sealed = json.loads((release_dir / "certificate.json").read_text(encoding="utf-8"))
-        return str(sealed["plan"]["account"])
+        return None if "derived" in sealed else str(sealed["plan"]["account"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from privsyn import certificate
 from privsyn.data.artifacts import (
+    ArtifactRef,
     atomic_file,
     sha256_file,
     storage_error,
@@ -114,11 +116,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(plan, scratch, shards)
-    if rows and "image" in rows[0]:
-        rows = _write_images(building / certificate.IMAGES, rows)
-    artifact = write_jsonl_atomic(building / certificate.ARTIFACT, rows)
-    if rows and "file" in rows[0]:
-        artifact = replace(artifact, media_type=certificate.IMAGE_ROWS)
+    artifact = write_records(building, rows)
     exhibits = _copy_exhibits(exhibit_folder(scratch), building / certificate.EXHIBITS)
     sealed = certificate.build(
         plan,
@@ -131,6 +129,23 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         exhibits=exhibits,
         root=ctx.workspace.root,
     )
+    seal(building, sealed, folder)
+
+
+def write_records(folder: Path, rows: list[dict[str, Any]]) -> ArtifactRef:
+    """Write the artifact of a release: rows with a text, or with an ``image`` (base64 of a PNG).
+
+    Images go to files of their own, which the rows then name.
+    """
+    if rows and "image" in rows[0]:
+        rows = _write_images(folder / certificate.IMAGES, rows)
+        artifact = write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
+        return replace(artifact, media_type=certificate.IMAGE_ROWS)
+    return write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
+
+
+def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
+    """Put the certificate into a finished folder and rename it into its place."""
     with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:
         stream.write(certificate.canonical(sealed))
     try:

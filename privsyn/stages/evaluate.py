@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from privsyn import certificate
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_holdout
+from privsyn.data.records import Record
+from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
@@ -23,12 +25,17 @@ EVALUATION = "evaluation.json"
 
 
 @traced
-def evaluate(ctx: Context, plan: Plan) -> Path | None:
+def evaluate(ctx: Context, plan: Plan, backends: Backends | None = None) -> Path | None:
     """Measure a release against held-out real records.
 
     The held-out records were never in the private training part: units held out by keyed hash, or
     a file of their own. What is computed from them is not differentially private: it is labelled
     ``internal``, stays in the state folder and in MLflow runs tagged so, and is never published.
+
+    Args:
+        ctx: Config and ledger.
+        plan: The release.
+        backends: The embedder already loaded; None loads what the config names.
 
     Returns:
         The folder with evaluation.json and the plots; None where evaluation is off or nothing is
@@ -36,23 +43,14 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     """
     if not ctx.config.evaluate.enabled:
         return None
-    from privsyn.evaluation.classify import downstream
-    from privsyn.evaluation.fidelity import compare_lengths
-    from privsyn.evaluation.plots import draw_plots
-
-    texts, labels = _held_out(ctx, plan)
-    if not texts:
+    real = _held_out(ctx, plan)
+    if not real:
         return None
-    rows = read_rows(find(ctx, plan) / certificate.ARTIFACT)
-    synthetic, synthetic_labels = [row.text or "" for row in rows], [row.label for row in rows]
-    metrics = [
-        *downstream(synthetic, synthetic_labels, texts, labels),
-        *compare_lengths(synthetic, texts),
-    ]
-    if ctx.config.evaluate.embeddings:
-        metrics += _by_vectors(ctx, synthetic, synthetic_labels, texts, labels)
+    artifact = find(ctx, plan) / certificate.ARTIFACT
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
+    of_kind = _texts if plan.dataset.images is None else _images
+    metrics, draw = of_kind(ctx, plan, artifact, real, backends)
     write_json_atomic(
         folder / EVALUATION,
         {"release_id": plan.id, "metrics": [metric.to_json() for metric in metrics]},
@@ -60,9 +58,34 @@ def evaluate(ctx: Context, plan: Plan) -> Path | None:
     )
     run = ctx.lineage.start_stage(plan.id, "evaluate")
     ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
-    for plot in draw_plots(folder, synthetic, synthetic_labels, metrics):
+    for plot in draw(folder):
         ctx.lineage.log_artifact(run, plot, "plots")
     return folder
+
+
+Draw = Callable[[Path], list[Path]]
+"""Draws the plots into a folder; returns the files."""
+
+
+def _texts(
+    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+) -> tuple[list[Metric], Draw]:
+    from privsyn.evaluation.classify import downstream
+    from privsyn.evaluation.fidelity import compare_lengths
+    from privsyn.evaluation.plots import draw_plots
+
+    rows = read_rows(artifact)
+    synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
+    texts = [record.text for record in real]
+    metrics = [
+        *downstream(synthetic, labels, texts, [record.label for record in real]),
+        *compare_lengths(synthetic, texts),
+    ]
+    if ctx.config.evaluate.embeddings:
+        metrics += _by_vectors(
+            ctx, synthetic, labels, texts, [record.label for record in real], backends
+        )
+    return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
 
 
 def _by_vectors(
@@ -71,6 +94,7 @@ def _by_vectors(
     synthetic_labels: Sequence[str | None],
     texts: Sequence[str],
     labels: Sequence[str | None],
+    backends: Backends | None,
 ) -> list[Metric]:
     """Metrics in the space of the sentence embedder; every text is embedded once."""
     from privsyn.backends.load import load_embedder
@@ -80,7 +104,13 @@ def _by_vectors(
     models, settings = ctx.config.models, ctx.config.evaluate
     classifier = settings.classifier and any(synthetic_labels) and any(labels)
     load = partial(load_embedder, models, ctx.config.performance, ctx.workspace.cache)
-    both = embed_both(synthetic, texts, load, settings.embedded_texts, alike=not classifier)
+    both = embed_both(
+        synthetic,
+        texts,
+        load if backends is None else lambda: backends.embedder,
+        settings.embedded_texts,
+        alike=not classifier,
+    )
     if both is None:
         return []
     (ours, theirs), called = both, f"models.embedder={models.embedder}"
@@ -96,11 +126,41 @@ def _by_vectors(
     return metrics
 
 
-def _held_out(ctx: Context, plan: Plan) -> tuple[list[str], list[str | None]]:
-    """Texts and labels of the real records no release was made from."""
+def _images(
+    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+) -> tuple[list[Metric], Draw]:
+    from privsyn.data.images import decode
+    from privsyn.evaluation.images import compare_images, downstream_images
+    from privsyn.evaluation.plots import draw_image_plots
+    from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
+    from privsyn.validation.image_profile import sample_sheet as sheet_of
+
+    rows = read_image_rows(artifact)
+    pairs = list(load_images(artifact.parent, rows))
+    synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
+    images = [decode(record.text) for record in real]
+    metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
+    config = ctx.config
+    if config.evaluate.embeddings:
+        from privsyn.backends.load import load_role
+
+        load = partial(load_role, config.models, "image_embedder", config.performance)
+        use = plan.models.get("image_embedder")
+        metrics += compare_images(
+            synthetic,
+            images,
+            load if backends is None else lambda: backends.image_embedder,
+            config.evaluate.embedded_texts,
+            "models.image_embedder" + (f"={use.source}" if use else ""),
+        )
+    sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
+    return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
+
+
+def _held_out(ctx: Context, plan: Plan) -> list[Record]:
+    """The real records no release was made from."""
     dataset = ctx.source(plan)
     if not dataset.holdout and dataset.test_path is None:
-        return [], []
+        return []
     key = ctx.open_account().partition_key.reveal()
-    records = [private.reveal() for private in read_holdout(dataset, key)]
-    return [record.text for record in records], [record.label for record in records]
+    return [private.reveal() for private in read_holdout(dataset, key)]

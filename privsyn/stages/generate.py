@@ -66,13 +66,7 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
         )
     if backends is None:
         backends = load_models(ctx, plan)
-    for role, use in plan.models.items():
-        if backends.models[role].revision != use.revision:
-            raise ModelError(
-                f"the {role} model {use.source} is not the one release {plan.id} was planned with: "
-                "its files changed.",
-                hint="Put the planned model back and run again, or plan a new release.",
-            )
+    check_models(plan, backends)
     header = journal_header(ctx, plan) | {"shard": shard}
     with (
         ctx.ledger.acquire(plan.id, f"shard-{shard}") as lease,
@@ -105,6 +99,21 @@ def load_models(ctx: Context, plan: Plan) -> Backends:
     models, performance = ctx.config.models, ctx.config.performance
     method, settings = plan.load_method()
     return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})
+
+
+def check_models(plan: Plan, backends: Backends) -> None:
+    """Refuse models other than those a release was planned with.
+
+    Raises:
+        ModelError: Names the role.
+    """
+    for role, use in plan.models.items():
+        if backends.models[role].revision != use.revision:
+            raise ModelError(
+                f"the {role} model {use.source} is not the one release {plan.id} was planned with: "
+                "its files changed.",
+                hint="Put the planned model back and run again, or plan a new release.",
+            )
 
 
 def _journal(ctx: Context, plan: Plan, shard: int, header: Mapping[str, Any]) -> Journal:

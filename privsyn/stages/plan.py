@@ -38,7 +38,8 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
     given = config.method(method_name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
-    if config.evaluate.enabled and config.evaluate.embeddings:
+    texts = config.dataset.images is None
+    if texts and config.evaluate.enabled and config.evaluate.embeddings:
         locate(Wanted.embedder(config.models))  # refused now, not after the budget is spent
     settings = method.resolve(given, models)
     dataset = config.dataset.resolved(ctx.day)
@@ -64,6 +65,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
             text=dataset.text,
             unit=dataset.unit,
             holdout=dataset.holdout,
+            images=dataset.images,
         ).model_dump(mode="json"),
         "account": config.account.name,
         "adjacency": config.account.adjacency.value,

@@ -35,7 +35,13 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     ctx.open_account()
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
-        load_suite(ctx.config.validation, plan.dataset.labels, plan.row_bounds, ctx.workspace.root)
+        load_suite(
+            ctx.config.validation,
+            plan.dataset.labels,
+            plan.row_bounds,
+            ctx.workspace.root,
+            plan.dataset.images,
+        )
         method, settings = plan.load_method()
         prompt = method.prompt(settings)
         if prompt is not None:

@@ -25,6 +25,9 @@ UTILITY = {
     "downstream.macro_f1": "macro F1 {:.3f}",
     "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
     "length_wasserstein": "lengths {:.1f} words apart",
+    "fid": "FID {:.1f}",
+    "precision": "precision {:.2f}",
+    "recall": "recall {:.2f}",
 }
 """Internal numbers worth a line, and how they read."""
 
@@ -37,8 +40,10 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
     if folder is not None:
         _, sealed = certificate.read(folder)
         lines["synthetic data"] = str(_short(folder / certificate.ARTIFACT))
-        lines["rows"] = str(sealed["artifact"]["rows"])
-        if drawn := sealed.get("drawn", {}):
+        things = "rows" if plan.dataset.images is None else "images"
+        lines[things] = str(sealed["artifact"]["rows"])
+        drawn = sealed.get("drawn", {})
+        if "public_tokens" in drawn:
             share = drawn["public_tokens"] / max(1, drawn["tokens"])
             lines["public tokens"] = f"{share:.0%} of {drawn['tokens']:,}: they cost nothing"
         if sealed["class"] != "dp-release":
@@ -75,8 +80,10 @@ def summary(ctx: Context, plan: Plan) -> RenderableType:
     if folder is None:
         return table
     shown = _short(folder)
-    commands = {
-        "read some": f"head -3 {shown / certificate.ARTIFACT}",
+    look = {"read some": f"head -3 {shown / certificate.ARTIFACT}"}
+    if plan.dataset.images is not None:
+        look = {"see some": f"xdg-open {shown / certificate.IMAGES}"}
+    commands = look | {
         "certificate": f"privsyn verify {shown}",
         "validation": f"xdg-open {shown / PAGE}",
         "accounts": "privsyn ledger show",

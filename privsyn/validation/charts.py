@@ -12,16 +12,23 @@ PLOT_TOP, PLOT_BOTTOM, LEFT = 22, 190, 46
 MAX_BARS = 20
 
 
-def length_chart(words: Histogram, median: float) -> str:
-    """Histogram of words per text, the median marked."""
-    edges, counts = words.edges, words.counts
+def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str) -> str:
+    """A histogram of one number per row, the median marked.
+
+    Args:
+        histogram: The histogram.
+        median: In the unit of its edges.
+        of: What the number is, such as ``words per text``.
+        things: What the rows are, such as ``texts``.
+    """
+    edges, counts = histogram.edges, histogram.counts
     step = _tick(max(counts))
     top = -(-max(counts) // step) * step
     scale = (PLOT_BOTTOM - PLOT_TOP) / top
     slot = (WIDTH - LEFT) / len(counts)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} 232" role="img" '
-        f'aria-label="Histogram of words per text, median {median:g}">'
+        f'aria-label="Histogram of {of}, median {median:g}">'
     ]
     for value in range(0, top + 1, step):
         y = PLOT_BOTTOM - value * scale
@@ -29,17 +36,17 @@ def length_chart(words: Histogram, median: float) -> str:
         parts.append(f'<line class="{style}" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:,}</text>')
     for i, count in enumerate(counts):
-        last = i == len(counts) - 1 and words.longer
+        last = i == len(counts) - 1 and histogram.longer
         span = f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1)
         parts.append(
             f'<rect class="bar" x="{LEFT + i * slot + 1:.1f}" '
             f'y="{PLOT_BOTTOM - count * scale:.1f}" width="{slot - 2:.1f}" '
-            f'height="{count * scale:.1f}"><title>{span} words: {count:,} texts</title></rect>'
+            f'height="{count * scale:.1f}"><title>{span}: {count:,} {things}</title></rect>'
         )
     parts += [
         f'<text x="{LEFT + i * slot:.1f}" y="{PLOT_BOTTOM + 17}" '
         f'text-anchor="{anchor}">{text}</text>'
-        for i, text, anchor in _edge_labels(words)
+        for i, text, anchor in _edge_labels(histogram)
     ]
     x = LEFT + min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts)) * slot
     anchor = "end" if x > WIDTH - 70 else "start"
@@ -47,7 +54,7 @@ def length_chart(words: Histogram, median: float) -> str:
         f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{PLOT_BOTTOM}"/>'
         f'<text class="marked" x="{x + (-6 if anchor == "end" else 6):.1f}" y="15" '
         f'text-anchor="{anchor}">median {median:g}</text>'
-        f'<text x="{(LEFT + WIDTH) / 2}" y="226" text-anchor="middle">words per text</text></svg>'
+        f'<text x="{(LEFT + WIDTH) / 2}" y="226" text-anchor="middle">{of}</text></svg>'
     )
     return "".join(parts)
 
@@ -77,14 +84,14 @@ def label_chart(labels: Sequence[tuple[str, int]]) -> str:
     return "".join(parts) + "</svg>"
 
 
-def _edge_labels(words: Histogram) -> list[tuple[float, str, str]]:
+def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
     """Position in bins, text and anchor of at most nine labels under the bars."""
-    edges, bins = words.edges, len(words.counts)
+    edges, bins = histogram.edges, len(histogram.counts)
     every = -(-bins // 8)
-    last = bins - 1 if words.longer else bins
+    last = bins - 1 if histogram.longer else bins
     labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
     labels = [label for label in labels if last - label[0] >= every]
-    if words.longer:
+    if histogram.longer:
         return [*labels, (last + 0.5, f"{edges[-2]:,}+", "middle")]
     return [*labels, (float(bins), f"{edges[-1]:,}", "end")]
 

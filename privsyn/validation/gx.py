@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import ValidationConfig
+from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.errors import ConfigError
-from privsyn.validation.profile import Profile, Row, profile, read_rows
+from privsyn.validation.image_profile import ImageProfile, profile_images, read_image_rows
+from privsyn.validation.profile import Profile, profile, read_rows
 from privsyn.validation.suite import Suite, load_suite
 
 SCHEMA = "privsyn-validation/1"
@@ -28,7 +29,27 @@ COLUMNS = {
     "row_well_formed": "well_formed",
     "text_is_json": "text_is_json",
 }
-"""Columns a suite may name, and the field of a row they show."""
+"""Columns a suite of texts may name, and the field of a row they show."""
+IMAGE_COLUMNS = {
+    "row_well_formed": "well_formed",
+    **{
+        name: name
+        for name in (
+            "id",
+            "label",
+            "file",
+            "readable",
+            "width",
+            "height",
+            "mode",
+            "mean",
+            "spread",
+            "pixels_sha256",
+            "label_rows",
+        )
+    },
+}
+"""The same of images."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +83,7 @@ class ValidationResult:
         suite: Name of the suite.
         suite_sha256: Digest of what was checked, placeholders filled in.
         gx_version: Version of Great Expectations.
-        profile: Lengths, label counts and samples, for the page.
+        profile: Lengths or brightness, label counts and samples, for the page.
     """
 
     success: bool
@@ -72,7 +93,7 @@ class ValidationResult:
     suite: str
     suite_sha256: str
     gx_version: str
-    profile: Profile
+    profile: Profile | ImageProfile
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -91,38 +112,52 @@ def validate_file(
     expected_rows: tuple[int, int],
     *,
     root: Path = Path(),
+    images: ImageConfig | None = None,
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
 
     An empty or malformed file is a failed result, not an error.
 
     Args:
-        artifact: JSONL with ``id``, ``text`` and, where the dataset has labels, ``label``.
+        artifact: JSONL with ``id``, ``text`` and, where the dataset has labels, ``label``; of
+            images with ``file`` and ``sha256`` in place of ``text``, the files beside it.
         cfg: The ``validation`` section.
         labels: The declared labels; empty where the dataset has none.
         expected_rows: Fewest and most rows the plan allows; no rows at all fail always.
         root: Folder that relative paths of the config start from.
+        images: Form of the images; None where the file holds texts.
 
     Raises:
         DataError: The file is missing or cannot be read.
         ConfigError: The suite or the JSON schema is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, root)
-    rows = read_rows(artifact)
-    checks, version = _run(suite, rows)
+    suite = load_suite(cfg, labels, expected_rows, root, images)
+    shown: Profile | ImageProfile
+    if images is None:
+        texts = read_rows(artifact)
+        rows, columns, shown = len(texts), _table(texts, COLUMNS), profile(texts, labels)
+    else:
+        pictures = read_image_rows(artifact)
+        rows, columns = len(pictures), _table(pictures, IMAGE_COLUMNS)
+        shown = profile_images(pictures, labels)
+    checks, version = _run(suite, columns)
     return ValidationResult(
         success=all(check.success for check in checks),
-        rows=len(rows),
+        rows=rows,
         expectations=checks,
         left_out=suite.left_out,
         suite=suite.name,
         suite_sha256=suite.sha256,
         gx_version=version,
-        profile=profile(rows, labels),
+        profile=shown,
     )
 
 
-def _run(suite: Suite, rows: Sequence[Row]) -> tuple[tuple[Check, ...], str]:
+def _table(rows: Sequence[Any], columns: Mapping[str, str]) -> dict[str, list[Any]]:
+    return {column: [getattr(row, name) for row in rows] for column, name in columns.items()}
+
+
+def _run(suite: Suite, table: Mapping[str, list[Any]]) -> tuple[tuple[Check, ...], str]:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # older 1.x reads it at import
     logging.getLogger("great_expectations").setLevel(logging.WARNING)  # hundreds of lines else
     with warnings.catch_warnings():
@@ -134,10 +169,7 @@ def _run(suite: Suite, rows: Sequence[Row]) -> tuple[tuple[Check, ...], str]:
         from great_expectations.exceptions import GreatExpectationsError
 
         expectations = [_build(config, suite.name) for config in suite.expectations]
-        frame = pd.DataFrame(
-            {column: [getattr(row, name) for row in rows] for column, name in COLUMNS.items()},
-            dtype=object,
-        )
+        frame = pd.DataFrame(table, dtype=object)
         # Python strings: Arrow's match with another regex dialect than the config was checked by.
         with pd.option_context("mode.string_storage", "python"):
             try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -11,8 +13,9 @@ from typing import Any
 
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
-from privsyn.validation.charts import MAX_BARS, label_chart, length_chart
+from privsyn.validation.charts import MAX_BARS, histogram_chart, label_chart
 from privsyn.validation.gx import Check, ValidationResult
+from privsyn.validation.image_profile import COLUMNS, ImageProfile
 from privsyn.validation.profile import Profile, Row
 
 STYLE = Path(__file__).with_name("page.css")
@@ -25,7 +28,25 @@ MOVES = {
 }
 
 
-def render_page(result: ValidationResult, release: Mapping[str, Any]) -> str:
+@dataclass(frozen=True)
+class Picture:
+    """A picture on the page: of the synthetic records or of how they came about.
+
+    Attributes:
+        title: What it shows.
+        png: The file.
+    """
+
+    title: str
+    png: bytes
+
+
+def render_page(
+    result: ValidationResult,
+    release: Mapping[str, Any],
+    sheet: bytes | None = None,
+    exhibits: Sequence[Picture] = (),
+) -> str:
     """The whole page as HTML.
 
     Args:
@@ -35,6 +56,8 @@ def render_page(result: ValidationResult, release: Mapping[str, Any]) -> str:
             ``version``, ``created`` (ISO), ``account``, ``account_left`` (epsilon),
             ``certificate_sha256``, and ``class``: anything but ``dp-release`` voids the guarantee
             and the page says so.
+        sheet: Contact sheet of synthetic images, in place of sample texts.
+        exhibits: The pictures of the release.
     """
     name = " ".join(_text(release.get(key)) for key in ("dataset", "version")).strip()
     head = [
@@ -53,15 +76,16 @@ def render_page(result: ValidationResult, release: Mapping[str, Any]) -> str:
         _warning(release),
         f'<div class="two">{_guarantee(release)}{_facts(result, release)}</div>',
         _checks(result),
-        _shape(result.profile),
-        _samples(result.profile, release),
+        *_content(result.profile, release, sheet),
+        _exhibits(exhibits),
         _footer(result),
     ]
     return "\n".join([*head, *body, "</main></body></html>\n"])
 
 
 def _subtitle(result: ValidationResult, release: Mapping[str, Any]) -> str:
-    parts = [f"{result.rows:,} synthetic texts"]
+    things = "images" if isinstance(result.profile, ImageProfile) else "texts"
+    parts = [f"{result.rows:,} synthetic {things}"]
     if "method" in release:
         parts.append(f"by {_text(release['method'])}")
     if "created" in release:
@@ -193,16 +217,41 @@ def _check(check: Check) -> str:
     )
 
 
-def _shape(profile: Profile) -> str:
+def _content(
+    profile: Profile | ImageProfile, release: Mapping[str, Any], sheet: bytes | None
+) -> tuple[str, str]:
+    """The charts, and samples."""
+    if isinstance(profile, ImageProfile):
+        return _shape(profile, _brightness(profile)), _sheet(profile, sheet)
+    return _shape(profile, _lengths(profile)), _samples(profile, release)
+
+
+def _lengths(profile: Profile) -> str:
     if not any(profile.words.counts):
         return ""
-    lengths = (
-        '<section class="card"><h2>Length of the texts</h2>'
-        f"{length_chart(profile.words, profile.median)}"
+    chart = histogram_chart(profile.words, profile.median, of="words per text", things="texts")
+    return (
+        f'<section class="card"><h2>Length of the texts</h2>{chart}'
         f'<p class="note">Shortest {profile.shortest:,}, longest {profile.longest:,} words.</p>'
         "</section>"
     )
-    if not profile.labels:
+
+
+def _brightness(profile: ImageProfile) -> str:
+    if not any(profile.means.counts):
+        return ""
+    of = "mean value of an image, 0 black to 255 white"
+    chart = histogram_chart(profile.means, profile.median, of=of, things="images")
+    sizes = "; ".join(f"{count:,} of {_text(size)}" for size, count in profile.sizes)
+    return (
+        f'<section class="card"><h2>Brightness of the images</h2>{chart}'
+        f'<p class="note">Darkest {profile.darkest:.0f}, brightest {profile.brightest:.0f}. '
+        f"Sizes: {sizes}.</p></section>"
+    )
+
+
+def _shape(profile: Profile | ImageProfile, lengths: str) -> str:
+    if not profile.labels or not lengths:
         return lengths
     hidden = len(profile.labels) - MAX_BARS
     more = f'<p class="note">And {hidden} more labels.</p>' if hidden > 0 else ""
@@ -221,6 +270,38 @@ def _samples(profile: Profile, release: Mapping[str, Any]) -> str:
         '<section class="card"><h2>Samples, at even distances through the file</h2>'
         f'<div class="samples">{figures}</div></section>'
     )
+
+
+def _sheet(profile: ImageProfile, sheet: bytes | None) -> str:
+    if sheet is None:
+        return ""
+    names = [label for label, _ in profile.labels][: len(profile.samples) // COLUMNS]
+    rows = "Images at even distances through the file."
+    if names:
+        rows = f"One row per label, from the top: {_text(', '.join(names))}."
+    return (
+        f'<section class="card"><h2>Samples</h2>{_image(sheet, "Samples of the synthetic images")}'
+        f'<p class="note">{rows}</p></section>'
+    )
+
+
+def _exhibits(pictures: Sequence[Picture]) -> str:
+    if not pictures:
+        return ""
+    figures = "".join(
+        f"<figure>{_image(picture.png, picture.title)}"
+        f"<figcaption>{_text(picture.title)}</figcaption></figure>"
+        for picture in pictures
+    )
+    return (
+        '<section class="card"><h2>How it came about</h2>'
+        f'<div class="exhibits">{figures}</div></section>'
+    )
+
+
+def _image(png: bytes, alt: str) -> str:
+    data = base64.b64encode(png).decode("ascii")
+    return f'<img class="picture" alt="{_text(alt)}" src="data:image/png;base64,{data}">'
 
 
 def _sample(row: Row, prefix: str) -> str:

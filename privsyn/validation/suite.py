@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import ValidationConfig
+from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.errors import ConfigError
 from privsyn.spelling import nearest
 
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")
 STRUCTURE = 2
-"""The first expectations of the shipped suite, row count and row shape, belong to every suite."""
+"""Row count and row shape, the first expectations of a shipped suite, belong to every suite."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,11 @@ class Suite:
 
 
 def load_suite(
-    cfg: ValidationConfig, labels: Sequence[str], rows: tuple[int, int], root: Path = Path()
+    cfg: ValidationConfig,
+    labels: Sequence[str],
+    rows: tuple[int, int],
+    root: Path = Path(),
+    images: ImageConfig | None = None,
 ) -> Suite:
     """The suite the config names, with the values of its placeholders.
 
@@ -67,13 +71,21 @@ def load_suite(
         labels: The declared labels; empty where the dataset has none.
         rows: Fewest and most rows the plan allows.
         root: Folder that relative paths of the config start from.
+        images: Form of the images; None where the file holds texts.
 
     Raises:
-        ConfigError: The suite or the JSON schema is missing or malformed, or a placeholder has no
-            value.
+        ConfigError: The suite or the JSON schema is missing or malformed, is one for the other kind
+            of records, or a placeholder has no value.
     """
+    shipped = "text" if images is None else "images"
+    named = cfg.suite or shipped
+    if named != shipped and named in ("text", "images"):
+        raise ConfigError(
+            f"validation.suite={named} does not fit records that are {shipped}.",
+            hint="Leave validation.suite out.",
+        )
     schema = None if cfg.json_schema is None else read_schema(root / cfg.json_schema)
-    values = {
+    values: dict[str, Any] = {
         "min_rows": max(1, rows[0]),
         "max_rows": rows[1],
         "labels": list(labels) or None,
@@ -85,15 +97,23 @@ def load_suite(
         "min_json_share": cfg.min_json_share,
         "json_schema": schema,
     }
+    if images is not None:
+        values |= {
+            "size": images.size,
+            "modes": [images.mode],
+            "min_spread": cfg.min_spread,
+            "min_rows_per_label": cfg.min_rows_per_label,
+        }
     asked = {
         "labels": bool(labels),
         "json_schema": schema is not None,
+        "rows_per_label": bool(labels) and cfg.min_rows_per_label > 0,
         **{kind: kind in cfg.forbid for kind in ("email", "phone", "record_number")},
     }
-    raw = _read_suite(cfg.suite, root)
+    raw = _read_suite(named, root)
     kept, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):
-        where = f"validation.suite={cfg.suite}: expectation {number}"
+        where = f"validation.suite={named}: expectation {number}"
         config = _expectation(expectation, where)
         if _applies(config, asked, where):
             _check_parameters(config, values, where)
@@ -101,10 +121,10 @@ def load_suite(
         else:
             left_out.append(str(config.get("description") or config["type"]))
     if not kept:
-        raise ConfigError(f"validation.suite={cfg.suite} checks nothing.", hint="Add expectations.")
+        raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     structure = [
         {key: item[key] for key in FIELDS if key in item}
-        for item in _read_suite("text", root)["expectations"][:STRUCTURE]
+        for item in _read_suite(shipped, root)["expectations"][:STRUCTURE]
     ]
     same = [(item["type"], item["kwargs"]) for item in kept]
     kept = [item for item in structure if (item["type"], item["kwargs"]) not in same] + kept

@@ -137,6 +137,33 @@ def test_byte_order_mark_line_ends_and_missing_last_newline(
     assert texts(path) == ["a b", "c"]
 
 
+FORM = 'Phrase: "{answer}"\nText: "{text}" ({answer})'
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_text_of_several_columns(tmp_path: Path, suffix: str) -> None:
+    rows = [
+        {"text": "who made {answer}", "id": "a", "answer": "josh"},
+        {"text": "", "id": "b", "answer": "nobody"},
+        {"text": "fine", "id": "c", "answer": None},
+        {"text": "last", "id": "d", "answer": "ann"},
+    ]
+    path = tmp_path / f"films.{suffix}"
+    if suffix == "parquet":
+        path.write_bytes(as_parquet(pa.Table.from_pylist(rows)))
+    else:
+        path.write_bytes({"jsonl": as_jsonl, "csv": as_csv}[suffix](rows))
+    cfg = config(path, text=FORM, unit="id")
+    assert records(cfg) == [
+        ("a", None, 'Phrase: "josh"\nText: "who made {answer}" (josh)'),
+        ("d", None, 'Phrase: "ann"\nText: "last" (ann)'),
+    ]
+    with pytest.raises(DataError, match=r"'answers' \(dataset.text\) is not in"):
+        check_source(config(path, text="{answers} {text}"))
+    with pytest.raises(DataError, match=r"'texts' \(dataset.text \(2\)\) is not in"):
+        check_source(config(path, text="{answer} {texts}"))
+
+
 def test_csv_of_old_spreadsheets_ends_lines_with_cr(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"id,text\r1,a\r2,b\r")

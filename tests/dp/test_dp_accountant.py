@@ -302,7 +302,7 @@ def test_calibrated_noise_is_within_the_target(epsilon: float, rounds: int) -> N
 
 def test_calibrated_noise_of_a_training_run() -> None:
     sigma = calibrate(
-        lambda sigma: SampledGaussian(0.01, sigma, 1000), Guarantee(2.0, 1e-5), 1.0, 1.1, False
+        lambda sigma: SampledGaussian(0.01, sigma, 1000), Guarantee(2.0, 1e-5), 0.9, 1.1, False
     )
     assert guarantee(SampledGaussian(0.01, sigma, 1000), 1e-5).epsilon <= 2
     assert guarantee(SampledGaussian(0.01, sigma * 0.999, 1000), 1e-5).epsilon > 2

@@ -13,6 +13,7 @@ import pytest
 from small_project import (
     CANARY,
     DRIVERS,
+    EMBEDDED,
     METHODS,
     RUN_DAG,
     Driven,
@@ -46,8 +47,12 @@ def driven(
     """
     method = str(request.param)
     root = tmp_path_factory.mktemp(f"drivers-{method}")
-    base = build_project(root / "base", methods={method: METHODS[method]})
-    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+    base = build_project(
+        root / "base",
+        methods={method: METHODS[method] | EMBEDDED.get(method, {})},
+        dataset={"holdout": 0.4},
+    )
+    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     base.cli("stage", "plan", "--method", method)
     shutil.rmtree(base.root / "plans")
     found = {name: Driven(base.copy(base.root.with_name(name)), "", method) for name in DRIVERS}

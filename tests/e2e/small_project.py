@@ -44,6 +44,10 @@ METHODS: dict[str, dict[str, object]] = {
         "public_vocabulary": 50,
     },
 }
+EMBEDDED: dict[str, dict[str, object]] = {
+    "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},
+}
+"""Settings on top of these that write as many texts as the embedder of evaluate wants."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
 
 

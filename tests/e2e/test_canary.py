@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from small_project import CANARY, DRIVERS
+from small_project import CANARY, DRIVERS, EMBEDDED
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -30,6 +31,15 @@ def test_no_file_and_no_name_of_a_file_holds_the_canary(driven, name):
         assert CANARY not in str(path)
     assert looked > 30
     assert CANARY in (root / "private.jsonl").read_text(), "the canary was not planted"
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_the_embedder_of_the_evaluation_was_reached(driven, name):
+    """Else what it does with real texts was not searched."""
+    if driven[name].method not in EMBEDDED:
+        pytest.skip("writes too few texts")
+    (file,) = driven[name].project.root.glob(".privsyn/internal/*/evaluation.json")
+    assert "mauve" in {metric["name"] for metric in json.loads(file.read_text())["metrics"]}
 
 
 @pytest.mark.parametrize("name", DRIVERS)

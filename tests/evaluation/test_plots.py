@@ -39,7 +39,7 @@ def test_only_what_there_is_data_for_is_drawn(tmp_path: Path) -> None:
 def test_held_out_data_is_labelled_internal() -> None:
     figure = plots._recall({"Billing": 0.5}, 0.5)
     assert "[internal]" in figure.get_suptitle()
-    for public in (plots._lengths(TEXTS), plots._labels({"Billing": 3})):
+    for public in (plots._lengths(TEXTS), plots._labels("texts", {"Billing": 3})):
         assert "internal" not in public.get_suptitle()
 
 

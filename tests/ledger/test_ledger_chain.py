@@ -224,6 +224,15 @@ def test_a_whole_forged_chain_still_has_to_add_up(
         full.verify()
 
 
+@pytest.mark.parametrize("release", ["gone", "begun", "unknown"])
+def test_forged_offspring_is_found(full: Ledger, release: str) -> None:
+    body = {"artifact_sha256": "a" * 64, "certificate_sha256": "b" * 64}
+    with full._write() as connection:
+        row = chain.append(connection, Clock()(), "clinic", release, chain.DERIVED, body)
+    with pytest.raises(VerificationError, match=f"row {row.seq}: release {release} has offspring"):
+        full.verify()
+
+
 def test_bodies_have_one_spelling() -> None:
     assert chain.canonical({"b": 1.0, "a": "é"}) == '{"a":"\\u00e9","b":1.0}'
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -167,6 +167,28 @@ def test_another_digest_at_commit_is_refused(lite: Ledger) -> None:
         lite.commit("r", "A" * 64, B)
 
 
+@pytest.mark.parametrize("state", list(State))
+def test_offspring_is_of_a_committed_release_alone(lite: Ledger, state: State) -> None:
+    lite.open_account(PURE)
+    reserve(lite, "r")
+    for step in REACH[state]:
+        step(lite)
+    if state is not State.COMMITTED:
+        with pytest.raises((BudgetError, ReleaseLost), match="r is"):
+            lite.derive("r", C, A)
+        return
+    before = lite.entry("r"), lite.balance("clinic").spent, len(lite.history())
+    row = lite.derive("r", C, A)
+    assert lite.derive("r", C, A) == row
+    assert lite.derive("r", A, C) != row
+    assert dict(row.body) == {"artifact_sha256": C, "certificate_sha256": A}
+    assert (lite.entry("r"), lite.balance("clinic").spent) == before[:2]
+    assert len(lite.history("r")) == len(lite.history()) - 1 == before[2] + 1
+    assert lite.verify().rows == before[2] + 2
+    with pytest.raises(ValueError, match="64 lower-case hex"):
+        lite.derive("r", "A" * 64, B)
+
+
 def test_resuming_in_its_scratch_goes_on(ledger: Ledger) -> None:
     ledger.open_account(PURE)
     reserve(ledger, "r")

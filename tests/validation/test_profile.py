@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_files import Write, good_rows
 
-from privsyn.validation.charts import label_chart, length_chart
+from privsyn.validation.charts import histogram_chart, label_chart
 from privsyn.validation.profile import BINS, Profile, Row, profile, read_rows
 
 
@@ -42,7 +42,9 @@ def test_the_histogram_counts_every_text_once(lengths: list[int]) -> None:
         assert count == sum(words.edges[i] <= n < words.edges[i + 1] for n in lengths)
     assert words.longer == sum(n >= words.edges[-1] for n in lengths)
     assert words.edges[0] <= summary.shortest <= summary.median <= summary.longest
-    assert length_chart(words, summary.median).count("<rect") == len(words.counts)
+    assert histogram_chart(words, summary.median, of="words", things="texts").count("<rect") == len(
+        words.counts
+    )
 
 
 def test_one_giant_does_not_hide_the_rest() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from synthetic_files import LABELS, Write, good_rows
 
-from privsyn.config import ValidationConfig
+from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.errors import ConfigError
-from privsyn.validation.gx import validate_file
+from privsyn.validation.gx import IMAGE_COLUMNS, validate_file
 from privsyn.validation.suite import SHIPPED, load_suite
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}
@@ -52,6 +52,23 @@ def test_every_documented_placeholder_has_a_value() -> None:
     suite = load_suite(ValidationConfig(), LABELS, (3, 3))
     raw = json.loads((SHIPPED / "text.json").read_text())
     assert set(suite.parameters) == set(raw["meta"]["privsyn"]["parameters"])
+
+
+def test_every_documented_placeholder_of_images_has_a_value() -> None:
+    form = ImageConfig(size=8, mode="L")
+    suite = load_suite(ValidationConfig(), LABELS, (3, 3), images=form)
+    raw = json.loads((SHIPPED / "images.json").read_text())
+    assert suite.name == "images"
+    assert set(raw["meta"]["privsyn"]["parameters"]) <= set(suite.parameters)
+    assert set(raw["meta"]["privsyn"]["columns"]) == set(IMAGE_COLUMNS)
+    assert suite.left_out == ()
+
+
+@pytest.mark.parametrize(("named", "images"), [("text", True), ("images", False)])
+def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> None:
+    form = ImageConfig(size=8) if images else None
+    with pytest.raises(ConfigError, match=f"suite={named} does not fit"):
+        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), images=form)
 
 
 def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_path: Path) -> None:
@@ -151,7 +168,7 @@ def test_a_file_that_is_no_suite_is_a_config_error(tmp_path: Path, content: str)
 
 
 def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: text\."):
+    with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: images, text\."):
         load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), tmp_path)
 
 

@@ -1,0 +1,291 @@
+"""Images as records: read whatever is given, one canonical form, contact sheets.
+
+Guarantee. ``read_image`` is a function of the bytes of one record and of public settings: it never
+raises on a record, keeps nothing between records, and prints, warns and logs nothing of what it
+reads. Formats that Pillow hands to another program (EPS, WMF) are not read.
+
+Pillow is imported on first use.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Mode = Literal["L", "RGB"]
+"""Grey levels, or red, green and blue: one byte each."""
+
+Pixels = NDArray[np.uint8]
+"""Shape (height, width) where grey, (height, width, 3) where in colour."""
+
+FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+"""What Pillow may decode. MPO is what many cameras write into a .jpg."""
+MOST_PIXELS = 1 << 26
+MOST_BYTES = 1 << 28
+_ORIENTATION = 0x0112
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_SHEET_CELL = (96, 128)
+"""Sides below the first are multiplied up to it, sides above the second reduced to it."""
+_SHEET_GAP = 2
+
+
+def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:
+    """The canonical form of a private image.
+
+    The first frame of an animation, turned as its EXIF orientation says, laid over white where it
+    is transparent, in ``mode``, stretched to a square by antialiased bicubic resampling. Values of
+    16 bits lose their lower half; floating point is read as 0 to 1, or as 0 to 255 where it exceeds
+    that.
+
+    Args:
+        raw: An image file.
+        size: Side of the result in pixels.
+        mode: ``L`` for grey, ``RGB`` for colour.
+
+    Returns:
+        Shape (size, size), or (size, size, 3) for ``RGB``. None where the bytes are no image in one
+        of ``FORMATS``, are cut off or damaged, or hold more than ``MOST_PIXELS`` pixels.
+    """
+    if len(raw) > MOST_BYTES:
+        return None
+    from PIL import Image
+
+    with _silence():
+        formats = _readable()
+        try:
+            with Image.open(io.BytesIO(raw), formats=formats) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    return None
+                image.draft(None, (4 * size, 4 * size))  # JPEG: decode at 1/2, 1/4 or 1/8 at once
+                image.load()
+                plain = _flat(_upright(image), mode)
+        except MemoryError:
+            raise
+        except Exception:  # decoders raise whatever their parsers raise
+            return None
+    return None if plain is None else _square(plain, size)
+
+
+def from_array(values: NDArray[np.generic], size: int, mode: Mode) -> Pixels | None:
+    """The canonical form of a private image that is an array of numbers.
+
+    Args:
+        values: Shape (height, width) or (height, width, 1, 3 or 4); or, where the last axis is
+            none of these, (1, 3 or 4, height, width). The fourth channel is opacity. Booleans are
+            black and white; 16 bits without sign lose their lower half; other whole numbers count
+            from 0 to 255; floating point is read as by read_image.
+        size: Side of the result in pixels.
+        mode: ``L`` for grey, ``RGB`` for colour.
+
+    Returns:
+        As read_image; None where a value is no number, or beyond ``MOST_PIXELS``.
+    """
+    from PIL import Image
+
+    if values.ndim == 3 and values.shape[2] not in (1, 3, 4):
+        values = np.moveaxis(values, 0, 2)
+    if values.size > 4 * MOST_PIXELS or 0 in values.shape:
+        return None
+    pixels = _bytes(values)
+    if pixels is None:
+        return None
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    plain = _flat(Image.fromarray(np.ascontiguousarray(pixels)), mode)
+    return None if plain is None else _square(plain, size)
+
+
+def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
+    """The array itself where it is one image.
+
+    Raises:
+        ValueError: Not uint8, not of shape (height, width) or (height, width, 3), or empty.
+    """
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)):
+        raise ValueError(f"an image of type {pixels.dtype} and shape {pixels.shape}")
+    if 0 in pixels.shape:
+        raise ValueError(f"an image of shape {pixels.shape}")
+    return pixels.astype(np.uint8, copy=False)
+
+
+def encode(pixels: Pixels) -> bytes:
+    """A PNG file of the pixels and nothing else: equal pixels, equal bytes on one installation.
+
+    Raises:
+        ValueError: See check_pixels.
+    """
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(check_pixels(pixels)).save(out, "PNG", compress_level=6)
+    return out.getvalue()
+
+
+def decode_png(png: bytes) -> Pixels:
+    """The pixels of a PNG file that encode made.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    from PIL import Image
+
+    with _silence():
+        try:
+            with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+                if image.mode in ("L", "RGB") and image.width * image.height <= MOST_PIXELS:
+                    return np.array(image, np.uint8)
+        except MemoryError:
+            raise
+        except Exception:  # decoders raise whatever their parsers raise
+            raise ValueError("not a PNG file that can be read") from None
+    raise ValueError("a PNG file that is neither grey nor RGB with 8 bits")
+
+
+def to_content(pixels: Pixels) -> str:
+    """An image as the text of a record: base64 of its PNG file."""
+    return base64.b64encode(encode(pixels)).decode("ascii")
+
+
+def decode(content: str) -> Pixels:
+    """The pixels of what to_content made.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    return decode_png(base64.b64decode(content, validate=True))
+
+
+def contact_sheet(images: Sequence[Pixels], columns: int) -> bytes:
+    """Images in rows on a white page, as a PNG file; small ones enlarged, pixels kept sharp.
+
+    Args:
+        images: At least one; all are shown at the size of the first.
+        columns: Images in a row, at least one.
+
+    Raises:
+        ValueError: No images or no columns; or see check_pixels.
+    """
+    from PIL import Image
+
+    if not images or columns < 1:
+        raise ValueError(f"a contact sheet of {len(images)} images in {columns} columns")
+    height, width = _cell(images[0].shape[0], images[0].shape[1])
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    grey = all(pixels.ndim == 2 for pixels in images)
+    size = (columns * (width + _SHEET_GAP), rows * (height + _SHEET_GAP))
+    page = Image.new("L" if grey else "RGB", (size[0] + _SHEET_GAP, size[1] + _SHEET_GAP), "white")
+    for number, pixels in enumerate(images):
+        picture = Image.fromarray(check_pixels(pixels))
+        shrinks = picture.width > width or picture.height > height
+        method = Image.Resampling.BICUBIC if shrinks else Image.Resampling.NEAREST
+        row, column = divmod(number, columns)
+        place = (
+            _SHEET_GAP + column * (width + _SHEET_GAP),
+            _SHEET_GAP + row * (height + _SHEET_GAP),
+        )
+        page.paste(picture.convert(page.mode).resize((width, height), method), place)
+    out = io.BytesIO()
+    page.save(out, "PNG", compress_level=6)
+    return out.getvalue()
+
+
+@cache
+def _readable() -> tuple[str, ...]:
+    """The formats this installation can read; Pillow knows them only when it has looked."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _cell(height: int, width: int) -> tuple[int, int]:
+    side, (small, large) = max(height, width), _SHEET_CELL
+    if side <= large:
+        times = max(1, small // side)
+        return height * times, width * times
+    return max(1, round(height * large / side)), max(1, round(width * large / side))
+
+
+def _upright(image: Image) -> Image:
+    """Turned as the camera noted; a note that cannot be read counts for none."""
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    try:
+        turn = turns.get(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # EXIF in the wild is often damaged where the image is not
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _flat(image: Image, mode: Mode) -> Image | None:
+    """The image in ``mode``, without transparency and with 8 bits; None where a value is none."""
+    from PIL import Image as images
+
+    if image.mode in _DEEP:
+        values = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF) >> 8
+        image = images.fromarray(values.astype(np.uint8))
+    elif image.mode == "F":
+        pixels = _bytes(np.asarray(image))
+        if pixels is None:
+            return None
+        image = images.fromarray(pixels)
+    elif image.has_transparency_data:
+        over = image.convert("RGBA")
+        image = images.alpha_composite(images.new("RGBA", over.size, "white"), over).convert("RGB")
+    elif image.mode not in ("L", "RGB", "1"):
+        image = image.convert("RGB")  # palettes, CMYK, YCbCr, LAB
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _bytes(values: NDArray[np.generic]) -> Pixels | None:
+    """Numbers as 0 to 255; None where one is no number."""
+    if values.dtype == np.uint8:
+        return values.astype(np.uint8, copy=False)
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint16) >> np.uint16(8)).astype(np.uint8)
+    floats = values.astype(np.float64)
+    if not np.isfinite(floats).all():
+        return None
+    if values.dtype.kind == "f" and floats.max() <= 1:
+        floats *= 255
+    return np.clip(np.rint(floats), 0, 255).astype(np.uint8)
+
+
+def _square(image: Image, size: int) -> Pixels:
+    from PIL.Image import Resampling
+
+    if image.size != (size, size):
+        image = image.resize((size, size), Resampling.BICUBIC)
+    return np.array(image, np.uint8)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what Pillow says of an image away from logs: at level DEBUG it names its comments."""
+    logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

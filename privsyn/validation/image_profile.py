@@ -1,0 +1,222 @@
+"""What a file of synthetic images looks like: its rows and their pictures, read without trust.
+
+As for texts all of it is post-processing of the release and may be shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from privsyn import certificate
+from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
+from privsyn.errors import DataError
+from privsyn.validation.profile import Histogram
+
+COLUMNS = 12
+"""Images in a row of the contact sheet."""
+MOST_ROWS = 12
+_BIN = 16
+"""Width of a bin of pixel values."""
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """One line of the file and the image it names; what cannot be known is None.
+
+    Attributes:
+        id: The row's id.
+        label: The row's label.
+        file: Path of the image in the release folder, if it is ``images/NAME``.
+        well_formed: Whether the line is a JSON object whose id, file and sha256 are strings, the
+            label one or none, and the file one of the folder ``images``.
+        readable: Whether the file is a PNG file, grey or RGB, 8 bits, of the digest the row gives.
+        width: In pixels.
+        height: In pixels.
+        mode: ``L`` or ``RGB``.
+        mean: Mean of all values, 0 to 255.
+        spread: Largest value less smallest.
+        pixels_sha256: Digest of the pixels: equal images have equal ones, however compressed.
+        label_rows: Rows of the file with this row's label; None without one.
+    """
+
+    id: str | None
+    label: str | None
+    file: str | None
+    well_formed: bool
+    readable: bool = False
+    width: int | None = None
+    height: int | None = None
+    mode: str | None = None
+    mean: float | None = None
+    spread: int | None = None
+    pixels_sha256: str | None = None
+    label_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageProfile:
+    """A summary of the synthetic images.
+
+    Attributes:
+        means: Histogram of the mean values of images.
+        darkest: Smallest mean value.
+        median: Median of the mean values.
+        brightest: Largest mean value.
+        sizes: Readable images by ``width x height mode``, the commonest first.
+        labels: Rows per declared label, in declared order; then any others together.
+        samples: Files of a contact sheet with ``COLUMNS`` images a row: a row per label (of the
+            first ``MOST_ROWS`` labels), or four rows at even distances where there are none. None
+            is an empty place.
+    """
+
+    means: Histogram
+    darkest: float
+    median: float
+    brightest: float
+    sizes: tuple[tuple[str, int], ...]
+    labels: tuple[tuple[str, int], ...]
+    samples: tuple[str | None, ...]
+
+
+def read_image_rows(artifact: Path) -> list[ImageRow]:
+    """Every line of a JSONL file with the image it names, one image in memory at a time.
+
+    Raises:
+        DataError: The JSONL file is missing or cannot be read. An image that is missing is a row
+            that is not readable.
+    """
+    try:
+        with artifact.open("rb") as lines:
+            rows = [_row(line, artifact.parent) for line in lines]
+    except FileNotFoundError:
+        raise DataError(
+            f"synthetic file {artifact} does not exist.", hint="Run the generate stage first."
+        ) from None
+    except OSError as error:
+        raise DataError(f"synthetic file {artifact} cannot be read: {error.strerror}.") from None
+    counts = Counter(row.label for row in rows if row.label is not None)
+    return [
+        row if row.label is None else replace(row, label_rows=counts[row.label]) for row in rows
+    ]
+
+
+def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
+    """Brightness, sizes, label counts and samples of a file's images."""
+    means = sorted(row.mean for row in rows if row.mean is not None)
+    bins = np.bincount([int(mean) // _BIN for mean in means], minlength=256 // _BIN)
+    seen = Counter(row.label for row in rows if row.label is not None)
+    counted = [(label, seen.pop(label, 0)) for label in labels]
+    if labels and (others := sum(seen.values())):
+        counted.append(("(not declared)", others))
+    sizes = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
+    return ImageProfile(
+        means=Histogram(tuple(range(0, 257, _BIN)), tuple(bins.tolist()), 0),
+        darkest=means[0] if means else 0.0,
+        median=float(median(means)) if means else 0.0,
+        brightest=means[-1] if means else 0.0,
+        sizes=tuple(sizes.most_common(5)),
+        labels=tuple(counted),
+        samples=tuple(_samples(rows, labels)),
+    )
+
+
+def sample_sheet(folder: Path, profile: ImageProfile) -> bytes | None:
+    """The contact sheet of a profile as a PNG file; None where no image can be read."""
+    pictures = [None if name is None else _pixels(folder / name) for name in profile.samples]
+    first = next((pixels for pixels in pictures if pixels is not None), None)
+    if first is None:
+        return None
+    blank = np.full_like(first, 255)
+    return contact_sheet([blank if one is None else one for one in pictures], COLUMNS)
+
+
+def load_images(folder: Path, rows: Sequence[ImageRow]) -> Iterator[tuple[Pixels, str | None]]:
+    """Pixels and label of every image that can be read, one at a time."""
+    for row in rows:
+        if row.readable and row.file is not None:
+            pixels = _pixels(folder / row.file)
+            if pixels is not None:
+                yield pixels, row.label
+
+
+def _row(line: bytes, folder: Path) -> ImageRow:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):  # bad JSON, undecodable bytes, absurd nesting
+        value = None
+    fields = value if isinstance(value, dict) else {}
+    id_, label, digest = (_string(fields.get(name)) for name in ("id", "label", "sha256"))
+    file = _string(fields.get("file"))
+    if file is not None and file != f"{certificate.IMAGES}/{Path(file).name}":
+        file = None  # nothing outside the release is opened
+    row = ImageRow(
+        id=id_,
+        label=label,
+        file=file,
+        well_formed=None not in (id_, file, digest) and isinstance(fields.get("label"), str | None),
+    )
+    raw = None if file is None else _read(folder / file)
+    if raw is None or hashlib.sha256(raw).hexdigest() != digest:
+        return row
+    try:
+        pixels = decode_png(raw)
+    except ValueError:
+        return row
+    return replace(
+        row,
+        readable=True,
+        width=pixels.shape[1],
+        height=pixels.shape[0],
+        mode="L" if pixels.ndim == 2 else "RGB",
+        mean=float(pixels.mean()),
+        spread=int(pixels.max()) - int(pixels.min()),
+        pixels_sha256=hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest(),
+    )
+
+
+def _string(value: object) -> str | None:
+    """A string that can be encoded, as a path without a zero byte must be."""
+    if not isinstance(value, str) or "\0" in value:
+        return None
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
+    except OSError:
+        return None
+    return raw if len(raw) <= MOST_BYTES else None
+
+
+def _pixels(file: Path) -> Pixels | None:
+    raw = _read(file)
+    try:
+        return None if raw is None else decode_png(raw)
+    except ValueError:
+        return None
+
+
+def _samples(rows: Sequence[ImageRow], labels: Sequence[str]) -> Iterator[str | None]:
+    readable = [row for row in rows if row.readable]
+    if not labels:
+        yield from (row.file for row in _spaced(readable, 4 * COLUMNS))
+        return
+    for label in labels[:MOST_ROWS]:
+        chosen = _spaced([row for row in readable if row.label == label], COLUMNS)
+        yield from (row.file for row in chosen)
+        yield from [None] * (COLUMNS - len(chosen))
+
+
+def _spaced(rows: Sequence[ImageRow], most: int) -> list[ImageRow]:
+    count = min(most, len(rows))
+    return [rows[(2 * i + 1) * len(rows) // (2 * count)] for i in range(count)]

@@ -1,0 +1,115 @@
+"""A method that draws tiny images, and a project whose private records are images.
+
+Every cell pays for one noisy sum of brightness; its image is a ramp from black to what came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from small_project import Project, build_project
+
+from privsyn.config import Section
+from privsyn.data.images import contact_sheet, decode, encode
+from privsyn.data.records import Cell
+from privsyn.dp.events import Disjoint
+from privsyn.dp.mechanisms import Laplace
+from privsyn.methods.base import METHODS, Exhibit, MethodPlan, Sample
+
+LABELS = ("0", "1")
+SIZE = 8
+PER_LABEL = 12
+
+
+class TinyConfig(Section):
+    images_per_label: int = 3
+
+
+class TinyImages:
+    """A Laplace draw per image."""
+
+    name: ClassVar[str] = "tiny_images"
+    title: ClassVar[str] = "Tiny images"
+    paper: ClassVar[str] = "none"
+    Config: ClassVar[type] = TinyConfig
+    whole: ClassVar[bool] = True
+
+    def roles(self, cfg):
+        return ()
+
+    def resolve(self, cfg, models):
+        return cfg
+
+    def cells(self, cfg, labels):
+        return Cell.grid(labels, cfg.images_per_label)
+
+    def prompt(self, cfg):
+        return None
+
+    def _mechanism(self, epsilon, adjacency, unit):
+        sensitivity = 255 * adjacency.moves * unit.max_records
+        return Laplace(sensitivity, sensitivity / (0.99 * epsilon))
+
+    def plan(self, cfg, target, adjacency, unit, labels):
+        mechanism = self._mechanism(target.epsilon, adjacency, unit)
+        event = Disjoint((mechanism.event,), len(self.cells(cfg, labels)))
+        return MethodPlan(event=event, derived={"scale": mechanism.scale})
+
+    def run(
+        self, cfg, plan, adjacency, unit, buckets, models, noise, journal, performance,
+        progress=lambda done, total: None,
+    ) -> Iterator[Sample | Exhibit]:  # fmt: skip
+        mechanism = self._mechanism(plan.event.events[0].epsilon / 0.99, adjacency, unit)
+        pictures = []
+        for number, bucket in enumerate(buckets):
+            progress(number, len(buckets))
+            tops = [int(decode(text).max()) for text in bucket.texts.reveal()]
+            total = np.array([sum(tops)], np.int64)
+            key = f"{bucket.cell.index}"
+            (drawn,) = journal.draw_all([(key, lambda t=total: int(mechanism.draw(t, noise)[0]))])
+            top = int(np.clip(drawn, 40, 255))
+            ramp = np.linspace(bucket.cell.index, top, SIZE * SIZE).reshape(SIZE, SIZE)
+            pictures.append(ramp.astype(np.uint8))
+            yield Sample(bucket.cell, encode(pictures[-1]), {"drawn": 1})
+        yield Exhibit("round-00.png", contact_sheet(pictures, 3))
+        yield Exhibit("rounds.csv", b"round,images\n0,6\n")
+
+
+def register(patch) -> None:
+    """Make the method known for the time of a test."""
+    patch.setitem(METHODS, TinyImages.name, "tiny_images:TinyImages")
+
+
+def private_image(number: int) -> np.ndarray:
+    """A private scan that nothing else resembles."""
+    return np.random.default_rng(900 + number).integers(0, 200, (SIZE, SIZE), np.uint8)
+
+
+def image_project(root: Path, **changes: object) -> Project:
+    """A project over a folder of private images."""
+    dataset = {
+        "name": "scans",
+        "path": "private",
+        "images": {"size": SIZE, "mode": "L"},
+        "label": "label",
+        "labels": list(LABELS),
+        "unit": "file",
+        "max_records_per_unit": 1,
+        "holdout": 0.3,
+    }
+    project = build_project(
+        root,
+        dataset=dataset | dict(changes.pop("dataset", {})),
+        methods={TinyImages.name: {}},
+        validation={"max_duplicate_share": 0.5},
+        **changes,
+    )
+    project.data.unlink()
+    for number in range(2 * PER_LABEL):
+        path = root / "private" / LABELS[number % 2] / f"scan{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(private_image(number)))
+    return project

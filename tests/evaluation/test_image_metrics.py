@@ -1,0 +1,154 @@
+"""Metrics of images against what is known: closed forms, identical and foreign samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privsyn.evaluation.images import (
+    compare_images,
+    downstream_images,
+    frechet_distance,
+    image_fidelity,
+    precision_recall,
+)
+from privsyn.validation.image_profile import ImageRow
+
+
+class Flat:
+    """An embedder: the pixels themselves, numbers 0 to 255."""
+
+    revision, width = "flat", 16
+
+    def embed(self, samples):
+        return np.stack([one.ravel() for one in samples]).astype(np.float32)
+
+
+def images(count: int, low: int, high: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(low, high, (4, 4), np.uint8) for _ in range(count)]
+
+
+def test_frechet_distance_of_diagonal_covariances():
+    rng = np.random.default_rng(1)
+    first = rng.standard_normal((400, 3))
+    first = (first - first.mean(0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(first.T))).T
+    scales, shift = np.array([1.0, 2.0, 0.5]), np.array([3.0, 0.0, -1.0])
+    second = first[::-1] * scales + shift
+    exact = (shift**2).sum() + ((scales - 1) ** 2).sum()
+    assert frechet_distance(first, second) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize(("count", "width"), [(200, 8), (12, 40), (41, 40)])
+def test_frechet_distance_against_the_matrix_root(count, width):
+    from scipy.linalg import sqrtm
+
+    rng = np.random.default_rng(2)
+    mix = rng.standard_normal((width, width))
+    first, second = rng.standard_normal((count, width)), rng.standard_normal((count, width)) @ mix
+    one, two = np.cov(first.T), np.cov(second.T)
+    # A symmetric root: that of a product of singular matrices is not computed stably.
+    root = np.real(sqrtm(one + 1e-12 * np.eye(width)))
+    inner = np.linalg.eigvalsh(root @ two @ root).clip(0)
+    gap = ((first.mean(0) - second.mean(0)) ** 2).sum()
+    expected = gap + np.trace(one + two) - 2 * np.sqrt(inner).sum()
+    assert frechet_distance(first, second) == pytest.approx(expected, rel=1e-4)
+
+
+def test_frechet_distance_of_a_sample_to_itself_is_nothing():
+    sample = np.random.default_rng(3).standard_normal((60, 10))
+    assert frechet_distance(sample, sample[::-1]) == pytest.approx(0, abs=1e-8)
+
+
+def test_precision_and_recall_against_a_plain_loop():
+    rng = np.random.default_rng(4)
+    real, fake = rng.standard_normal((50, 2)), rng.standard_normal((40, 2)) * 0.6 + 0.5
+
+    def covered(points, sample, k=3):
+        hits = 0
+        radii = [sorted(np.linalg.norm(sample - one, axis=1))[k] for one in sample]
+        for point in points:
+            gaps = np.linalg.norm(sample - point, axis=1)
+            hits += any(gap <= radius for gap, radius in zip(gaps, radii, strict=True))
+        return hits / len(points)
+
+    assert precision_recall(fake, real) == (covered(fake, real), covered(real, fake))
+
+
+def test_one_mode_of_two_is_precise_and_does_not_cover():
+    rng = np.random.default_rng(5)
+    real = np.concatenate([rng.standard_normal((50, 2)), rng.standard_normal((50, 2)) + 50])
+    precision, recall = precision_recall(rng.standard_normal((60, 2)) * 0.5, real)
+    assert precision > 0.9
+    assert recall <= 0.5
+
+
+def test_comparison_says_how_many_images_and_which_embedder():
+    metrics = compare_images(images(30, 0, 250), images(25, 0, 250, 1), Flat, 24, "fake")
+    assert [metric.name for metric in metrics] == ["fid", "precision", "recall"]
+    for metric in metrics:
+        assert metric.cls == "internal"
+        assert "24 a side, 16 features of fake" in metric.note
+
+
+def test_far_images_are_farther():
+    near, far = (
+        compare_images(other, images(40, 0, 100, 1), Flat, 40, "fake")[0].value
+        for other in (images(40, 0, 100), images(40, 150, 250))
+    )
+    assert near < far / 10
+
+
+def test_too_few_images_load_no_embedder():
+    def load():
+        raise AssertionError("loaded")
+
+    assert compare_images(images(19, 0, 9), images(50, 0, 9), load, 100, "fake") == []
+
+
+def test_a_classifier_learns_what_the_images_show():
+    dark, bright = images(30, 0, 100), images(30, 120, 250)
+    labels = ["d"] * 30 + ["b"] * 30
+    test, truth = [*images(10, 0, 100, 7), *images(10, 120, 250, 8)], ["d"] * 10 + ["b"] * 10
+
+    def accuracy(train_labels):
+        metrics = downstream_images([*dark, *bright], train_labels, test, truth)
+        assert {metric.cls for metric in metrics} == {"internal"}
+        return {metric.name: metric.value for metric in metrics}["downstream.accuracy"]
+
+    assert accuracy(labels) == 1.0
+    assert accuracy(labels[::-1]) == 0.0
+    assert accuracy(["d"] * 60) == 0.5
+
+
+def test_colour_and_large_images_are_classified_too():
+    def squares(value, count):
+        return [np.full((80, 80, 3), value + i, np.uint8) for i in range(count)]
+
+    labels = ["d"] * 5 + ["b"] * 5
+    train, test = squares(10, 5) + squares(200, 5), squares(12, 3) + squares(201, 3)
+    metrics = downstream_images(train, labels, test, ["d"] * 3 + ["b"] * 3)
+    assert metrics[0].value == 1.0
+
+
+def test_nothing_to_learn_from_gives_no_metric():
+    assert downstream_images([], [], images(3, 0, 9), ["a"] * 3) == []
+    assert downstream_images(images(3, 0, 9), [None] * 3, images(3, 0, 9), ["a"] * 3) == []
+
+
+def row(digest: str | None, mean: float = 0.0, spread: int = 0) -> ImageRow:
+    if digest is None:
+        return ImageRow(None, None, None, False)
+    return ImageRow("i", None, "f", True, True, 4, 4, "L", mean, spread, digest)
+
+
+def test_fidelity_of_the_images_alone():
+    rows = [row("a", 10, 5), row("a", 10, 5), row("b", 40, 8), row(None)]
+    metrics = image_fidelity(rows)
+    values = {metric.name: metric.value for metric in metrics}
+    assert {metric.cls for metric in metrics} == {"dp-release"}
+    assert values["images"] == 4
+    assert values["duplicate_share"] == pytest.approx(1 / 3)
+    assert values["brightness_mean"] == pytest.approx(20)
+    assert values["spread_mean"] == pytest.approx(6)
+    assert [metric.name for metric in image_fidelity([row(None)])] == ["images"]
