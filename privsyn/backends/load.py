@@ -124,6 +124,7 @@ def load_text_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
     )
 
 
