@@ -43,7 +43,7 @@ class ImageConfig(Section):
         default="image",
         min_length=1,
         description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
-        "image may call it images, x_train, data or x.",
+        "image may call it images, train_images, x_train, data or x.",
     )
 
 
