@@ -26,6 +26,7 @@ NEIGHBOURS = 3
 """k of the manifolds, as in the paper."""
 _FEWEST = 20
 _SIDE = 32
+_MOST_TRAINED = 10_000
 _ROWS_PER_PASS = 512
 
 
@@ -57,9 +58,9 @@ def downstream_images(
     real: Sequence[Pixels],
     real_labels: Sequence[str | None],
 ) -> list[Metric]:
-    """Train logistic regression on the pixels of synthetic images, test on held-out real ones.
+    """Train a support vector machine on pixels of synthetic images, test on held-out real ones.
 
-    Images are reduced to 32 pixels a side and every pixel standardised by the synthetic ones. Rows
+    Images are reduced to 32 pixels a side; 10,000 are trained on at most, evenly spaced. Rows
     without a label are left out. Where there is one synthetic label, that is always the answer.
 
     Returns:
@@ -198,14 +199,14 @@ def _pairs(images: Sequence[Pixels], labels: Sequence[str | None]) -> list[tuple
 
 
 def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> list[str]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
     from threadpoolctl import threadpool_limits
 
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=500))
+    places = np.linspace(0, len(train) - 1, min(len(train), _MOST_TRAINED)).astype(int)
+    chosen = [train[place] for place in places]
+    model = SVC(C=5.0, gamma="scale")
     with threadpool_limits(limits=1):
-        model.fit(_vectors([one for one, _ in train]), [label for _, label in train])
+        model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])
         return [str(label) for label in model.predict(_vectors(images))]
 
 

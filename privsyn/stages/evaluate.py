@@ -25,7 +25,7 @@ EVALUATION = "evaluation.json"
 
 
 @traced
-def evaluate(ctx: Context, plan: Plan, backends: Backends | None = None) -> Path | None:
+def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
     """Measure a release against held-out real records.
 
     The held-out records were never in the private training part: units held out by keyed hash, or

@@ -155,13 +155,18 @@ def _remember_source(ctx: Context, plan: Plan) -> None:
 
 
 def _source(ctx: Context) -> dict[str, str | int] | None:
-    """Name, size and time of the private file: nothing of this is published."""
+    """Name, size and time of the private file, of a folder sum and newest: never published."""
     path = ctx.path(ctx.config.dataset.path)
     try:
-        stat = path.stat()
+        files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+        stats = [file.stat() for file in files]
     except OSError:
         return None
-    return {"path": str(path.resolve()), "size": stat.st_size, "changed": stat.st_mtime_ns}
+    return {
+        "path": str(path.resolve()),
+        "size": sum(stat.st_size for stat in stats),
+        "changed": max((stat.st_mtime_ns for stat in stats), default=0),
+    }
 
 
 def journal_file(scratch: Path, shard: int) -> Path:

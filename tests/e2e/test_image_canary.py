@@ -91,7 +91,7 @@ def test_nothing_private_is_left_after_a_release_of_images(project, caplog, capf
 
     certify(ctx, planned)
     validate(ctx, planned)
-    internal = evaluate(ctx, planned, Backends({"image_embedder": Thumbnails()}))
+    internal = evaluate(ctx, planned, backends=Backends({"image_embedder": Thumbnails()}))
     publish(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
     assert '"fid"' in (internal / "evaluation.json").read_text(), "the embedder was not reached"

@@ -19,7 +19,7 @@ from privsyn.methods.base import Backends
 from privsyn.stages.certify import certify, export
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.generate import generate
-from privsyn.stages.partition import partition
+from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
@@ -226,6 +226,14 @@ def test_a_private_folder_without_images_reserves_nothing(project):
     assert ctx.ledger.find(planned.id) is None
 
 
+def test_the_owner_is_told_when_an_image_changed_under_its_version(project):
+    ctx = project.context()
+    planned, _ = release(ctx)
+    assert not source_changed(ctx, planned)
+    (project.root / "private" / "1" / "scan1.png").write_bytes(encode(private_image(77)) + b" ")
+    assert source_changed(project.context(), planned)
+
+
 def test_a_label_without_a_private_image_still_runs(project):
     shutil.rmtree(project.root / "private" / "1")
     _, folder = release(project.context())
@@ -239,7 +247,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
         path.write_bytes(encode(private_image(number)))
     ctx = project.context("methods.tiny_images.images_per_label=15")
     planned, folder = release(ctx)
-    internal = evaluate(ctx, planned, Backends({"image_embedder": MeanValues()}))
+    internal = evaluate(ctx, planned, backends=Backends({"image_embedder": MeanValues()}))
     metrics = {
         metric["name"]: metric
         for metric in json.loads((internal / "evaluation.json").read_text())["metrics"]
