@@ -27,8 +27,13 @@ from privsyn.errors import DataError
 FILE = "file"
 """The unit of a folder of images: ``dataset.unit=file``."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-USUAL_NAMES = {"image": "label", "images": "labels", "x_train": "y_train", "data": "target"} | {
-    "x": "y"
+USUAL_NAMES = {
+    "image": "label",
+    "images": "labels",
+    "train_images": "train_labels",
+    "x_train": "y_train",
+    "data": "target",
+    "x": "y",
 }
 """Arrays of images and the arrays of labels that go with them, tried where params.yaml names
 ``image`` and ``label``, or does not say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,35 +17,73 @@ _TEXTS_PER_CLUSTER = 10
 _FEWEST = 20
 
 
-def compare_embeddings(
+@dataclass(frozen=True)
+class Embedded:
+    """Texts of one side that were embedded.
+
+    Attributes:
+        rows: Which texts of the side, ascending.
+        vectors: Shape (rows, width).
+    """
+
+    rows: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+
+def embed_both(
     synthetic: Sequence[str],
     real: Sequence[str],
     load: Callable[[], Embedder[str]],
     most: int,
-    called: str,
-) -> list[Metric]:
-    """MAUVE between synthetic and held-out real texts: ``internal``.
-
-    As many texts of each side, evenly spaced, ``most`` at most: the score moves with their number.
-    Empty where a side has fewer than 20.
+    *,
+    alike: bool,
+) -> tuple[Embedded, Embedded] | None:
+    """Embed evenly spaced texts of both sides, each once, for all metrics that read vectors.
 
     Args:
         synthetic: Synthetic texts.
         real: Held-out real texts.
         load: Gives the embedder; not called where there is nothing to embed.
         most: Texts a side.
-        called: The embedder's name, for the note.
+        alike: Embed no more of a side than the other has.
+
+    Returns:
+        None where a side has fewer than 20 texts.
     """
-    count = min(len(synthetic), len(real), most)
-    if count < _FEWEST:
-        return []
+    counts = [min(len(texts), most) for texts in (synthetic, real)]
+    if min(counts) < _FEWEST:
+        return None
+    if alike:
+        counts = [min(counts)] * 2
     embedder = load()
     ours, theirs = (
-        embedder.embed([texts[i] for i in np.linspace(0, len(texts) - 1, count).astype(int)])
-        for texts in (synthetic, real)
+        Embedded(rows, embedder.embed([texts[i] for i in rows]))
+        for texts, rows in (
+            (texts, _spaced(len(texts), count))
+            for texts, count in zip((synthetic, real), counts, strict=True)
+        )
     )
+    return ours, theirs
+
+
+def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Metric]:
+    """MAUVE between synthetic and held-out real texts: ``internal``.
+
+    As many vectors of each side, evenly spaced: the score moves with their number.
+
+    Args:
+        ours: Synthetic texts.
+        theirs: Held-out real texts.
+        called: The embedder's name, for the note.
+    """
+    count = min(len(ours.rows), len(theirs.rows))
+    first, second = (side.vectors[_spaced(len(side.rows), count)] for side in (ours, theirs))
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
-    return [Metric("mauve", mauve(ours, theirs), "internal", note)]
+    return [Metric("mauve", mauve(first, second), "internal", note)]
+
+
+def _spaced(size: int, count: int) -> NDArray[np.int64]:
+    return np.linspace(0, size - 1, count).astype(np.int64)
 
 
 def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:

@@ -34,6 +34,7 @@ METHODS: Mapping[str, str] = {
     "private_prediction": "privsyn.methods.private_prediction:PrivatePrediction",
     "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
     "private_evolution": "privsyn.methods.private_evolution:PrivateEvolution",
+    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding:KeyphraseSeeding",
 }
 """Name -> "module:Class", imported on demand."""
 

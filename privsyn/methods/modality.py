@@ -43,6 +43,9 @@ class Modality(Protocol[T]):
     def content(self, sample: T) -> str | bytes:
         """A sample as it is released."""
 
+    def released(self, content: str | bytes) -> T:
+        """A sample from what was released."""
+
     def sheet(self, population: Sequence[Sequence[T]]) -> bytes | None:
         """A picture of some samples of every label; None where there is nothing to see."""
 
@@ -69,6 +72,10 @@ class Texts:
     def content(self, sample: str) -> str:
         """The text."""
         return sample
+
+    def released(self, content: str | bytes) -> str:
+        """The text."""
+        return str(content)
 
     def sheet(self, population: Sequence[Sequence[str]]) -> None:
         """Nothing to see."""
@@ -106,6 +113,12 @@ class Images:
         from privsyn.data.images import encode
 
         return encode(sample)
+
+    def released(self, content: str | bytes) -> Pixels:
+        """The pixels of a PNG file."""
+        from privsyn.data.images import decode_png
+
+        return decode_png(bytes(content) if isinstance(content, bytes) else content.encode())
 
     def sheet(self, population: Sequence[Sequence[Pixels]]) -> bytes:
         """One row of images per label; ten rows where there are no labels."""

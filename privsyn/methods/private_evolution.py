@@ -225,6 +225,31 @@ class PrivateEvolution:
             np.random.default_rng(),
         )  # fmt: skip
 
+    def more(
+        self,
+        cfg: PrivateEvolutionConfig,
+        models: Backends,
+        records: Sequence[tuple[str | None, str | bytes]],
+        count: int,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[tuple[str | None, str | bytes]]:
+        """Variations of a finished release's records, as many as wanted, of the last degree.
+
+        Every pass over the records makes one of each. Post-processing, at no cost.
+
+        Source: Lin et al. 2024, section 4.2.
+        """
+        kind, made = modality(cfg, models), 0
+        samples = [(label, kind.released(content)) for label, content in records]
+        while made < count:
+            part = samples[: count - made]
+            for label in dict.fromkeys(label for label, _ in part):
+                progress(made, count)
+                group = [sample for own, sample in part if own == label]
+                for sample in _varied(kind.api, group, label, cfg.degree(cfg.rounds)):
+                    yield label, kind.content(sample)
+                    made += 1
+
 
 def _mechanism(sigma: float, adjacency: Adjacency, unit: PrivacyUnit) -> DiscreteGaussian:
     """Noise of one histogram: the one place where noise and cost come from.
@@ -338,29 +363,6 @@ def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Modality[Any]:
     if cfg.modality == "text":
         return Texts(TextVariation(cfg.text, models.text), models.embedder)
     return Images(models.image, models.image_embedder)
-
-
-def more(
-    api: VariationAPI[T], samples: Sequence[tuple[str | None, T]], count: int, degree: float
-) -> Iterator[tuple[str | None, T]]:
-    """Variations of a finished release's samples, as many as wanted: post-processing, at no cost.
-
-    Args:
-        api: The release's generator.
-        samples: Label and content of all of its samples, at least one.
-        count: How many to make; every pass over the samples makes one of each.
-        degree: How far they go.
-
-    Source: Lin et al. 2024, section 4.2.
-    """
-    made = 0
-    while made < count:
-        part = samples[: count - made]
-        for label in dict.fromkeys(label for label, _ in part):
-            group = [sample for own, sample in part if own == label]
-            for sample in _varied(api, group, label, degree):
-                yield label, sample
-        made += len(part)
 
 
 class _Private(Generic[T]):

@@ -81,20 +81,49 @@ def _texts(
         *downstream(synthetic, labels, texts, [record.label for record in real]),
         *compare_lengths(synthetic, texts),
     ]
-    config = ctx.config
-    if config.evaluate.embeddings:
-        from privsyn.backends.load import load_embedder
-        from privsyn.evaluation.embeddings import compare_embeddings
-
-        load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
-        metrics += compare_embeddings(
-            synthetic,
-            texts,
-            load if backends is None else lambda: backends.embedder,
-            config.evaluate.embedded_texts,
-            f"models.embedder={config.models.embedder}",
+    if ctx.config.evaluate.embeddings:
+        metrics += _by_vectors(
+            ctx, synthetic, labels, texts, [record.label for record in real], backends
         )
     return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
+
+
+def _by_vectors(
+    ctx: Context,
+    synthetic: Sequence[str],
+    synthetic_labels: Sequence[str | None],
+    texts: Sequence[str],
+    labels: Sequence[str | None],
+    backends: Backends | None,
+) -> list[Metric]:
+    """Metrics in the space of the sentence embedder; every text is embedded once."""
+    from privsyn.backends.load import load_embedder
+    from privsyn.evaluation.embeddings import compare_embeddings, embed_both
+    from privsyn.evaluation.mlp import downstream_mlp
+
+    models, settings = ctx.config.models, ctx.config.evaluate
+    classifier = settings.classifier and any(synthetic_labels) and any(labels)
+    load = partial(load_embedder, models, ctx.config.performance, ctx.workspace.cache)
+    both = embed_both(
+        synthetic,
+        texts,
+        load if backends is None else lambda: backends.embedder,
+        settings.embedded_texts,
+        alike=not classifier,
+    )
+    if both is None:
+        return []
+    (ours, theirs), called = both, f"models.embedder={models.embedder}"
+    metrics = compare_embeddings(ours, theirs, called)
+    if classifier:
+        metrics += downstream_mlp(
+            ours.vectors,
+            [synthetic_labels[i] for i in ours.rows],
+            theirs.vectors,
+            [labels[i] for i in theirs.rows],
+            called,
+        )
+    return metrics
 
 
 def _images(

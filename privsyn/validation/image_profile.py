@@ -18,13 +18,11 @@ import numpy as np
 from privsyn import certificate
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
 from privsyn.errors import DataError
-from privsyn.validation.profile import Histogram
+from privsyn.validation.profile import Histogram, histogram
 
 COLUMNS = 12
 """Images in a row of the contact sheet."""
 MOST_ROWS = 12
-_BIN = 16
-"""Width of a bin of pixel values."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,9 @@ class ImageProfile:
     """A summary of the synthetic images.
 
     Attributes:
-        means: Histogram of the mean values of images.
+        means: Histogram of the mean values of images, rounded to whole numbers.
         darkest: Smallest mean value.
-        median: Median of the mean values.
+        median: Median of the mean values, to one digit.
         brightest: Largest mean value.
         sizes: Readable images by ``width x height mode``, the commonest first.
         labels: Rows per declared label, in declared order; then any others together.
@@ -111,16 +109,15 @@ def read_image_rows(artifact: Path) -> list[ImageRow]:
 def profile_images(rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
     """Brightness, sizes, label counts and samples of a file's images."""
     means = sorted(row.mean for row in rows if row.mean is not None)
-    bins = np.bincount([int(mean) // _BIN for mean in means], minlength=256 // _BIN)
     seen = Counter(row.label for row in rows if row.label is not None)
     counted = [(label, seen.pop(label, 0)) for label in labels]
     if labels and (others := sum(seen.values())):
         counted.append(("(not declared)", others))
     sizes = Counter(f"{row.width} x {row.height} {row.mode}" for row in rows if row.readable)
     return ImageProfile(
-        means=Histogram(tuple(range(0, 257, _BIN)), tuple(bins.tolist()), 0),
+        means=histogram([round(mean) for mean in means]),
         darkest=means[0] if means else 0.0,
-        median=float(median(means)) if means else 0.0,
+        median=round(median(means), 1) if means else 0.0,
         brightest=means[-1] if means else 0.0,
         sizes=tuple(sizes.most_common(5)),
         labels=tuple(counted),

@@ -100,7 +100,7 @@ def profile(rows: Sequence[Row], labels: Sequence[str]) -> Profile:
     if labels and (others := sum(seen.values())):
         counted.append(("(not declared)", others))
     return Profile(
-        words=_histogram(lengths),
+        words=histogram(lengths),
         shortest=lengths[0] if lengths else 0,
         median=float(median(lengths)) if lengths else 0.0,
         longest=lengths[-1] if lengths else 0,
@@ -144,8 +144,12 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _histogram(lengths: Sequence[int]) -> Histogram:
-    """Equal bins of a round width up to the 99th percentile, so that one giant hides nothing."""
+def histogram(lengths: Sequence[int]) -> Histogram:
+    """Equal bins of a round width up to the 99th percentile, so that one giant hides nothing.
+
+    Args:
+        lengths: Whole numbers in order, none below 0.
+    """
     if not lengths:
         return Histogram((0, 1), (0,), 0)
     low, high = lengths[0], lengths[int(0.99 * (len(lengths) - 1))]

@@ -148,9 +148,11 @@ def test_a_text_of_several_columns(tmp_path: Path, suffix: str) -> None:
         {"text": "fine", "id": "c", "answer": None},
         {"text": "last", "id": "d", "answer": "ann"},
     ]
-    data = {"jsonl": as_jsonl, "csv": as_csv, "parquet": lambda rows: as_parquet(pa.Table.from_pylist(rows))}
     path = tmp_path / f"films.{suffix}"
-    path.write_bytes(data[suffix](rows))
+    if suffix == "parquet":
+        path.write_bytes(as_parquet(pa.Table.from_pylist(rows)))
+    else:
+        path.write_bytes({"jsonl": as_jsonl, "csv": as_csv}[suffix](rows))
     cfg = config(path, text=FORM, unit="id")
     assert records(cfg) == [
         ("a", None, 'Phrase: "josh"\nText: "who made {answer}" (josh)'),

@@ -154,7 +154,14 @@ def npz(path: Path, **arrays: np.ndarray) -> Path:
 
 @pytest.mark.parametrize(
     ("images", "labels"),
-    [("image", "label"), ("images", "labels"), ("x_train", "y_train"), ("data", "target")],
+    [
+        ("image", "label"),
+        ("images", "labels"),
+        ("train_images", "train_labels"),
+        ("x_train", "y_train"),
+        ("data", "target"),
+        ("x", "y"),
+    ],
 )
 def test_usual_names_of_arrays(tmp_path, images, labels):
     path = npz(

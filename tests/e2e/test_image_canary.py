@@ -58,16 +58,14 @@ def leaks(root: Path) -> dict[str, str]:
             content = path.read_bytes()
             name = path.relative_to(root).as_posix()
             assert CANARY not in name
-            found |= {name: what for form, what in wanted.items() if form in content}
+            found.update((name, what) for form, what in wanted.items() if form in content)
     return found
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     register(monkeypatch)
-    project = image_project(
-        tmp_path / "project", dataset={"holdout": 0.5}, methods={"tiny_images": {}}
-    )
+    project = image_project(tmp_path / "project", dataset={"holdout": 0.5})
     for path in list((project.root / "private").rglob("*.png")):
         path.unlink()
     for number in range(COUNT):
