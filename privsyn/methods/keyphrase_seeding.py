@@ -55,6 +55,9 @@ _WHERE = "methods.keyphrase_seeding"
 _TOGETHER = 64
 """Prompts that are completed and kept together: a resumed run pays for none of them twice."""
 
+_ROWS = 256
+"""Sequences that are scored together."""
+
 _ROOM = 1 + 1e-12
 """Scales are this much larger than a target asks, so that roundings stay within it."""
 
@@ -441,8 +444,8 @@ def _sequences(
         for number, sequence in enumerate(drawn):
             noisy, begun = sums[number, shape.number], sequence.phrases
             parts = []
-            for start in range(0, len(begun), _TOGETHER):
-                part = begun[start : start + _TOGETHER]
+            for start in range(0, len(begun), _ROWS):
+                part = begun[start : start + _ROWS]
                 weights = _weights(
                     cfg, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
