@@ -38,6 +38,7 @@ def test_every_file_makes_a_dag_without_error(parsed):
     assert set(parsed["dags"]) == {
         "privsyn_invisible_ink",
         "privsyn_private_prediction",
+        "privsyn_keyphrase_seeding",
         "privsyn_ledger",
     }
 

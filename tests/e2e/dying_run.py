@@ -37,6 +37,9 @@ class Counted(SeededNoise):
     def laplace(self, values, scale):
         return self._counted(super().laplace(values, scale))
 
+    def gaussian(self, values, sigma):
+        return self._counted(super().gaussian(values, sigma))
+
     def _counted(self, choice):
         with self._counter.open("ab", buffering=0) as stream:
             stream.write(b".")
@@ -54,7 +57,8 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
     for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, Backends({"language": stand_in()}))
+        own = set(planned.models) == {"language"}
+        generate(ctx, planned, shard, Backends({"language": stand_in()}) if own else None)
     certify(ctx, planned)
     settle(ctx, planned)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from small_project import environment
 
 from privsyn import certificate
 from privsyn.stages.certify import certify
@@ -90,3 +95,30 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
         published = {path.name: path.read_bytes() for path in folder.iterdir()}
         seen.append(published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()})
     assert all(found == seen[0] for found in seen[1:])
+
+
+def test_draws_survive_kills(make_project, tmp_path):
+    """Draws on file never change, and a kill costs one call of the mechanism at most."""
+    project = make_project(methods={NAME: SETTINGS})
+    counter = tmp_path / "calls"
+    script = Path(__file__).with_name("dying_run.py")
+    seen: dict[str, object] = {}
+    kills = 0
+    for kill_at in (1, 2, 0):
+        done = subprocess.run(
+            [sys.executable, str(script), str(project.root), str(counter), str(kill_at)],
+            env=environment(project), check=False, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
+        kills += done.returncode != 0
+        scratch = list(project.root.glob(".privsyn/**/journal-00000"))
+        if scratch:
+            lines = [json.loads(line[9:]) for line in scratch[0].read_text().splitlines()[1:]]
+            drawn = {line["k"]: line["v"] for line in lines}
+            assert drawn.items() >= seen.items(), "a draw on file changed"
+            seen = drawn
+    assert kills == 2
+    assert "vocabulary" in seen
+    assert counter.stat().st_size <= 5 + kills
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
