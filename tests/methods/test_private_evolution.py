@@ -17,7 +17,7 @@ from toy_evolution import Coordinates, Plane, moons
 from privsyn.backends.identity import ModelIdentity
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import PerformanceConfig, parse_config
-from privsyn.data.images import decode, to_content
+from privsyn.data.images import decode, encode, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee
@@ -655,12 +655,17 @@ def test_one_candidate_or_many_equal_ones_are_fine():
 # --- more samples ---------------------------------------------------------------------------------
 
 
-def test_more_varies_the_released_samples_in_turn():
-    api = Plane()
-    samples = [(label, np.full((1, 2), n, np.uint8)) for n, label in enumerate("xxy")]
-    made = list(private_evolution.more(api, samples, 8, 0.1))
-    assert [label for label, _ in made] == list("xxyxxyxx")
-    assert all(sample.shape == (1, 2) for _, sample in made)
+def test_more_varies_the_released_samples_in_turn(tmp_path):
+    class Still(Plane):
+        def vary(self, samples, label, degree):
+            assert degree == 0.3  # that of the last round
+            return list(samples)
+
+    released = [(label, encode(np.full((1, 2), n, np.uint8))) for n, label in enumerate("xxy")]
+    models = Backends({"image": Still(), "image_embedder": Coordinates()})
+    made = list(METHOD.more(config(), models, released, 8))
+    assert made == [*released, *released, *released[:2]]
+    assert list(METHOD.more(config(), models, released, 2)) == released[:2]
 
 
 # --- convergence ----------------------------------------------------------------------------------
