@@ -28,7 +28,7 @@ setup: .venv/.installed
 	@touch $@
 
 demo: setup
-	@DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
+	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
 		TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
 
 test: setup

@@ -1,6 +1,6 @@
 """python -m operators.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as
+Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as
 ``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
 .airflow/demo/demo.log.
 """
@@ -27,28 +27,36 @@ from rich.table import Table
 from rich.text import Text
 
 from operators.environment import airflow_environment, prepare
-from operators.project import write_sample_if_asked
+from operators.project import DIGITS, write_sample_if_asked
 from privsyn import errors
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
 from privsyn.stages.base import Context, open_context
 
 METHOD = "invisible_ink"
+TEXTS = {
+    "invisible_ink": "texts_per_label",
+    "keyphrase_seeding": "sequences_per_label",
+    "private_evolution": "population",
+}
+"""The setting of a method that says how many records a label gets."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo; its exit code is that of the error that ended it."""
     parser = argparse.ArgumentParser(prog="python -m operators.demo", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
-    parser.add_argument("--method", default=METHOD)
+    parser.add_argument("--method", default=os.environ.get("METHOD") or METHOD)
     parser.add_argument("-S", "--set", action="append", default=[], metavar="a.b.c=value")
     arguments = parser.parse_args(argv)
     console = Console()
-    settings = [*_quick(arguments.method), *own_data(os.environ), *arguments.set]
+    method = arguments.method
+    data = own_data(os.environ, method) or (DIGITS_DEMO if method == IMAGES else [])
+    settings = [*_quick(method), *data, *arguments.set]
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
         write_sample_if_asked(ctx.config, ctx.workspace.root)
-        return _demo(ctx, arguments.method, settings, console)
+        return _demo(ctx, method, settings, console)
     except PrivsynError as error:
         print(f"privsyn: {error}", file=sys.stderr)
         return error.exit_code
@@ -57,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def own_data(environment: Mapping[str, str]) -> list[str]:
+def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
     """The settings for a file of the user's, from ``make demo DATA=... LABELS=...``.
 
     A file without UNIT has no unit ids: every row is its own unit, and a row can be replaced by
@@ -82,15 +90,36 @@ def own_data(environment: Mapping[str, str]) -> list[str]:
             "account.name": name[:64],
             "account.unit": "record" if unit is None else "unit",
             "account.adjacency": "replace_null" if unit is None else "add_remove",
-            f"methods.{METHOD}.texts_per_label": given.get("TEXTS", 100),
-            f"methods.{METHOD}.batch_size": 8,
             # The shipped patterns describe the invented messages.
             "validation.forbid": [],
         }
+        if method in TEXTS:
+            settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", 100)
+        if method == METHOD:
+            settings[f"methods.{method}.batch_size"] = 8
     if "TEST" in given:
         settings |= {"dataset.test_path": str(Path(given["TEST"]).resolve()), "dataset.holdout": 0}
     items = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
     return items + ([f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else [])
+
+
+IMAGES = "private_evolution"
+DIGITS_DEMO = [
+    "dataset.name=digits",
+    f"dataset.path={DIGITS}",
+    "dataset.images={size: 28, mode: L}",
+    "dataset.label=label",
+    'dataset.labels=["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]',
+    "dataset.unit=scan",
+    "dataset.holdout=0.3",
+    "account.name=digits",
+    "account.unit=scan",
+    "validation.forbid=[]",
+    "methods.private_evolution.modality=image",
+    "methods.private_evolution.lookahead=4",
+    "methods.private_evolution.population=60",
+]
+"""Private evolution shows itself on images: scans of digits that are no part of the project."""
 
 
 class Board(logging.Handler):

@@ -180,7 +180,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         if paid is not certificate:
             checks.append(_descent(certificate, paid))
         checks += _cost(plan, paid)
-    except (KeyError, TypeError, ValueError, ValidationError, PrivsynError) as error:
+    except (LookupError, TypeError, ValueError, ValidationError, PrivsynError) as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
         return checks

@@ -205,6 +205,24 @@ def sample_data(
 
 
 @app.command()
+def more(
+    release_id: Annotated[str, typer.Argument(help="A finished release.")],
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="New records.")],
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,
+) -> None:
+    """Make further records from a release, at no cost: its certificate names the release."""
+    from privsyn.stages.more import more as make_more
+
+    with show_progress(err) as progress:
+        folder = make_more(
+            _context(params, overrides, None, progress), release_id, number, published=publish
+        )
+    out.print(f"{number} records in {folder}; check with: privsyn verify {folder}", highlight=False)
+
+
+@app.command()
 def restore(
     release_id: Annotated[str, typer.Argument(help="Release to bring back.")],
     params: Params = PARAMS,

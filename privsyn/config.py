@@ -229,6 +229,38 @@ class ModelsConfig(Section):
         default=None,
         description="Server that completes prompts. Null: models.language does, on this machine.",
     )
+    image: str = Field(
+        default="builtin",
+        min_length=1,
+        description="Generator of images: builtin, simulator, a local directory, or a hub id.",
+    )
+    image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
+    image_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Denoising steps of a fresh image. Null: the model folder's own.",
+    )
+    image_guidance: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        description="Weight of the class or prompt; 1 is none. Null: the model folder's own.",
+    )
+    image_prompt: str = Field(
+        default="{label}",
+        min_length=1,
+        description="Prompt of a text-to-image model; {label} stands for the label.",
+    )
+    image_embedder: str = Field(
+        default="builtin",
+        min_length=1,
+        description="Encoder of images: builtin, a local directory, or a hub id.",
+    )
+    image_embedder_revision: str | None = Field(
+        default=None, description="Commit of a hub encoder of images."
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="Numeric type of the weights."
     )

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 HEAVY = (
     "torch",
     "transformers",
+    "faiss",
     "openai",
     "mlflow",
     "great_expectations",
@@ -68,6 +69,7 @@ def test_imports_point_inward(package, may_not):
     "statement",
     [
         "import privsyn.cli, privsyn.stages.plan, privsyn.ledger, privsyn.methods.invisible_ink",
+        "import privsyn.methods.private_evolution",
         "from pathlib import Path; from privsyn.config import load_config; "
         "load_config(Path('params.yaml'))",
     ],

@@ -1,4 +1,4 @@
-"""A toy LogitModel in numpy: no weights, exact row independence, logits by script.
+"""Toys in numpy in place of models: no weights, exact row independence, logits by script.
 
 For tests and for reading a method without a language model. Where a test needs to know the exact
 distribution of an output it passes its own ``script``; a test of what must *not* happen sets
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.backends.image_folders import refuse_unknown_label
 from privsyn.backends.protocols import Grammar, PromptTemplate
 from privsyn.errors import ModelError
 
@@ -210,3 +211,61 @@ class FakeTextModel:
 def _hashed_words(prompt: str, before: int) -> str:
     digest = hashlib.sha256(repr((prompt, before)).encode("utf-8", "replace")).digest()
     return " ".join(WORDS[1 + byte % (len(WORDS) - 1)] for byte in digest[1 : 4 + digest[0] % 13])
+
+
+@dataclass(frozen=True)
+class FakeImageAPI:
+    """A VariationAPI of tiny grey images: one brightness per label, noise on top.
+
+    Attributes:
+        labels: The labels it knows, from dark to bright.
+        size: Height and width.
+        rng: Public randomness; seeded, so that a run can be repeated.
+    """
+
+    labels: tuple[str, ...] = ("0", "1")
+    size: tuple[int, int] = (4, 4)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    revision: str = "fake-image-1"
+
+    def random(self, count: int, label: str | None) -> list[NDArray[np.uint8]]:
+        """``count`` images of the label's brightness, or of any.
+
+        Raises:
+            ModelError: The label is not known.
+        """
+        if label is not None:
+            refuse_unknown_label(self.labels, label, "models.image=fake")
+        levels = self.rng.integers(0, len(self.labels), count)
+        if label is not None:
+            levels[:] = self.labels.index(label)
+        base = (levels + 1) * (200 // len(self.labels))
+        noise = self.rng.integers(-20, 21, (count, *self.size))
+        return list((base[:, None, None] + noise).clip(0, 255).astype(np.uint8))
+
+    def vary(
+        self, samples: Sequence[NDArray[np.uint8]], label: str | None, degree: float
+    ) -> list[NDArray[np.uint8]]:
+        """Each image moved toward a fresh one by ``degree``."""
+        fresh = self.random(len(samples), label)
+        return [
+            np.rint(old + degree * (new.astype(np.float64) - old)).astype(np.uint8)
+            for old, new in zip(samples, fresh, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class FakeImageEmbedder:
+    """An Embedder of images: mean and deviation of each image's pixels, in [0, 1]."""
+
+    revision: str = "fake-image-embedder-1"
+    width: int = field(default=2, init=False)
+
+    def embed(self, samples: Sequence[NDArray[np.uint8]], /) -> NDArray[np.float32]:
+        """Vectors of the images, in order, shape (images, 2). Total: any array has one."""
+        out = np.zeros((len(samples), self.width), np.float32)
+        for i, sample in enumerate(samples):
+            if sample.size:
+                pixels = sample.astype(np.float64) / 255
+                out[i] = pixels.mean(), pixels.std()
+        return out

@@ -7,8 +7,9 @@ to the longest of their batch, and dropped from it once they end.
 from __future__ import annotations
 
 import inspect
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ class HFTextModel:
         tokenizer: Its tokenizer.
         source: What the model is called in messages.
         revision: Digest that enters the release id.
-        rows_per_pass: Prompts decoded together.
+        rows_per_pass: Prompts decoded together at most.
+        cache_bytes: Memory for their keys and values; fewer are decoded together where it is short.
         top_k: Sample among so many likeliest tokens. None: among all.
         top_p: Sample among the likeliest tokens that hold this much probability.
         generator: Public randomness, on the model's device. None: seeded from OS entropy.
@@ -55,6 +57,7 @@ class HFTextModel:
         source: str,
         revision: str,
         rows_per_pass: int,
+        cache_bytes: float = math.inf,
         top_k: int | None = None,
         top_p: float = 1.0,
         generator: torch.Generator | None = None,
@@ -73,6 +76,7 @@ class HFTextModel:
         self.revision = revision
         self._network, self._tokenizer, self._source = model, tokenizer, source
         self._rows, self._top_k, self._top_p = rows_per_pass, top_k, top_p
+        self._tokens_held = cache_bytes / _bytes_per_token(model)
         self._prompts = PromptEncoder(tokenizer, source)
         self._context = context_length(model.config.get_text_config())
         self._plain, self._ends = plain_tokens(tokenizer), end_tokens(model, tokenizer)
@@ -98,13 +102,23 @@ class HFTextModel:
         rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
-        for start in range(0, len(order), self._rows):
-            numbers = order[start : start + self._rows]
+        for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
             drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature)
             for i, tokens in zip(numbers, drawn, strict=True):
                 kept = [token for token in tokens if token in self._plain]
                 out[i] = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
         return out
+
+    def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Rows in batches whose cache fits; a batch is as wide as its last row."""
+        start = 0
+        for end in range(1, len(order) + 1):
+            count = end + 1 - start
+            if end < len(order) and count <= self._rows:
+                if count * lengths[order[end]] <= self._tokens_held:
+                    continue
+            yield order[start:end]
+            start = end
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _decode(
@@ -178,3 +192,13 @@ class HFTextModel:
         return torch.searchsorted(sums, at * sums[:, -1:], right=True)[:, 0].clamp(
             max=scores.shape[-1] - 1
         )
+
+
+def _bytes_per_token(model: Any) -> float:
+    """Bytes of one token's keys and values over all layers, by the model's config."""
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_attention_heads", None) or 1
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    kept = getattr(text, "num_key_value_heads", None) or heads
+    size = torch.finfo(model.dtype).bits // 8
+    return float(2 * text.num_hidden_layers * kept * width * size)

@@ -9,14 +9,14 @@ import importlib.util
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from privsyn.backends import prompts
-from privsyn.backends.model_files import check_folder, digest, read_json
+from privsyn.backends import image_folders, prompts
+from privsyn.backends.model_files import READ, check_folder, digest, read_json
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import ModelsConfig, ServerConfig
 from privsyn.errors import ModelError
@@ -69,6 +69,17 @@ class Wanted:
             builtin = Path(package.origin).parent / "model"
         return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)
 
+    @classmethod
+    def image(cls, cfg: ModelsConfig) -> Wanted:
+        """The generator of images."""
+        return cls("models.image", cfg.image, cfg.image_revision, image_folders.BUILTIN)
+
+    @classmethod
+    def image_embedder(cls, cfg: ModelsConfig) -> Wanted:
+        """The encoder of images."""
+        name, builtin = cfg.image_embedder, image_folders.BUILTIN_ENCODER
+        return cls("models.image_embedder", name, cfg.image_embedder_revision, builtin)
+
     @property
     def revision_setting(self) -> str:
         """The setting that pins a hub model's commit."""
@@ -90,19 +101,23 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What the release id and the certificate say about a language model.
+    """What the release id and the certificate say about a model.
 
     Attributes:
         source: ``builtin``, a directory's name, or a hub id.
         revision: Digest of files or hub commit, and the numeric type.
         template_default: The prompt to use where the config sets none.
         guidance_default: The guidance to use where the config sets none.
+        image: Height, width and mode (L or RGB) of the images a generator makes.
+        labels: The labels a generator knows; empty where it takes any.
     """
 
     source: str
     revision: str
     template_default: PromptTemplate = prompts.PLAIN
     guidance_default: float = 1.0
+    image: tuple[int, int, str] | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +169,11 @@ def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -
             return describe_server(cfg.server)
         case "text":
             return describe(cfg, cache_dir, reads_private=False)
+        case "image":
+            return _describe_image(cfg, cache_dir)
+        case "image_embedder":
+            place = locate(Wanted.image_embedder(cfg), image_folders.check_encoder)
+            return ModelIdentity(place.source, fingerprint(place, cache_dir))
         case _:
             return describe(cfg, cache_dir)
 
@@ -173,23 +193,42 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
     )
 
 
-def fingerprint(place: Place, cache_dir: Path | None = None) -> str:
+def _describe_image(cfg: ModelsConfig, cache_dir: Path | None) -> ModelIdentity:
+    if cfg.image == "simulator":
+        from privsyn.backends import simulator
+
+        native = (*simulator.SIZE, "L")
+        return ModelIdentity(
+            "simulator", simulator.revision(), image=native, labels=simulator.LABELS
+        )
+    wanted = Wanted.image(cfg)
+    place = locate(wanted, image_folders.check_generator)
+    folder = place.folder or _fetch_small(wanted, place, image_folders.SMALL)
+    facts = image_folders.read_facts(folder, cfg)
+    revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
+    native = (*facts.size, facts.mode)
+    return ModelIdentity(place.source, revision, image=native, labels=facts.labels)
+
+
+def fingerprint(
+    place: Place, cache_dir: Path | None = None, patterns: tuple[str, ...] = READ
+) -> str:
     """Digest of a folder's files, or id and commit of a hub model. See describe."""
     if place.commit is not None:
         return f"{place.source}@{place.commit}"
     assert place.folder is not None  # noqa: S101  a place without a commit is a folder
-    return f"sha256:{digest(place.folder, cache_dir)}"
+    return f"sha256:{digest(place.folder, cache_dir, patterns)}"
 
 
-def locate(wanted: Wanted) -> Place:
-    """Find the folder or the hub commit. See describe."""
+def locate(wanted: Wanted, check: Callable[[Path, str], None] = check_folder) -> Place:
+    """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
     name = wanted.name
     if name == "builtin":
-        check_folder(wanted.builtin, str(wanted))
+        check(wanted.builtin, str(wanted))
         return Place("builtin", wanted.builtin)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        check_folder(folder, str(wanted))
+        check(folder, str(wanted))
         return Place(folder.resolve().name, folder)
     if folder.exists() or not _HUB_ID.fullmatch(name):
         raise ModelError(
@@ -209,7 +248,7 @@ def locate(wanted: Wanted) -> Place:
         commit = ref.read_text(encoding="utf-8").strip()
     snapshot = home / "snapshots" / commit
     try:
-        check_folder(snapshot, str(wanted))
+        check(snapshot, str(wanted))
     except ModelError:  # not or not wholly downloaded: loading goes to the hub
         return Place(name, None, commit)
     return Place(name, snapshot, commit)
@@ -277,7 +316,7 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
 
 
-def _fetch_small(wanted: Wanted, place: Place) -> Path:
+def _fetch_small(wanted: Wanted, place: Place, names: Sequence[str] = _SMALL) -> Path:
     """Download a hub model's small files, into the hub cache; returns their folder."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -285,9 +324,10 @@ def _fetch_small(wanted: Wanted, place: Place) -> Path:
     if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
         raise _unreachable(wanted, place)
     folder = None
-    for name in _SMALL:
+    for name in names:
         try:
-            folder = Path(hf_hub_download(place.source, name, revision=place.commit)).parent
+            path = Path(hf_hub_download(place.source, name, revision=place.commit))
+            folder = path.parents[name.count("/")]
         except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
             raise _unreachable(wanted, place) from None
         except EntryNotFoundError:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsyn.backends import image_folders
 from privsyn.backends.identity import (
     ModelIdentity,
     Place,
@@ -20,14 +21,19 @@ from privsyn.backends.identity import (
     locate,
     refuse_row_mixing,
 )
+from privsyn.backends.model_files import read_json
 from privsyn.backends.prompts import PromptEncoder, refuse_overlong
-from privsyn.backends.protocols import PromptTemplate, TextModel
+from privsyn.backends.protocols import PromptTemplate, TextModel, VariationAPI
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from privsyn.backends.embed_hf import HFEmbedder
     from privsyn.backends.hf_logits import HFLogitModel
+    from privsyn.backends.image_embed import ImageEmbedder
 
 __all__ = [
     "ModelIdentity",
@@ -35,6 +41,8 @@ __all__ = [
     "describe",
     "describe_role",
     "load_embedder",
+    "load_image_embedder",
+    "load_image_model",
     "load_language_model",
     "load_role",
     "load_text_model",
@@ -48,6 +56,10 @@ def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> A
             return load_embedder(cfg, performance)
         case "text":
             return load_text_model(cfg, performance)
+        case "image":
+            return load_image_model(cfg, performance)
+        case "image_embedder":
+            return load_image_embedder(cfg, performance)
         case _:
             return load_language_model(cfg, performance)
 
@@ -112,6 +124,7 @@ def load_text_model(
         source=identity.source,
         revision=identity.revision,
         rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
     )
 
 
@@ -172,6 +185,120 @@ def load_embedder(
         revision=fingerprint(place, cache_dir),
         rows_per_pass=performance.rows_per_pass,
     )
+
+
+def load_image_model(
+    cfg: ModelsConfig,
+    performance: PerformanceConfig,
+    cache_dir: Path | None = None,
+    rng: np.random.Generator | None = None,
+) -> VariationAPI[NDArray[np.uint8]]:
+    """Load the generator of images a config names.
+
+    Args:
+        cfg: Names the model and how it samples.
+        performance: As for load_language_model.
+        cache_dir: As for describe.
+        rng: Public randomness; by default from the operating system.
+
+    Raises:
+        ModelError: As load_language_model.
+    """
+    if cfg.image == "simulator":
+        from privsyn.backends.simulator import FontSimulator
+
+        return FontSimulator(rng)
+    revision = describe_role(cfg, "image", cache_dir).revision
+    wanted = Wanted.image(cfg)
+    place = locate(wanted, image_folders.check_generator)
+    _prepare_torch()
+    with _quiet():
+        from diffusers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        folder = place.folder or fetch_all(wanted, place)
+        facts = image_folders.read_facts(folder, cfg)
+        device = _device(performance.device)
+        _set_threads(performance)
+        common: Any = {"revision": revision, "rows_per_pass": performance.rows_per_pass, "rng": rng}
+        try:
+            if facts.prompted:
+                pipelines = _read_pipelines(cfg, folder, device)
+            else:
+                unet, scheduler = _read_unet(folder, device)
+        except Exception as error:  # diffusers raises whatever its parsers raise
+            raise _explained(error, wanted, place) from None
+        from privsyn.backends.diffusers_image import DiffusionImages, PromptedImages
+
+        if facts.prompted:
+            return PromptedImages(*pipelines, facts, prompt=cfg.image_prompt, **common)
+        return DiffusionImages(unet, scheduler, facts, source=str(wanted), **common)
+
+
+def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
+    import diffusers
+    import torch
+
+    unet = diffusers.UNet2DModel.from_pretrained(
+        folder, subfolder="unet", torch_dtype=torch.float32, local_files_only=True
+    )
+    index = read_json(folder / "model_index.json", str(folder))
+    scheduler = getattr(diffusers, str(index["scheduler"][-1])).from_pretrained(
+        folder, subfolder="scheduler", local_files_only=True
+    )
+    unet = unet.eval().requires_grad_(False)
+    return unet.to(device, memory_format=torch.channels_last), scheduler
+
+
+def _read_pipelines(cfg: ModelsConfig, folder: Path, device: Any) -> tuple[Any, Any]:
+    """Text to image, and image to image over the same weights."""
+    import torch
+    from diffusers import AutoPipelineForImage2Image, AutoPipelineForText2Image
+
+    fresh = AutoPipelineForText2Image.from_pretrained(
+        folder, torch_dtype=getattr(torch, cfg.dtype), local_files_only=True
+    ).to(device)
+    again = AutoPipelineForImage2Image.from_pipe(fresh)
+    for pipeline in (fresh, again):
+        pipeline.set_progress_bar_config(disable=True)
+    return fresh, again
+
+
+def load_image_embedder(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> ImageEmbedder:
+    """Load the encoder of images a config names. Arguments and errors as load_language_model."""
+    wanted = Wanted.image_embedder(cfg)
+    place = locate(wanted, image_folders.check_encoder)
+    _prepare_torch()
+    common: Any = {
+        "source": str(wanted),
+        "revision": fingerprint(place, cache_dir),
+        "rows_per_pass": performance.rows_per_pass,
+    }
+    with _quiet():
+        from privsyn.backends import image_embed, rowwise
+
+        folder = place.folder or fetch_all(wanted, place)
+        device = _device(performance.device)
+        _set_threads(performance)
+        if image_folders.is_own_encoder(folder, str(wanted)):
+            encoder = _settle(image_embed.ImageEncoder.read(folder, str(wanted)), device)
+            return image_embed.encoder_embedder(encoder, device, **common)
+        from transformers import AutoImageProcessor, AutoModel
+
+        options: dict[str, Any] = {
+            "trust_remote_code": cfg.trust_remote_code,
+            "local_files_only": True,
+        }
+        try:
+            processor = AutoImageProcessor.from_pretrained(folder, **options)
+            options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
+            model = _settle(AutoModel.from_pretrained(folder, **options), device)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, wanted, place) from None
+        return image_embed.transformers_embedder(model, processor, device, **common)
 
 
 def _prepare_torch() -> None:

@@ -48,14 +48,14 @@ def check_folder(folder: Path, where: str) -> None:
             hint="Copy them there, or use builtin.",
         )
     for path in weights:
-        if path.suffix == ".safetensors" and not _whole(path):
+        if path.suffix == ".safetensors" and not is_whole(path):
             raise ModelError(
                 f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",
                 hint="Copy or download it again.",
             )
 
 
-def _whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether a safetensors file is as long as its header says."""
     size = path.stat().st_size
     try:
@@ -98,7 +98,7 @@ def read_json(path: Path, where: str) -> dict[str, Any]:
     return value
 
 
-def digest(folder: Path, cache_dir: Path | None) -> str:
+def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = READ) -> str:
     """SHA-256 over names and contents of every file that loading may read."""
     store = cache_dir / "model-digests.json" if cache_dir else None
     try:
@@ -107,7 +107,7 @@ def digest(folder: Path, cache_dir: Path | None) -> str:
         known = {}
     whole = hashlib.sha256()
     fresh = {}
-    for path in matching(folder, READ):
+    for path in matching(folder, patterns):
         stat = path.stat()
         key = str(path.resolve())
         kept = known.get(key)
@@ -115,7 +115,7 @@ def digest(folder: Path, cache_dir: Path | None) -> str:
             with path.open("rb") as file:
                 sha = hashlib.file_digest(file, "sha256").hexdigest()
             fresh[key] = kept = [stat.st_size, stat.st_mtime_ns, sha]
-        whole.update(f"{path.name}\0{kept[2]}\n".encode())
+        whole.update(f"{path.relative_to(folder).as_posix()}\0{kept[2]}\n".encode())
     if store and fresh:
         try:
             store.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 METHODS: Mapping[str, str] = {
     "private_prediction": "privsyn.methods.private_prediction:PrivatePrediction",
     "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
+    "private_evolution": "privsyn.methods.private_evolution:PrivateEvolution",
+    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding:KeyphraseSeeding",
 }
 """Name -> "module:Class", imported on demand."""
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from privsyn.backends.identity import Wanted, locate
-from privsyn.backends.load import describe_role
+from privsyn.backends.load import ModelIdentity, describe_role
+from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger import Preview
-from privsyn.methods.base import load_method
+from privsyn.methods.base import Role, load_method
 from privsyn.release import IDENTITY, DatasetIdentity, ModelUse, Plan, release_id
 from privsyn.stages.base import Context
 
@@ -39,6 +41,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     given = config.method(method_name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     texts = config.dataset.images is None
+    _check_modality(config, method_name, models)
     if texts and config.evaluate.enabled and config.evaluate.embeddings:
         locate(Wanted.embedder(config.models))  # refused now, not after the budget is spent
     settings = method.resolve(given, models)
@@ -96,6 +99,29 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         min_rows=None if fewest == most else fewest,
         shards=1 if method.whole else min(config.performance.shards, cells),
     )
+
+
+def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
+    """Refuse a method that draws texts for a dataset of images, or images of another form."""
+    wanted, generator = config.dataset.images, models.get("image")
+    if wanted is None and generator is None:
+        return
+    if wanted is None or generator is None:
+        reads, holds = ("texts", "images") if generator is None else ("images", "texts")
+        raise ConfigError(
+            f"methods.{method} draws {reads}, and dataset {config.dataset.name} holds {holds} "
+            f"(dataset.images is {'set' if wanted else 'not set'}).",
+            hint=f"Set methods.{method}.modality={holds[:-1]}, or name another dataset."
+            if method == "private_evolution"
+            else "Use private_evolution for images.",
+        )
+    if generator.image is not None and generator.image != (wanted.size, wanted.size, wanted.mode):
+        height, width, mode = generator.image
+        raise ConfigError(
+            f"models.image={config.models.image} draws {height}x{width} {mode} images, and "
+            f"dataset.images asks for {wanted.size}x{wanted.size} {wanted.mode}.",
+            hint=f"Set dataset.images.size={height} and dataset.images.mode={mode}.",
+        )
 
 
 def preview(ctx: Context, planned: Plan) -> Preview:

@@ -81,6 +81,41 @@ def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> 
         assert text == model._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
 
 
+def test_batches_keep_within_rows_and_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privsyn.backends import rowwise
+
+    model = load("llama")
+    one_token = 2 * 2 * 3 * 10 * 4  # keys and values, layers, key heads, head size, float32
+    sizes: list[tuple[int, int]] = []
+    for room, most in ((1e9, 2), (80 * one_token, 4), (0, 4)):
+        limited = copied(model, rows_per_pass=most, cache_bytes=room)
+        decode, new_cache = limited._decode, rowwise.new_cache
+        caches: list[Any] = []
+        batches: list[int] = []
+
+        def kept(config: Any, length: int, make: Any = new_cache, into: Any = caches) -> Any:
+            into.append(make(config, length))
+            return into[-1]
+
+        def watched(rows: Any, *rest: Any, run: Any = decode, n: Any = batches) -> Any:
+            n.append(len(rows))
+            return run(rows, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rowwise, "new_cache", kept)
+            patch.setattr(limited, "_decode", watched)
+            texts = limited.complete(PROMPTS, max_tokens=12, temperature=0)
+        assert texts == model.complete(PROMPTS, max_tokens=12, temperature=0)
+        assert sum(batches) == len(PROMPTS)
+        assert max(batches) <= most
+        for rows, cache in zip(batches, caches, strict=True):
+            held = rows * cache.layers[0].length * one_token
+            assert held <= room or rows == 1
+            sizes.append((rows, cache.layers[0].length))
+        assert (max(batches) == 1) == (room == 0)
+    assert len(sizes) > 6
+
+
 def test_no_prompts_no_completions(load: Load) -> None:
     assert load("llama").complete([], max_tokens=5, temperature=1.0) == []
 

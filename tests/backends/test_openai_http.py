@@ -11,10 +11,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
+from completion_server import Reply, Server, chat, plain
+from completion_server import status as answer_status
 
 from privsyn.backends import openai_http
 from privsyn.backends.identity import describe_role
@@ -27,78 +28,10 @@ KEY = "sk-canary-key-0123456789"
 SECRET = "canary-prompt about a knee"
 REPLY = "canary-reply"
 
-Reply = tuple[int, dict[str, str], bytes]
-
-
-def chat(text: Any) -> Reply:
-    body = {"id": "1", "object": "chat.completion", "choices": [
-        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    ]}  # fmt: skip
-    return 200, {}, json.dumps(body).encode()
-
-
-def plain(text: Any) -> Reply:
-    body = {"id": "1", "object": "text_completion", "choices": [
-        {"index": 0, "finish_reason": "stop", "text": text}
-    ]}  # fmt: skip
-    return 200, {}, json.dumps(body).encode()
-
 
 def status(code: int, **headers: str) -> Reply:
-    body = {"error": {"message": f"{REPLY} {SECRET}", "type": "x", "param": None, "code": "y"}}
-    return code, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps(body).encode()
-
-
-class Server(ThreadingHTTPServer):
-    """Answers by ``script``: (number of the request, its body) -> reply."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.script: Callable[[int, dict[str, Any]], Reply] = lambda number, body: chat(
-            f"{REPLY} to {body['messages'][0]['content']}"
-        )
-        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.lock = threading.Lock()
-        self.busy = self.busiest = 0
-        self.free = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        server = self.server
-        with server.lock:
-            number = len(server.requests)
-            server.requests.append(
-                (self.path, {k.lower(): v for k, v in self.headers.items()}, body)
-            )
-            server.busy += 1
-            server.busiest = max(server.busiest, server.busy)
-        code, headers, content = server.script(number, body)
-        with server.lock:
-            server.busy -= 1
-        try:
-            self.send_response(code)
-            for name, value in {"content-type": "application/json", **headers}.items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-        except OSError:
-            self.close_connection = True  # the client gave up
-
-    def log_message(self, *args: Any) -> None:
-        pass
+    """An error whose body repeats the prompt, as some servers' do."""
+    return answer_status(code, f"{REPLY} {SECRET}", **headers)
 
 
 @pytest.fixture
@@ -423,7 +356,8 @@ def test_no_text_and_no_key_in_logs(
     server.script = lambda number, body: GARBAGE["not JSON"]
     fails(model, "not one of")
     assert "canary" not in caplog.text
-    assert REPLY not in caplog.text
+    assert KEY not in caplog.text
+    assert [r.name for r in caplog.records if r.name.startswith(("openai", "http"))] == []
 
 
 def test_a_trial_before_any_prompt(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,23 @@ METHODS: dict[str, dict[str, object]] = {
         "max_reference_tokens": 12,
         "public_vocabulary": 50,
     },
+    "private_evolution": {
+        "modality": "text",
+        "rounds": 2,
+        "lookahead": 1,
+        "population": 12,
+        "degrees": [0.5],
+        "text": {"max_tokens": 4},
+    },
+    "keyphrase_seeding": {
+        "vocabulary_size": 20,
+        "terms_per_document": 3,
+        "phrases_per_document": 3,
+        "features": 64,
+        "sequence_length": 3,
+        "sequences_per_label": 12,
+        "max_tokens": 4,
+    },
 }
 EMBEDDED: dict[str, dict[str, object]] = {
     "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},

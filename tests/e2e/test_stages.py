@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import yaml
-from small_project import stand_in
+from small_project import rows, stand_in
 
 from privsyn import certificate
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -260,6 +260,22 @@ def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, f
     assert {metric["class"] for metric in metrics} == {"internal"}
     assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()
+
+
+def test_the_classifier_over_vectors_is_internal_too_and_off_unless_asked_for(make_project, fake):
+    project = make_project()
+    project.write(rows(300, 150))
+    settings = ("dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20")
+    names = {}
+    for asked in ("false", "true"):
+        ctx = project.context(*settings, f"evaluate.classifier={asked}")
+        planned, folder = release(ctx, fake)
+        found = json.loads((evaluate(ctx, planned) / "evaluation.json").read_text())["metrics"]
+        assert {metric["class"] for metric in found} == {"internal"}
+        assert "mlp" not in "".join(path.read_text() for path in folder.glob("*.json"))
+        names[asked] = {metric["name"] for metric in found}
+    assert names["true"] - names["false"] == {"mlp.accuracy", "mlp_coral.accuracy", "mlp.records"}
+    assert names["false"] - names["true"] == set()
 
 
 class Constant:

@@ -154,3 +154,17 @@ def test_a_misspelt_field_is_told_its_neighbour(form):
 def _types(field):
     kind = field.schema["type"]
     return kind if isinstance(kind, list) else [kind]
+
+
+def test_the_form_of_private_evolution_brings_its_settings_back(config):
+    from operators.params import form, overrides
+
+    shown = form(config, "private_evolution")
+    values = {key: field.resolve() for key, field in shown.items()}
+    changed = load_config(PARAMS, overrides(values, shown))
+    assert changed.method("private_evolution") == config.method("private_evolution")
+    values["methods.private_evolution.degrees"] = [0.5]
+    values["methods.private_evolution.label_split"] = {"Billing": 3}
+    changed = load_config(PARAMS, overrides(values, shown))
+    assert changed.method("private_evolution").degrees == (0.5,)
+    assert changed.method("private_evolution").label_split == {"Billing": 3}

@@ -1,0 +1,136 @@
+"""Tiny random image models on disk, as a user would bring them: real diffusers and transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def save_unet(
+    folder: Path, *, classes: int = 0, channels: int = 1, own: dict[str, Any] | None = None
+) -> Path:
+    """A U-Net over 8x8 pixels behind a DDPM pipeline; ``own`` goes to privsyn.json."""
+    import torch
+    from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
+
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        sample_size=8,
+        in_channels=channels,
+        out_channels=channels,
+        layers_per_block=1,
+        block_out_channels=(8, 16),
+        down_block_types=("DownBlock2D",) * 2,
+        up_block_types=("UpBlock2D",) * 2,
+        norm_num_groups=4,
+        attention_head_dim=8,
+        num_class_embeds=classes or None,
+    )
+    DDPMPipeline(unet, DDPMScheduler(num_train_timesteps=100)).save_pretrained(folder)
+    if own is not None:
+        (folder / "privsyn.json").write_text(json.dumps(own))
+    return folder
+
+
+def save_stable_diffusion(folder: Path) -> Path:
+    """Stable Diffusion over 16x16 pixels."""
+    import torch
+    from diffusers import (
+        AutoencoderKL,
+        DDIMScheduler,
+        StableDiffusionPipeline,
+        UNet2DConditionModel,
+    )
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    torch.manual_seed(0)
+    words = folder / "words"
+    words.mkdir(parents=True)
+    letters = [chr(c) for c in range(33, 127)]
+    vocabulary = [*letters, *(f"{c}</w>" for c in letters), "<|startoftext|>", "<|endoftext|>"]
+    (words / "vocab.json").write_text(json.dumps({w: i for i, w in enumerate(vocabulary)}))
+    (words / "merges.txt").write_text("#version: 0.2\n")
+    text = CLIPTextConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=16,
+        projection_dim=16,
+        bos_token_id=len(vocabulary) - 2,
+        eos_token_id=len(vocabulary) - 1,
+    )
+    StableDiffusionPipeline(
+        vae=AutoencoderKL(
+            block_out_channels=(8, 16),
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+            norm_num_groups=4,
+            sample_size=16,
+        ),
+        text_encoder=CLIPTextModel(text),
+        tokenizer=CLIPTokenizer.from_pretrained(words, model_max_length=16),
+        unet=UNet2DConditionModel(
+            sample_size=8,
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+            cross_attention_dim=16,
+            attention_head_dim=2,
+            norm_num_groups=4,
+        ),
+        scheduler=DDIMScheduler(num_train_timesteps=100, clip_sample=False),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    ).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def save_vit(folder: Path) -> Path:
+    """A ViT without a pooled output that differs from its first token's."""
+    import torch
+    from transformers import ViTConfig, ViTModel
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=36,
+        image_size=32,
+        patch_size=8,
+        initializer_range=0.3,
+    )
+    ViTModel(config).save_pretrained(folder)
+    _save_processor(folder, "ViTImageProcessor", {"height": 32, "width": 32})
+    return folder
+
+
+def save_clip(folder: Path) -> Path:
+    """A CLIP whose projected image features are the vectors."""
+    import torch
+    from transformers import CLIPConfig, CLIPModel
+
+    torch.manual_seed(0)
+    side = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    side |= {"intermediate_size": 36}
+    CLIPModel(
+        CLIPConfig(
+            text_config={**side, "vocab_size": 50},
+            vision_config={**side, "image_size": 32, "patch_size": 8, "initializer_range": 0.3},
+            projection_dim=20,
+        )
+    ).save_pretrained(folder)
+    _save_processor(folder, "CLIPImageProcessor", {"shortest_edge": 32})
+    return folder
+
+
+def _save_processor(folder: Path, kind: str, size: dict[str, int]) -> None:
+    settings = {"image_processor_type": kind, "size": size, "do_resize": True, "resample": 3}
+    settings |= {"do_rescale": True, "do_normalize": True, "crop_size": {"height": 32, "width": 32}}
+    settings |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))

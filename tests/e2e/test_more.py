@@ -1,0 +1,120 @@
+"""privsyn more: records beyond a release's own, charged nothing, provably of their parent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from small_project import METHODS, build_project
+
+from privsyn import certificate
+from privsyn.data.artifacts import sha256_file, write_json_atomic
+from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.stages.certify import seal, write_records
+from privsyn.stages.more import more
+from privsyn.stages.run import run
+
+NAME = "private_evolution"
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory):
+    """A published release of texts and two lots of further ones, by the command line."""
+    root = tmp_path_factory.mktemp("more")
+    project = build_project(root / "project", methods={NAME: METHODS[NAME]})
+    project.cli("run", "--method", NAME)
+    [parent] = (project.root / "releases").glob(f"{NAME}-*[0-9a-f]/")
+    spent = json.loads(project.cli("ledger", "show", "--json").stdout)
+    printed = [project.cli("more", parent.name, "-n", str(n)).stdout for n in (30, 7)]
+    return project, parent, spent, printed
+
+
+def test_more_costs_nothing_and_is_of_its_parent(grown):
+    project, parent, spent, printed = grown
+    folders = [parent.with_name(f"{parent.name}.more-{n}") for n in (1, 2)]
+    assert json.loads(project.cli("ledger", "show", "--json").stdout) == spent
+    for folder, count, said in zip(folders, (30, 7), printed, strict=True):
+        assert f"{count} records in" in said
+        lines = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+        assert len(lines) == count
+        assert len({line["id"] for line in lines}) == count
+        assert {line["label"] for line in lines} <= {"Billing", "Symptoms"}
+        _, sealed = certificate.read(folder)
+        assert sealed["parents"] == [certificate.read(parent)[1]]
+        assert sealed["derived"] == {"more": count}
+        assert sealed["class"] == "dp-release"
+        assert (folder / "validation.html").is_file()
+        checked = project.cli("verify", str(folder))
+        assert "offspring" in checked.stdout
+        assert "per person" in checked.stdout
+        assert folder.with_name(f"{folder.name}.dvc").is_file()
+    assert "the chain holds" in project.cli("ledger", "verify").stdout
+    project.cli("run", "--method", NAME)  # finds the release; the offspring disturb nothing
+
+
+def test_more_is_restored_byte_for_byte(grown):
+    project, parent, *_ = grown
+    folder = parent.with_name(f"{parent.name}.more-1")
+    before = sha256_file(folder / "synthetic.jsonl")
+    shutil.rmtree(folder)
+    project.cli("restore", folder.name)
+    assert sha256_file(folder / "synthetic.jsonl") == before
+
+
+def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
+    """A forger who holds the parent can make a consistent certificate, but no ledger row."""
+    project, parent, *_ = grown
+    ctx = project.context()
+    forged = tmp_path / "forged"
+    rows = [{"id": "x-0", "label": "Billing", "text": "the private text itself"}]
+    (tmp_path / "building").mkdir()
+    artifact = write_records(tmp_path / "building", rows)
+    sealed = certificate.derive(
+        certificate.read(parent)[1], artifact, name="x", how={"more": 1}, root=project.root
+    )
+    seal(tmp_path / "building", sealed, forged)
+    failed = [check.name for check in certificate.verify(forged, ctx.ledger) if not check.passed]
+    assert failed == ["ledger offspring"]
+    unknown = [check for check in certificate.verify(forged, None) if check.passed is None]
+    assert [check.name for check in unknown] == ["ledger row"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda sealed: sealed["parents"][0]["plan"].update(epsilon=0.1),
+        lambda sealed: sealed.update(parents=[]),
+        lambda sealed: sealed.update(parents=sealed["parents"] * 2),
+        lambda sealed: sealed.update({"class": "public"}),
+    ],
+)
+def test_an_edited_parent_is_found(grown, tmp_path, change):
+    _, parent, *_ = grown
+    folder = parent.with_name(f"{parent.name}.more-2")
+    _, sealed = certificate.read(folder)
+    change(sealed)
+    body = {key: value for key, value in sealed.items() if key != "seal"}
+    (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
+    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate._seal(body)})
+    with pytest.raises(VerificationError):
+        certificate.raise_failed(tmp_path, certificate.verify(tmp_path, None))
+
+
+def test_what_cannot_be_is_said(grown, make_project):
+    project, parent, *_ = grown
+    ctx = project.context()
+    with pytest.raises(ConfigError, match="at least 1"):
+        more(ctx, parent.name, 0)
+    with pytest.raises(DataError, match="is not here"):
+        more(ctx, "private_evolution-0000000000000000", 3)
+    with pytest.raises(ConfigError, match="itself made from a release"):
+        more(ctx, f"{parent.name}.more-2", 3)
+
+
+def test_a_method_that_reads_the_data_makes_no_more(make_project):
+    project = make_project()
+    planned = run(project.context(), "invisible_ink", published=False)
+    with pytest.raises(ConfigError, match="makes no more without the data") as refused:
+        more(project.context(), planned.id, 3)
+    assert "private_evolution" in refused.value.hint

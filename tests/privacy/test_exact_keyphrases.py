@@ -1,0 +1,453 @@
+"""The exact privacy of keyphrase seeding on tiny vocabularies, and the variants it must catch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from privsyn.config import PerformanceConfig
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Cell, Private
+from privsyn.dp.accountant import Guarantee, guarantee, rdp
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import DiscreteGaussian, Disjoint, Pure
+from privsyn.dp.events import Sequence as InSequence
+from privsyn.dp.mechanisms import Laplace
+from privsyn.methods import dp_kde, keyphrase_seeding
+from privsyn.methods.base import Backends
+from privsyn.methods.dp_kde import STEPS, exact_sums, mechanism, structures, windows
+from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
+from privsyn.methods.vocabulary import Vocabulary
+
+METHOD = KeyphraseSeeding()
+RECORD = PrivacyUnit()
+TERMS = ("a", "b", "c")
+DOCUMENTS = [" ".join(d) for n in range(4) for d in product(TERMS, repeat=n)]
+"""Every document of at most three words."""
+
+
+def neighbours(
+    adjacency: Adjacency, records: int = 1
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What one unit of at most ``records`` records contributes, before and after."""
+    units = list(product(DOCUMENTS, repeat=records))
+    for one in units:
+        for other in units if adjacency is Adjacency.REPLACE_ONE else [("",) * records]:
+            yield one, other
+
+
+# --- the choice of terms --------------------------------------------------------------------------
+
+
+class Counts:
+    """Notes the vector that was about to be noised, and leaves it."""
+
+    kind = "seeded"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[np.ndarray, float]] = []
+
+    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
+        self.seen.append((values, scale))
+        return values
+
+    gaussian = laplace
+
+
+def config(**settings) -> KeyphraseSeedingConfig:
+    defaults = {
+        "use_llm": False, "terms_per_document": 2, "vocabulary_size": 2,
+        "phrases_per_document": 2, "features": 8, "sequence_length": 3, "sequences_per_label": 2,
+    }  # fmt: skip
+    return KeyphraseSeedingConfig(**(defaults | settings))
+
+
+def histogram(cfg: KeyphraseSeedingConfig, texts: Sequence[str], choice: Laplace) -> np.ndarray:
+    counts = Counts()
+    keyphrase_seeding._chosen(cfg, choice, Vocabulary(TERMS), [list(texts)], 2, counts)
+    [(values, scale)] = counts.seen
+    assert scale == choice.scale
+    return values
+
+
+def worst_choice(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int = 1) -> float:
+    """Largest L1 move of the histogram over the sensitivity that is charged."""
+    choice = keyphrase_seeding._choice(cfg, adjacency.moves * records, 1.0)
+    known = {text: histogram(cfg, [text], choice) for text in DOCUMENTS}
+    moves = [
+        np.abs(sum(known[t] for t in one) - sum(known[t] for t in other)).sum()
+        for one, other in neighbours(adjacency, records)
+    ]
+    return max(moves) / choice.sensitivity
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_histogram_moves_by_its_sensitivity(adjacency, most):
+    found = worst_choice(config(terms_per_document=most), adjacency)
+    assert found <= 1
+    if adjacency.moves * most <= 3:  # of three terms two documents cannot hold six others
+        assert found == 1
+
+
+def test_records_of_a_unit_add_up():
+    assert worst_choice(config(), Adjacency.REPLACE_NULL, records=2) == 1
+
+
+def test_catches_a_histogram_without_the_limit(monkeypatch):
+    monkeypatch.setattr(Vocabulary, "first", lambda self, text, most: sorted(set(self.find(text))))
+    assert worst_choice(config(terms_per_document=1), Adjacency.ADD_REMOVE) == 3
+
+
+def chances(counts: Sequence[int], scale: float, size: int, seen_only: bool = False) -> dict:
+    """Probability of every choice of ``size`` terms under exact discrete Laplace noise."""
+    reach = math.ceil(30 * scale)
+    steps = np.arange(-reach, reach + 1)
+    mass = np.exp(-np.abs(steps) / scale)
+    mass /= mass.sum()
+    noisy = [count + steps for count in counts]
+    weights = [mass] * len(counts)
+    if seen_only:
+        noisy = [n if count else np.array([0]) for n, count in zip(noisy, counts, strict=True)]
+        weights = [w if count else np.ones(1) for w, count in zip(weights, counts, strict=True)]
+    grids = np.stack([grid.ravel() for grid in np.meshgrid(*noisy, indexing="ij")])
+    chance = np.multiply.reduce([w.ravel() for w in np.meshgrid(*weights, indexing="ij")])
+    order = np.argsort(-grids, axis=0, kind="stable")[:size]
+    found: dict[tuple[int, ...], float] = {}
+    for choice in product(range(len(counts)), repeat=size):
+        hit = (order == np.array(choice)[:, None]).all(axis=0)
+        if hit.any():
+            found[choice] = float(chance[hit].sum())
+    return found
+
+
+def loss(one: Sequence[int], other: Sequence[int], scale: float, **options: bool) -> float:
+    p, q = chances(one, scale, 2, **options), chances(other, scale, 2, **options)
+    return max(
+        abs(math.log(p.get(key, 0.0) or 1e-300) - math.log(q.get(key, 0.0) or 1e-300))
+        for key in {*p, *q}
+    )
+
+
+PAIRS = [((2, 1, 0), (1, 0, 0)), ((1, 1, 1), (1, 0, 2)), ((3, 0, 1), (2, 0, 0))]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_choice_of_terms_is_pure(epsilon):
+    """Exact output distributions of the choice over pairs that differ by S = 2."""
+    choice = keyphrase_seeding._choice(config(), 1, epsilon)
+    assert choice.event.epsilon <= epsilon
+    for one, other in PAIRS:
+        assert loss(one, other, choice.scale) <= epsilon + 1e-9
+
+
+def test_catches_noise_on_seen_terms_only():
+    """A term that only one neighbour holds is then chosen with a chance the other never gives."""
+    assert loss((1, 5, 5), (0, 5, 5), 4.0) <= 2 / 4.0
+    assert loss((1, 5, 5), (0, 5, 5), 4.0, seen_only=True) > 2 * 2 / 4.0
+
+
+def test_every_public_term_is_noised():
+    counts = Counts()
+    public = Vocabulary([f"t{i}" for i in range(500)])
+    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    keyphrase_seeding._chosen(config(), choice, public, [["t3"], []], 2, counts)
+    [(values, _)] = counts.seen
+    assert values.shape == (500,)
+    assert values.sum() == values[3] == 1
+
+
+# --- the estimates --------------------------------------------------------------------------------
+
+
+def unit_vectors(count: int, width: int, seed: int) -> np.ndarray:
+    vectors = np.random.default_rng(seed).standard_normal((count, width))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def worst_sums(
+    shape: dp_kde.Structure,
+    angles: np.ndarray,
+    documents: Sequence[Sequence[int]],
+    most: int,
+    adjacency: Adjacency,
+    records: int = 1,
+) -> tuple[float, float]:
+    """Largest L1 and L2 move of the sums over neighbours, over the sensitivities charged."""
+    moved = adjacency.moves * records * most
+    l1 = mechanism("laplace", shape.features, moved, 1.0).sensitivity
+    l2 = mechanism("gaussian", shape.features, moved, 1.0).sensitivity
+    parts = [
+        sum(exact_sums(angles, windows([d], shape.blocks, most)) for d in unit)
+        for unit in product(documents, repeat=records)
+    ]
+    others = parts if adjacency is Adjacency.REPLACE_ONE else [np.zeros(shape.features, np.int64)]
+    moves = [one - other for one in parts for other in others]
+    return (
+        max(float(np.abs(m).sum()) for m in moves) / l1,
+        max(math.sqrt(float((m.astype(np.float64) ** 2).sum())) for m in moves) / l2,
+    )
+
+
+def every_document(terms: int, length: int) -> list[list[int]]:
+    """All documents of at most ``length`` distinct phrases."""
+    return [
+        list(d) for n in range(length + 1) for d in product(range(terms), repeat=n)
+        if len(set(d)) == n
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_sums_move_by_their_sensitivities(adjacency, ensemble):
+    vectors = unit_vectors(4, 3, 1)
+    for shape in structures(ensemble, 4, 6, 0.7):
+        angles = shape.angles(vectors)
+        found = worst_sums(shape, angles, every_document(4, 4), 2, adjacency)
+        assert max(found) <= 1
+        assert min(found) > 0.3
+
+
+def test_two_records_of_a_unit_add_up():
+    shape = structures("independent", 1, 6, 0.7)[0]
+    found = worst_sums(
+        shape,
+        shape.angles(unit_vectors(3, 3, 1)),
+        every_document(3, 3),
+        2,
+        Adjacency.REPLACE_ONE,
+        2,
+    )
+    assert max(found) <= 1
+
+
+def adversary(most: int) -> tuple[dp_kde.Structure, np.ndarray, list[int]]:
+    """A document of ``most`` phrases with one vector, all of whose angles lie near 45 degrees."""
+    shape = structures("independent", 1, 6, 0.4)[0]
+    candidates = unit_vectors(40_000, 3, 2)
+    turns = shape.angles(candidates)[0].astype(np.float64) * 2 * math.pi / dp_kde.TURN
+    sizes = (np.abs(np.cos(turns)) + np.abs(np.sin(turns))).sum(axis=1)
+    best = candidates[np.argmax(sizes)]
+    return shape, shape.angles(np.tile(best, (most, 1))), list(range(most))
+
+
+@pytest.mark.parametrize("most", [1, 3, 10])
+def test_an_adversarial_document_comes_within_a_hundredth(most):
+    shape, angles, document = adversary(most)
+    found = worst_sums(shape, angles, [document], most, Adjacency.ADD_REMOVE)
+    assert all(0.99 < move <= 1 for move in found)
+
+
+def test_replacing_it_by_its_opposite_needs_the_double():
+    """All angles turned by half: the sums move by almost twice what one record adds."""
+    shape, angles, document = adversary(3)
+    both = np.concatenate([angles, angles + np.uint16(dp_kde.TURN // 2)], axis=1)
+    opposite = [3 + phrase for phrase in document]
+    found = worst_sums(shape, both, [document, opposite], 3, Adjacency.REPLACE_ONE)
+    assert all(0.99 < move <= 1 for move in found)
+
+
+def test_catches_a_sensitivity_without_the_phrases(monkeypatch):
+    shape, angles, document = adversary(10)
+    right = mechanism
+
+    def without(noise, features, sequences, multiplier):
+        return right(noise, features, sequences // 10, multiplier)
+
+    monkeypatch.setitem(globals(), "mechanism", without)
+    found = worst_sums(shape, angles, [document], 10, Adjacency.ADD_REMOVE)
+    assert min(found) > 9.9
+
+
+def test_catches_documents_that_are_not_bounded(monkeypatch):
+    shape, angles, document = adversary(10)
+    whole = windows
+    monkeypatch.setitem(
+        globals(), "windows", lambda documents, blocks, most: whole(documents, blocks, 1000)
+    )
+    assert min(worst_sums(shape, angles, [document], 2, Adjacency.ADD_REMOVE)) > 4.9
+
+
+def test_catches_features_without_pairs():
+    """Cosines alone, with a random shift: a document adds up to sqrt(2 I), not sqrt I."""
+    cosine = dp_kde._cosine()
+    alone = np.full(8, cosine.max(), np.int64)
+    assert np.linalg.norm(alone) > 1.41 * mechanism("gaussian", 8, 1, 1.0).sensitivity
+
+
+# --- what a run asks for --------------------------------------------------------------------------
+
+
+class Axes:
+    """An embedder of few public phrases; it refuses anything else."""
+
+    revision, width = "axes", 3
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self._terms = list(terms)
+
+    def embed(self, samples: Sequence[str], /) -> np.ndarray:
+        return unit_vectors(len(self._terms), 3, 5)[[self._terms.index(s) for s in samples]]
+
+
+def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD) -> tuple:
+    """Every vector and scale a run hands to the noise, and its plan."""
+    file = tmp_path / "v.txt"
+    file.write_text("\n".join(TERMS))
+    cfg = METHOD.resolve(cfg.model_copy(update={"vocabulary": str(file)}), {})
+    labels = [str(i) for i in range(len(texts))]
+    plan = METHOD.plan(cfg, Guarantee(6.0, 1e-6), adjacency, unit, labels)
+    counts, name = Counts(), f"journal{len(list(tmp_path.iterdir()))}"
+    buckets = [
+        Bucket(Cell(i, label, 0), Private(list(own)))
+        for i, (label, own) in enumerate(zip(labels, texts, strict=True))
+    ]
+    Journal.create(tmp_path / name, {})
+    with Journal.open(tmp_path / name, {}) as journal:
+        list(
+            METHOD.run(
+                cfg, plan, adjacency, unit, buckets, Backends({"embedder": Axes(TERMS)}), counts,
+                journal, PerformanceConfig(),
+            )
+        )  # fmt: skip
+    return counts.seen, plan
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_run_draws_what_its_plan_charges(tmp_path, noise, adjacency):
+    """Scales and moves of a real run against the events: the choice, and each label's estimates."""
+    unit = PrivacyUnit("user", 2)
+    cfg = config(noise=noise, ensemble="logarithmic", vocabulary_size=3)
+    base = ["a b", "c a", ""]
+    longer = [*base, "a b c", "b c a"]
+    other = [*base, "c", ""] if adjacency is Adjacency.REPLACE_ONE else base
+    one, plan = asked(tmp_path, cfg, [longer, ["c"]], adjacency, unit)
+    two, again = asked(tmp_path, cfg, [other, ["c"]], adjacency, unit)
+    assert plan == again
+    choice, estimates = plan.event.events
+    [own] = estimates.events
+    charged = [choice, *own.events, *own.events]
+    assert len(one) == len(charged) == len(two)
+    for (left, scale), (right, same), event in zip(one, two, charged, strict=True):
+        assert scale == same
+        gap = (left - right).astype(np.float64)
+        if isinstance(event, Pure):
+            assert np.abs(gap).sum() / scale <= event.epsilon
+        else:
+            assert np.linalg.norm(gap) / scale <= 1 / event.noise_multiplier
+    assert any(
+        np.any(left != right) for (left, _), (right, _) in zip(one[1:], two[1:], strict=True)
+    )
+
+
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_structures_built_are_the_children_of_the_event(tmp_path, ensemble):
+    for length in range(1, 34):
+        cfg = config(ensemble=ensemble, sequence_length=length, features=2)
+        seen, plan = asked(tmp_path, cfg, [["a b"], ["c"], []], Adjacency.REPLACE_NULL)
+        _, estimates = plan.event.events
+        [own] = estimates.events
+        assert isinstance(estimates, Disjoint)
+        assert estimates.cells == 3
+        assert len(seen) == 1 + 3 * len(own.events)
+        assert len(own.events) == plan.derived["structures"]
+        expected = {"independent": 1, "linear": length}
+        assert len(own.events) == expected.get(ensemble, max(1, math.ceil(math.log2(length))))
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def priced(**settings) -> tuple:
+    target = Guarantee(settings.pop("epsilon", 1000.0), 1e-6)
+    cfg = KeyphraseSeedingConfig(use_llm=False, **settings)
+    return METHOD.plan(cfg, target, Adjacency.REPLACE_NULL, RECORD, ("x", "y", "z")), target
+
+
+@pytest.mark.parametrize(("voc", "kde", "total"), [(1, 5, 6), (5, 5, 10), (1, 10, 11), (5, 10, 15)])
+@pytest.mark.parametrize(
+    ("ensemble", "k"), [("independent", 1), ("logarithmic", 4), ("linear", 10)]
+)
+def test_pure_costs_add_up_as_in_the_paper(voc, kde, total, ensemble, k):
+    plan, _ = priced(
+        epsilon_vocabulary=voc, epsilon_kde=kde, noise="laplace", ensemble=ensemble, epsilon=total
+    )
+    choice, estimates = plan.event.events
+    assert choice.epsilon == pytest.approx(voc, rel=1e-9)
+    assert [e.epsilon for e in estimates.events[0].events] == pytest.approx([kde / k] * k, rel=1e-9)
+    pure = guarantee(plan.event, 0.0).epsilon
+    assert pure <= total
+    assert pure == pytest.approx(total, rel=1e-9)
+
+
+def test_gaussian_costs_against_golden_values():
+    """zCDP by hand: rho = k / (2 nm^2); the exact Gaussian curve: Balle and Wang 2018."""
+    plan, _ = priced(epsilon_vocabulary=1.0, epsilon_kde=5.0, ensemble="logarithmic")
+    [own] = plan.event.events[1].events
+    mu = math.sqrt(sum(1 / e.noise_multiplier**2 for e in own.events))
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def delta(mu: float) -> float:
+        return norm.cdf(mu / 2 - 5 / mu) - math.exp(5) * norm.cdf(-mu / 2 - 5 / mu) - 1e-6
+
+    assert mu == pytest.approx(brentq(delta, 0.1, 5), rel=1e-5)
+
+
+@pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_whole_composes_within_the_target(noise, ensemble):
+    """The choice and the estimates, priced again by a Renyi curve summed by hand."""
+    plan, target = priced(noise=noise, ensemble=ensemble, epsilon=6.0)
+    cost = guarantee(plan.event, target.delta).epsilon
+    assert cost <= 6.0
+    assert cost == pytest.approx(6.0, rel=1e-6)
+    choice, estimates = plan.event.events
+    k = len(estimates.events[0].events)
+    one = estimates.events[0].events[0]
+
+    def renyi(order: float) -> float:
+        def pure(e: float) -> float:
+            high, low = order * e, (1 - order) * e
+            return (np.logaddexp(high, low) - np.logaddexp(0, e)) / (order - 1)
+
+        if isinstance(one, Pure):
+            return pure(choice.epsilon) + k * pure(one.epsilon)
+        return pure(choice.epsilon) + k * order / (2 * one.noise_multiplier**2)
+
+    for order in (1.5, 3.0, 8.0, 40.0):
+        assert rdp(plan.event)(order) == pytest.approx(renyi(order), rel=1e-9)
+    orders = 1 + np.geomspace(1e-2, 1e4, 4000)
+    by_hand = min(
+        renyi(a) + math.log1p(-1 / a) - (math.log(1e-6) + math.log(a)) / (a - 1) for a in orders
+    )
+    assert cost <= by_hand * (1 + 1e-9)
+    if noise == "gaussian":
+        assert cost == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_records_of_a_unit_and_replacement_double_the_noise():
+    cfg = KeyphraseSeedingConfig(use_llm=False)
+    target = Guarantee(6.0, 1e-6)
+
+    def deviation(adjacency, unit):
+        return METHOD.plan(cfg, target, adjacency, unit, ("x",)).derived["score_deviation"]
+
+    base = deviation(Adjacency.ADD_REMOVE, RECORD)
+    assert deviation(Adjacency.REPLACE_ONE, RECORD) == pytest.approx(2 * base)
+    assert deviation(Adjacency.REPLACE_NULL, PrivacyUnit("user", 3)) == pytest.approx(3 * base)
+
+
+def test_event_of_a_release_is_this():
+    plan, _ = priced(epsilon=6.0)
+    match plan.event:
+        case InSequence((Pure(), Disjoint((InSequence((DiscreteGaussian(count=1),)),), 3))):
+            pass
+        case other:
+            pytest.fail(str(other))
+    assert STEPS == 2**24

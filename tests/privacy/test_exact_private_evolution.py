@@ -1,0 +1,451 @@
+"""Private evolution: exact cost of its noise, exact moves of its votes, and the broken variants."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from exact import NullJournal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsyn.config import PerformanceConfig
+from privsyn.data.records import Bucket, Cell, Private
+from privsyn.dp import mechanisms
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import DiscreteGaussian
+from privsyn.methods import private_evolution
+from privsyn.methods.base import Backends, Sample
+from privsyn.methods.private_evolution import LATTICE, PrivateEvolution, PrivateEvolutionConfig
+from privsyn.methods.votes import Voters
+
+METHOD = PrivateEvolution()
+DELTA = 1e-5
+RECORD = PrivacyUnit()
+SIGMAS = (0.5, 0.7, 1.0, 2 * math.sqrt(2), 10 * math.sqrt(2))
+
+
+# --- the noise: exact T-fold discrete privacy loss ------------------------------------------------
+
+
+def pmf(sigma: float, width: float = 12) -> np.ndarray:
+    """Discrete Gaussian on the integers, cut at so many deviations."""
+    reach = math.ceil(width * sigma)
+    mass = np.exp(-(np.arange(-reach, reach + 1, dtype=np.float64) ** 2) / (2 * sigma**2))
+    return mass / mass.sum()
+
+
+def convolved(sigma: float, rounds: int) -> np.ndarray:
+    """Exact law of the sum of ``rounds`` such variables, by convolution."""
+    one = pmf(sigma)
+    total = np.ones(1)
+    for _ in range(rounds):
+        total = np.convolve(total, one)
+    return total
+
+
+def delta_of_sum(law: np.ndarray, shift: float, variance: float, rounds: int, epsilon: float):
+    """Delta at epsilon of T rounds in which one bin moves by ``shift``.
+
+    A round's loss is (2 x shift + shift^2) / (2 sigma^2), linear in the noise x: the total loss is
+    a function of the sum of the noise.
+    """
+    reach = len(law) // 2
+    loss = (2 * np.arange(-reach, reach + 1) * shift + rounds * shift**2) / (2 * variance)
+    return float((law * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum())
+
+
+def delta_on_lattice(shift: float, sigma: float, rounds: int, epsilon: float) -> float:
+    """The same for a sigma of very many steps, where the sum is a discrete Gaussian itself.
+
+    By Poisson summation it is up to a relative e^(-pi^2 sigma^2); see the test below. Summed over
+    the outcomes whose loss exceeds epsilon, in pieces.
+    """
+    spread = math.sqrt(rounds) * sigma
+    first = math.ceil((2 * sigma**2 * epsilon - rounds * shift**2) / (2 * shift))
+    last = math.ceil(12 * spread)
+    total, piece = 0.0, 1 << 22
+    for start in range(max(first, -last), last + 1, piece):
+        x = np.arange(start, min(start + piece, last + 1), dtype=np.float64)
+        loss = (2 * x * shift + rounds * shift**2) / (2 * sigma**2)
+        mass = np.exp(-(x**2) / (2 * spread**2))
+        total += float((mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum())
+    # Of this sigma the masses add up to sqrt(2 pi) sigma, by the same summation.
+    return total / (math.sqrt(2 * math.pi) * spread)
+
+
+def claimed(sigma: float, rounds: int, delta: float = DELTA) -> float:
+    cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
+    planned = METHOD.plan(cfg, Guarantee(1e6, delta), Adjacency.ADD_REMOVE, RECORD, ())
+    return guarantee(planned.event, delta).epsilon
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("sigma", [2.0, 3.0, 7.5])
+def test_a_sum_of_discrete_gaussians_is_one(sigma, rounds):
+    law = convolved(sigma, rounds)
+    reach = len(law) // 2
+    x = np.arange(-reach, reach + 1)
+    one = np.exp(-(x**2) / (2 * rounds * sigma**2))
+    np.testing.assert_allclose(law, one / (math.sqrt(2 * math.pi * rounds) * sigma), atol=1e-14)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5, 10, 20])
+def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
+    """On the method's own lattice where the sum is short enough, else on the coarsest allowed."""
+    spread = math.sqrt(rounds) * sigma * LATTICE
+    steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
+    monkeypatch.setattr(private_evolution, "LATTICE", steps)
+    mechanism = private_evolution._mechanism(sigma, Adjacency.ADD_REMOVE, RECORD)
+    assert isinstance(mechanism.event, DiscreteGaussian)
+    epsilon = claimed(sigma, rounds)
+    found = delta_on_lattice(mechanism.sensitivity, mechanism.sigma, rounds, epsilon)
+    assert 0.999 * DELTA <= found <= DELTA
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 2 * math.sqrt(2)])
+def test_convolution_agrees_with_the_claim_as_the_lattice_gets_finer(sigma, rounds):
+    """Without the lemma: T-fold convolution at 2^3 to 2^7 steps a vote comes down to delta."""
+    epsilon = claimed(sigma, rounds)
+    found = [
+        delta_of_sum(convolved(steps * sigma, rounds), steps, (steps * sigma) ** 2, rounds, epsilon)
+        for steps in (8, 32, 128)
+    ]
+    gaps = [abs(delta / DELTA - 1) for delta in found]
+    assert gaps[0] > gaps[1] > gaps[2] or gaps[0] < 1e-3
+    assert gaps[2] < 2e-3
+
+
+def test_the_claim_fails_on_whole_votes(monkeypatch):
+    """The broken variant: noise on the unit lattice, charged as if it were continuous."""
+    monkeypatch.setattr(private_evolution, "LATTICE", 1)
+    honest = claimed(1.0, 1)
+    monkeypatch.setattr(mechanisms, "FINE_SIGMA", 0.0)
+    broken = claimed(1.0, 1)
+    assert broken < honest
+    law = convolved(1.0, 1)
+    assert delta_of_sum(law, 1, 1.0, 1, broken) == pytest.approx(1.65e-5, rel=0.01)
+    assert delta_of_sum(law, 1, 1.0, 1, honest) <= DELTA
+
+
+def test_a_charge_of_one_round_too_few_is_caught():
+    for sigma in SIGMAS:
+        short = claimed(sigma, 4)
+        assert delta_on_lattice(LATTICE // 16, sigma * LATTICE / 16, 5, short) > 1.2 * DELTA
+
+
+def test_a_replaced_record_moves_two_bins_and_pays_for_both():
+    """Two bins move by one vote each: the loss is that of one bin moved by sqrt 2."""
+    sigma, rounds = 1.5, 3
+    cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
+    planned = METHOD.plan(cfg, Guarantee(1e6, DELTA), Adjacency.REPLACE_ONE, RECORD, ())
+    epsilon = guarantee(planned.event, DELTA).epsilon
+    noise = planned.derived["noise_votes"] * 64  # the sum over both bins and all rounds
+    law = convolved(noise, 2 * rounds)
+    found = delta_of_sum(law, 64, noise**2, 2 * rounds, epsilon)
+    assert found == pytest.approx(DELTA, rel=2e-3)
+    single = claimed(planned.derived["noise_votes"], rounds)  # the broken variant: one bin
+    assert delta_of_sum(law, 64, noise**2, 2 * rounds, single) > 10 * DELTA
+
+
+# --- the votes: every neighbour of tiny data sets -------------------------------------------------
+
+VALUES = (-9.0, -2.1, 0.0, 0.4, 3.0, 1e6, math.nan)
+CANDIDATES = (-2.0, 0.0, 0.0, 1.0)
+LABELS = ("x", "y")
+
+
+class Line:
+    """A deterministic VariationAPI over numbers: the i-th variation of z is z + i degree."""
+
+    revision = "line-1"
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def random(self, count: int, label: str | None) -> list[float]:
+        return [CANDIDATES[i % len(CANDIDATES)] for i in range(count)]
+
+    def vary(self, samples, label, degree):
+        self.step += 1
+        return [value + degree * (self.step % 3) for value in samples]
+
+
+class Identity:
+    """An Embedder of numbers; two dimensions, so that lengths count."""
+
+    revision, width = "identity-1", 2
+
+    def embed(self, samples):
+        return np.array([[value, 0.5] for value in samples], np.float32)
+
+
+class Numbers:
+    """A modality whose records are numbers."""
+
+    def __init__(self) -> None:
+        self.api, self.embedder = Line(), Identity()
+
+    def read(self, content: str) -> float:
+        return float(content)
+
+    def pack(self, samples) -> bytes:
+        return json.dumps(list(samples)).encode()
+
+    def unpack(self, data: bytes) -> list[float]:
+        return json.loads(data)
+
+    def content(self, sample: float) -> str:
+        return repr(sample)
+
+    def sheet(self, population) -> None:
+        return None
+
+
+class Recorder:
+    """A noise source that adds none, and keeps what it was asked."""
+
+    kind = "seeded"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[np.ndarray, float]] = []
+
+    def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
+        self.asked.append((values, sigma))
+        # The same answer on neighbours: what comes after a draw must not hide what moves it.
+        return np.arange(len(values), dtype=np.int64) * LATTICE
+
+
+class Memory(NullJournal):
+    """Keeps and draws without a file."""
+
+    def keep(self, key, make):
+        return make()
+
+    def draw_array(self, key, draw, size):
+        values = draw()
+        assert values.shape == (size,)
+        return values
+
+
+def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0):
+    """What the mechanism is given: clean histograms and scale of the noise, in draw order.
+
+    Args:
+        data: (label, value) of every record.
+    """
+    cfg = PrivateEvolutionConfig(
+        rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
+        degrees=(0.5,), noisy_label_split=noisy,
+    )  # fmt: skip
+    planned = METHOD.plan(cfg, Guarantee(1e6, DELTA), adjacency, unit, LABELS)
+    buckets = [
+        Bucket(cell, Private([repr(value) for label, value in data if label == cell.label]))
+        for cell in METHOD.cells(cfg, LABELS)
+    ]
+    noise = Recorder()
+    mechanism = private_evolution._mechanism(sigma, adjacency, unit)
+    made = private_evolution._evolve(
+        cfg, mechanism, 0, Numbers(), buckets, noise, Memory(),
+        lambda done, total: None, np.random.default_rng(5),
+    )  # fmt: skip
+    rows = sum(isinstance(part, Sample) for part in made)
+    assert rows == planned.rows[0]
+    assert len(noise.asked) == planned.event.count
+    return noise.asked
+
+
+def worst(pairs, adjacency, unit=RECORD, **options) -> float:
+    """Largest L2 move of a histogram between neighbours over what its noise was scaled for."""
+    ratios = []
+    for one, other in pairs:
+        for (a, sigma), (b, same) in zip(
+            asked(one, adjacency, unit, **options),
+            asked(other, adjacency, unit, **options),
+            strict=True,
+        ):
+            assert sigma == same
+            squared = sum((int(x) - int(y)) ** 2 for x, y in zip(a, b, strict=True))
+            ratios.append(Fraction(squared) / Fraction(sigma) ** 2)
+    return math.sqrt(max(ratios))
+
+
+RECORDS = [(label, value) for label in LABELS for value in VALUES]
+BASES = [(), (("x", 0.2),), (("x", 0.0), ("y", 3.0), ("x", math.nan)), (("y", -2.1),) * 3]
+
+
+def added(records=1):
+    for base in BASES:
+        for extra in itertools.combinations_with_replacement(RECORDS, records):
+            yield base, (*base, *extra)
+
+
+def replaced(records=1):
+    kinds = list(itertools.combinations_with_replacement(RECORDS[::2], records))
+    for base in BASES[:2]:
+        for gone, come in itertools.product(kinds, kinds):
+            yield (*base, *gone), (*base, *come)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_one_record_more_or_fewer_moves_one_vote(k):
+    assert worst(added(), Adjacency.ADD_REMOVE, k=k) == 1
+    assert worst(((b, a) for a, b in added()), Adjacency.REPLACE_NULL, k=k) == 1
+
+
+@pytest.mark.parametrize("k", [0, 2])
+def test_one_record_replaced_moves_root_two_also_between_labels(k):
+    assert 1 - 1e-12 < worst(replaced(), Adjacency.REPLACE_ONE, k=k) <= 1
+
+
+def test_a_unit_of_three_records_moves_three_votes():
+    unit = PrivacyUnit("user", 3)
+    some = [*list(added(3))[::7], ((), (("x", 0.2),) * 3)]
+    assert worst(some, Adjacency.ADD_REMOVE, unit) == 1
+    two = PrivacyUnit("user", 2)
+    some = [*list(replaced(2))[::23], (RECORDS[:1] * 2, RECORDS[-2:-1] * 2)]
+    assert 1 - 1e-12 < worst(some, Adjacency.REPLACE_ONE, two) <= 1
+
+
+def test_the_noisy_label_split_moves_as_little():
+    assert worst(added(), Adjacency.ADD_REMOVE, noisy=True) == 1
+    assert worst(replaced(), Adjacency.REPLACE_ONE, noisy=True) <= 1
+    unit = PrivacyUnit("user", 3)
+    assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, unit, noisy=True) == 1
+
+
+def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
+    """The broken variant of the lookahead: k votes per record, noise for one."""
+    monkeypatch.setattr(
+        private_evolution,
+        "_vectors",
+        lambda kind, group, label, degree, k: np.stack(
+            [kind.embedder.embed(kind.api.vary(group, label, degree)) for _ in range(k)]
+        ),
+    )
+    votes = private_evolution._Private.votes
+
+    def every(self, vectors):
+        looks = zip(*vectors, strict=True)
+        return np.sum([votes(self, look) for look in looks], axis=0)
+
+    monkeypatch.setattr(private_evolution._Private, "votes", every)
+    monkeypatch.setattr(private_evolution, "_kept_array", lambda journal, key, make: make())
+    assert worst(added(), Adjacency.ADD_REMOVE, k=1) == 1
+    assert worst(added(), Adjacency.ADD_REMOVE, k=3) > 1.7
+
+
+def test_catches_a_sensitivity_that_forgets_replacement_or_the_unit(monkeypatch):
+    whole = private_evolution._mechanism
+    monkeypatch.setattr(
+        private_evolution,
+        "_mechanism",
+        lambda sigma, adjacency, unit: whole(sigma, Adjacency.ADD_REMOVE, RECORD),
+    )
+    assert worst(replaced(), Adjacency.REPLACE_ONE) > 1.4
+    assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) == 3
+
+
+def test_catches_a_grid_set_by_the_private_rows(monkeypatch):
+    """The broken variant of rounding: a far record would take the others' votes along."""
+    pairs = [(base, (*base, ("x", 1e6))) for base in BASES]
+    assert worst(pairs, Adjacency.ADD_REMOVE) == 1
+    around = Voters.votes
+
+    def greedy(self, candidates):
+        scale = 100 / max(1.0, float(np.nan_to_num(np.abs(self._vectors)).max(initial=0)))
+        rounded = Voters(np.rint(np.nan_to_num(self._vectors) * np.float32(scale)))
+        return around(rounded, np.rint(candidates * np.float32(scale)))
+
+    monkeypatch.setattr(Voters, "votes", greedy)
+    assert worst([(BASES[2], (*BASES[2], ("x", 1e6)))], Adjacency.ADD_REMOVE) > 1
+
+
+# --- votes are functions of their own row, to the last bit ----------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    width=st.sampled_from([1, 2, 17, 384]),
+    rows=st.integers(1, 60),
+    others=st.integers(0, 3000),
+    candidates=st.integers(1, 70),
+    near=st.booleans(),
+)
+def test_votes_add_up_over_any_split_and_order(seed, width, rows, others, candidates, near):
+    rng = np.random.default_rng(seed)
+    spread = 1e-4 if near else 1.0  # near: private rows between candidates, on nearly equal terms
+    z = rng.normal(size=(candidates, width)).astype(np.float32)
+    x = (z[rng.integers(0, candidates, (2, rows))].mean(0)).astype(np.float32)
+    x += (spread * rng.normal(size=x.shape)).astype(np.float32)
+    crowd = (100 * rng.normal(size=(others, width))).astype(np.float32)
+    alone = sum(Voters(row[None]).votes(z) for row in x)
+    together = Voters(x).votes(z)
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(Voters(x[rng.permutation(rows)]).votes(z), together)
+    among = np.concatenate([crowd[: others // 2], x, crowd[others // 2 :]])
+    np.testing.assert_array_equal(Voters(among).votes(z) - Voters(crowd).votes(z), together)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_votes_do_not_depend_on_threads(threads):
+    import faiss
+
+    rng = np.random.default_rng(3)
+    x, z = (rng.normal(size=(n, 384)).astype(np.float32) for n in (3000, 700))
+    z[350:] = z[:350]  # ties throughout
+    before = faiss.omp_get_max_threads()
+    reference = Voters(x).votes(z)
+    try:
+        faiss.omp_set_num_threads(threads)
+        np.testing.assert_array_equal(Voters(x).votes(z), reference)
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert reference[350:].sum() == 0
+
+
+def test_a_run_with_real_parts_keeps_to_its_plan():
+    """What ``run`` gives the noise is what its plan priced, for every adjacency."""
+    for adjacency in Adjacency:
+        cfg = PrivateEvolutionConfig(modality="image", rounds=2, lookahead=0, population=3)
+        planned = METHOD.plan(cfg, Guarantee(3, DELTA), adjacency, RECORD, ())
+        noise = Recorder()
+
+        class Grey:
+            revision, width = "grey-1", 2
+
+            def random(self, count, label):
+                return [np.full((2, 2), 40 * i, np.uint8) for i in range(count)]
+
+            def vary(self, samples, label, degree):
+                return list(samples)
+
+            def embed(self, samples):
+                return np.array([[s.mean(), 0] for s in samples], np.float32)
+
+        bucket = Bucket(Cell(0, None, 0), Private([]))
+        made = METHOD.run(
+            cfg, planned, adjacency, RECORD, [bucket],
+            Backends({"image": Grey(), "image_embedder": Grey()}), noise, Memory(),
+            PerformanceConfig(),
+        )  # fmt: skip
+        assert list(made)
+        assert len(noise.asked) == planned.event.count == 2
+        for _, sigma in noise.asked:
+            moved = math.sqrt(adjacency.moves) * LATTICE
+            assert sigma >= planned.event.noise_multiplier * moved * (1 - 1e-15)
+            assert (
+                replace(planned.event, count=1)
+                == private_evolution._mechanism(
+                    planned.derived["noise_multiplier"], adjacency, RECORD
+                ).event
+            )
