@@ -55,6 +55,9 @@ _WHERE = "methods.keyphrase_seeding"
 _TOGETHER = 64
 """Prompts that are completed and kept together: a resumed run pays for none of them twice."""
 
+_ROWS = 256
+"""Sequences that are scored together."""
+
 _ROOM = 1 + 1e-12
 """Scales are this much larger than a target asks, so that roundings stay within it."""
 
@@ -77,7 +80,7 @@ class KeyphraseSeedingConfig(Section):
         description="Pure loss of the choice of terms. Null: vocabulary_share of privacy.epsilon.",
     )
     vocabulary_share: float = Field(
-        default=0.2, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
+        default=0.1, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
     )
     epsilon_kde: float | None = Field(
         default=None,
@@ -101,12 +104,13 @@ class KeyphraseSeedingConfig(Section):
     features: int = Field(
         default=2000, ge=2, le=1_000_000, description="Fourier features of an estimate (I), even."
     )
-    bandwidth: float = Field(
-        default=1.0,
+    bandwidth: float | None = Field(
+        default=None,
         gt=0,
         le=100,
         allow_inf_nan=False,
-        description="Width of the kernel, times the paper's.",
+        description="Width of the kernel, times the paper's. Null: 0.5 for independent phrases, 1 "
+        "(the paper's) for an ensemble.",
     )
     score_threshold: float = Field(
         default=0.0,
@@ -114,13 +118,14 @@ class KeyphraseSeedingConfig(Section):
         allow_inf_nan=False,
         description="Scores below so many standard deviations of the noise count as zero.",
     )
-    score_power: float = Field(
-        default=1.0,
+    score_power: float | None = Field(
+        default=None,
         gt=0,
         le=1000,
         allow_inf_nan=False,
-        description="Phrases are drawn in proportion to this power of their scores. 1: the paper's "
-        "independent draws; larger: high scores alone.",
+        description="Phrases are drawn in proportion to this power of their scores: 1 is the "
+        "paper's independent draw, a large one takes high scores alone. Null: 1 for independent "
+        "phrases, 40 for an ensemble.",
     )
     sequence_length: int = Field(
         default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
@@ -195,7 +200,7 @@ class KeyphraseSeeding:
     def resolve(
         self, cfg: KeyphraseSeedingConfig, models: Mapping[Role, ModelIdentity]
     ) -> KeyphraseSeedingConfig:
-        """Settings with the vocabulary's digest, its size where smaller, and the prompt filled in.
+        """Settings with digest and size of the vocabulary, kernel, and prompt filled in.
 
         Raises:
             ConfigError: The vocabulary or the examples cannot be read, or are not those pinned.
@@ -208,6 +213,8 @@ class KeyphraseSeeding:
                 cfg.vocabulary_size, len(Vocabulary.parse(data, cfg.vocabulary))
             ),
             "examples": None,
+            "bandwidth": cfg.bandwidth or (0.5 if cfg.ensemble == "independent" else 1.0),
+            "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
         }
         if cfg.use_llm:
             prompt = cfg.prompt or _default_prompt(cfg, models["text"].template_default)
@@ -376,7 +383,7 @@ class _Drawn:
 
 
 def _structures(cfg: KeyphraseSeedingConfig) -> list[Structure]:
-    return structures(cfg.ensemble, cfg.sequence_length, cfg.features, cfg.bandwidth)
+    return structures(cfg.ensemble, cfg.sequence_length, cfg.features, cfg.bandwidth or 1.0)
 
 
 def _choice(cfg: KeyphraseSeedingConfig, moved: int, epsilon: float) -> Laplace:
@@ -437,8 +444,8 @@ def _sequences(
         for number, sequence in enumerate(drawn):
             noisy, begun = sums[number, shape.number], sequence.phrases
             parts = []
-            for start in range(0, len(begun), _TOGETHER):
-                part = begun[start : start + _TOGETHER]
+            for start in range(0, len(begun), _ROWS):
+                part = begun[start : start + _ROWS]
                 weights = _weights(
                     cfg, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
@@ -456,9 +463,9 @@ def _weights(
     """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
     positive = np.where(scores >= max(least, 0.0), np.maximum(scores, 0.0), 0.0).astype(np.float64)
     highest = positive.max(axis=1, keepdims=True)
-    weights: NDArray[np.float64] = (
-        positive / np.where(highest > 0, highest, 1.0)
-    ) ** cfg.score_power
+    weights: NDArray[np.float64] = (positive / np.where(highest > 0, highest, 1.0)) ** (
+        cfg.score_power or 1.0
+    )
     return weights
 
 

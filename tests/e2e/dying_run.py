@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
 
-from small_project import Project, stand_in  # noqa: E402  # found beside this file
+from small_project import Project, stand_ins  # noqa: E402  # found beside this file
 
 from privsyn.dp.noise import SeededNoise  # noqa: E402
 from privsyn.methods.base import Backends  # noqa: E402
@@ -37,6 +37,9 @@ class Counted(SeededNoise):
     def laplace(self, values, scale):
         return self._counted(super().laplace(values, scale))
 
+    def gaussian(self, values, sigma):
+        return self._counted(super().gaussian(values, sigma))
+
     def _counted(self, choice):
         with self._counter.open("ab", buffering=0) as stream:
             stream.write(b".")
@@ -54,7 +57,7 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
     for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, Backends({"language": stand_in()}))
+        generate(ctx, planned, shard, Backends(stand_ins()))
     certify(ctx, planned)
     settle(ctx, planned)
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.backends.load import describe
+from privsyn.backends.fake import FakeLogitModel, FakeTextModel
+from privsyn.backends.load import describe, describe_role
 from privsyn.config import ModelsConfig
+from privsyn.methods.base import Role
 from privsyn.stages.base import Context, open_context
 from privsyn.tracking.null import NullTracker
 
@@ -183,6 +186,25 @@ def environment(project: Project) -> dict[str, str]:
         "AIRFLOW_HOME": str(project.root / "airflow"),
         "PRIVSYN_PARAMS": str(project.params),
     }
+
+
+class WordCounts:
+    """An Embedder: how often each of a few words stands in a text."""
+
+    width = len(WORDS)
+
+    def __init__(self) -> None:
+        self.revision = describe_role(ModelsConfig(), "embedder").revision
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row of counts per text."""
+        return np.array([[text.split().count(word) for word in WORDS] for text in texts], "f4")
+
+
+def stand_ins() -> dict[Role, object]:
+    """Toy models in every role of text, under the revisions of the embedded ones."""
+    text = FakeTextModel(revision=describe_role(ModelsConfig(), "text").revision)
+    return {"language": stand_in(), "text": text, "embedder": WordCounts()}
 
 
 def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:

@@ -29,7 +29,8 @@ def attempt(project, counter: Path, kill_at: int) -> int:
 def journalled(project) -> dict[str, object]:
     """Every draw on file, by key."""
     draws = {}
-    for file in sorted((project.root / ".privsyn" / "scratch").glob("*/journal-*")):
+    scratch = project.root / ".privsyn" / "scratch"
+    for file in sorted(f for f in scratch.glob("*/journal-*") if f.is_file()):
         for line in file.read_bytes().splitlines()[1:]:
             entry = json.loads(line[9:])
             draws[entry["k"]] = entry["v"]

@@ -1,0 +1,151 @@
+"""Private evolution of texts through the stages: rows, exhibits, neighbours, kills, scratch."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+
+import numpy as np
+import pytest
+import yaml
+from small_project import stand_ins
+from test_kills import attempt, journalled
+
+from privsyn import certificate
+from privsyn.methods import private_evolution
+from privsyn.methods.base import Backends
+from privsyn.stages.certify import certify
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+
+NAME = "private_evolution"
+SETTINGS = {
+    "modality": "text",
+    "rounds": 3,
+    "lookahead": 1,
+    "population": 5,
+    "text": {"max_tokens": 8},
+}
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(methods={NAME: SETTINGS})
+
+
+def release(ctx):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    assert planned.shards == 1
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    return planned, certify(ctx, planned)
+
+
+def test_releases_the_population_of_every_label_and_what_the_rounds_told(project):
+    ctx = project.context()
+    planned, folder = release(ctx)
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == ["Billing"] * 5 + ["Symptoms"] * 5
+    assert all(row["text"].strip() for row in rows)
+    _, sealed = certificate.read(folder)
+    assert set(sealed["exhibits"]) == {"rounds.json"}
+    assert len(json.loads((folder / "exhibits" / "rounds.json").read_text())) == 3
+    assert sealed["plan"]["derived"]["histograms"] == 3
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    validate(ctx, planned)
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+    assert 7.99 < planned.epsilon <= 8.0
+    assert settle(ctx, planned) == "COMMITTED"
+
+
+class Constant:
+    """The mechanism replaced by a constant."""
+
+    kind = "opendp"
+
+    def gaussian(self, values, sigma):
+        return np.arange(len(values), dtype=np.int64) << 22
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
+    make_project, monkeypatch, noisy
+):
+    seeded = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
+    project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": noisy}})
+    plan(project.context(), NAME, open_account=True)
+    records = [json.loads(line) for line in project.data.read_text().splitlines()]
+    neighbours = {
+        "base": records,
+        "unit removed": [record for record in records if record["unit"] != "u3"],
+        "added": [*records, {"unit": "new", "label": "Billing", "text": "bill was late"}],
+        "longer": [records[0] | {"text": records[0]["text"] * 100}, *records[1:]],
+        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
+        "nulled": [records[0] | {"text": None}, *records[1:]],
+    }
+    seen = []
+    for name, changed in neighbours.items():
+        copy = project.copy(project.root.parent / name)
+        copy.write(changed)
+        ctx = copy.context()
+        ctx.noise = Constant
+        planned, folder = release(ctx)
+        validate(ctx, planned)
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        published = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        seen.append(published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()})
+    assert "exhibits/rounds.json" in seen[0]
+    assert all(found == seen[0] for found in seen[1:])
+
+
+def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
+    clean: list[np.ndarray] = []
+    votes = private_evolution._Private.votes
+
+    def watched(self, vectors):
+        clean.append(votes(self, vectors))
+        return clean[-1]
+
+    monkeypatch.setattr(private_evolution._Private, "votes", watched)
+    ctx = project.context()
+    release(ctx)  # not settled: the scratch is still there
+    assert len(clean) == 3
+    assert any(path.name == "journal-00000" for path in project.root.rglob("*"))
+    arrays = [v * steps for v in clean for steps in (1, private_evolution.LATTICE)]
+    forms = [a.astype(kind).tobytes() for a in arrays for kind in ("<i8", "<i4", "<f8", "<f4")]
+    forms += [base64.b64encode(form) for form in forms]
+    forms += [json.dumps(a.tolist()).encode() for a in arrays]
+    for path in project.root.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(form in content for form in forms), path.name
+
+
+def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tmp_path):
+    project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": True}})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    kills = 0
+    for kill_at in (1, 1, 2, 0):
+        code = attempt(project, counter, kill_at)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+    assert "population/1/0" in seen
+    # Planned: the label histogram and three rounds; a kill adds at most the unwritten one.
+    assert counter.stat().st_size <= 4 + kills
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))

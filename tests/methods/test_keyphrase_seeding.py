@@ -1,0 +1,396 @@
+"""Keyphrase seeding on toy models: plan, prompts, replay, bad input."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsyn.backends.identity import ModelIdentity
+from privsyn.backends.protocols import PromptTemplate
+from privsyn.config import PerformanceConfig, parse_config
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.errors import ConfigError, ModelError
+from privsyn.methods import keyphrase_seeding
+from privsyn.methods.base import Backends
+from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
+
+METHOD = KeyphraseSeeding()
+RECORD = PrivacyUnit()
+LABELS = ("Billing", "Symptoms")
+TERMS = ("bill", "refund", "payment due", "headache", "fever", "sore throat", "visit", "unseen")
+TEXTS = {
+    "Billing": ["My bill and the refund, CANARYONE", "payment due: bill; visit", "refund bill"],
+    "Symptoms": ["headache, fever CANARYTWO", "sore throat and fever", "visit for a headache"],
+}
+CANARIES = ("canaryone", "canarytwo", "throat and")
+CHAT = PromptTemplate("Like {reference}", "Like", chat=True)
+OWN = PromptTemplate("<s>Text: {reference}</s>Text:", "<s>Text:")
+
+
+class Words:
+    """An embedder of words by hash: a pure function of the text."""
+
+    revision, width = "words", 12
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+        self.asked: list[str] = []
+
+    def embed(self, samples: Sequence[str], /) -> np.ndarray:
+        self.asked += samples
+        seeds = [hashlib.blake2b(s.encode(), digest_size=8).digest() for s in samples]
+        rows = [np.random.default_rng(int.from_bytes(s, "big")).normal(size=12) for s in seeds]
+        return np.float32(self.scale) * np.array(rows, np.float32)
+
+
+class Echo:
+    """A TextModel that notes what it is asked and says a part of it."""
+
+    revision = "echo"
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.prompts: list[str] = []
+        self.fail_at = fail_at
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+        if self.fail_at is not None and len(self.prompts) >= self.fail_at:
+            raise ModelError("down")
+        self.prompts += prompts
+        return [f" said {prompt[-20:]} " for prompt in prompts]
+
+
+class Constant:
+    """The mechanism replaced by a constant."""
+
+    kind = "opendp"
+
+    def laplace(self, values, scale):
+        return np.arange(len(values))[::-1].astype(np.int64)
+
+    def gaussian(self, values, sigma):
+        return np.full(len(values), 2**24, np.int64)
+
+
+@pytest.fixture
+def terms(tmp_path):
+    file = tmp_path / "terms.txt"
+    file.write_text("\n".join(TERMS))
+    return file
+
+
+def config(terms, own=CHAT, **settings) -> KeyphraseSeedingConfig:
+    defaults = {
+        "vocabulary": str(terms), "vocabulary_size": 6, "features": 64, "sequence_length": 3,
+        "sequences_per_label": 5, "phrases_per_document": 2,
+    }  # fmt: skip
+    cfg = KeyphraseSeedingConfig(**(defaults | settings))
+    return METHOD.resolve(cfg, {"text": ModelIdentity("m", "r", own)})
+
+
+def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, name="journal",
+        progress=lambda done, total: None, labels=LABELS):  # fmt: skip
+    texts = TEXTS if texts is None else texts
+    plan = METHOD.plan(cfg, Guarantee(50, 1e-6), Adjacency.REPLACE_NULL, RECORD, labels)
+    buckets = [
+        Bucket(cell, Private(list(texts.get(cell.label, [])))) for cell in METHOD.cells(cfg, labels)
+    ]
+    models = {"embedder": embedder or Words()}
+    if cfg.use_llm:
+        models["text"] = model or Echo()
+    if not (tmp_path / name).exists():
+        Journal.create(tmp_path / name, {})
+    with Journal.open(tmp_path / name, {}) as journal:
+        return list(
+            METHOD.run(
+                cfg, plan, Adjacency.REPLACE_NULL, RECORD, buckets, Backends(models),
+                noise or SeededNoise(1), journal, PerformanceConfig(), progress,
+            )
+        )  # fmt: skip
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    epsilon=st.floats(0.05, 200),
+    exponent=st.floats(-10, -2),
+    share=st.floats(0.01, 0.95),
+    noise=st.sampled_from(["laplace", "gaussian"]),
+    ensemble=st.sampled_from(["independent", "linear", "logarithmic"]),
+    length=st.integers(1, 20),
+    adjacency=st.sampled_from(list(Adjacency)),
+    most=st.integers(1, 20),
+)
+def test_reported_epsilon_never_exceeds_the_target(
+    epsilon, exponent, share, noise, ensemble, length, adjacency, most
+):
+    cfg = KeyphraseSeedingConfig(
+        use_llm=False, vocabulary_share=share, noise=noise, ensemble=ensemble,
+        sequence_length=length,
+    )  # fmt: skip
+    target = Guarantee(epsilon, 10**exponent)
+    plan = METHOD.plan(cfg, target, adjacency, PrivacyUnit("user", most), LABELS)
+    assert guarantee(plan.event, target.delta).epsilon <= epsilon
+    assert plan.rows == (2000, 2000)
+
+
+def test_a_choice_that_takes_everything_is_refused():
+    cfg = KeyphraseSeedingConfig(use_llm=False, epsilon_vocabulary=6.5)
+    with pytest.raises(ConfigError, match=r"costs epsilon=6.5, which leaves nothing"):
+        METHOD.plan(cfg, Guarantee(6, 1e-6), Adjacency.ADD_REMOVE, RECORD, ())
+
+
+def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
+    def deviation(**settings):
+        cfg = KeyphraseSeedingConfig(use_llm=False, **settings)
+        return METHOD.plan(cfg, Guarantee(6, 1e-6), Adjacency.REPLACE_NULL, RECORD, ()).derived
+
+    laplace, gaussian = deviation(noise="laplace"), deviation(noise="gaussian")
+    assert gaussian["score_deviation"] < laplace["score_deviation"] / 5
+    linear, logarithmic = deviation(ensemble="linear"), deviation(ensemble="logarithmic")
+    assert linear["structures"] == 10
+    assert logarithmic["structures"] == 4
+    assert linear["score_deviation"] == pytest.approx(
+        logarithmic["score_deviation"] * (10 / 4) ** 0.5, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["terms_per_document", "vocabulary_size", "phrases_per_document", "features",
+     "sequence_length", "sequences_per_label"],
+)  # fmt: skip
+def test_refuses_numbers_below_one(setting):
+    with pytest.raises(ConfigError, match=f"methods.keyphrase_seeding.{setting}=0"):
+        parse_config(
+            {
+                "dataset": {"name": "d", "path": "x.jsonl"},
+                "account": {"name": "a", "adjacency": "replace_null", "epsilon": 1, "delta": 1e-6},
+                "privacy": {"epsilon": 1.0, "delta": 1e-6},
+                "methods": {"keyphrase_seeding": {setting: 0}},
+            }
+        )
+
+
+def test_features_come_in_pairs():
+    with pytest.raises(ValueError, match="features=7 must be even"):
+        KeyphraseSeedingConfig(features=7)
+
+
+# --- prompts --------------------------------------------------------------------------------------
+
+
+def test_prompts_hold_privatised_phrases_and_public_text_alone(tmp_path, terms):
+    """Every prompt is the public frame around chosen terms: nothing else of a record gets in."""
+    cfg, model, embedder = config(terms), Echo(), Words()
+    samples = run(tmp_path, cfg, model=model, embedder=embedder)
+    before, after = cfg.prompt.split("{phrases}")
+    assert len(model.prompts) == 1 + 10  # the first asks whether the model answers at all
+    for prompt in model.prompts:
+        assert prompt.startswith(before)
+        assert prompt.endswith(after)
+        inside = prompt[len(before) : len(prompt) - len(after)]
+        assert not inside or set(inside.split(", ")) <= set(TERMS)
+    said = " ".join([*model.prompts, *embedder.asked, *(s.content for s in samples)]).casefold()
+    assert not any(canary in said for canary in CANARIES)
+    assert not any(label.casefold() in said for label in LABELS)
+    assert set(embedder.asked) <= set(TERMS)
+
+
+def test_a_leak_would_be_seen(tmp_path, terms, monkeypatch):
+    """The check above on a variant that takes its phrases from the records."""
+    monkeypatch.setattr(
+        keyphrase_seeding.Vocabulary, "subset",
+        lambda self, numbers: keyphrase_seeding.Vocabulary(
+            word for texts in TEXTS.values() for text in texts for word in text.split()
+        ),
+    )  # fmt: skip
+    model = Echo()
+    run(tmp_path, config(terms), model=model)
+    assert any(canary in " ".join(model.prompts).casefold() for canary in CANARIES)
+
+
+def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
+    with pytest.raises(ValueError, match="labels_public=false forbids"):
+        config(terms, prompt="A {label}: {phrases}")
+    cfg, model = config(terms, labels_public=True), Echo()
+    run(tmp_path, cfg, model=model)
+    named = [label for prompt in model.prompts[1:] for label in LABELS if label in prompt]
+    assert named == ["Billing"] * 5 + ["Symptoms"] * 5
+    with pytest.raises(ValueError, match="exactly once"):
+        config(terms, prompt="nothing")
+
+
+def test_default_prompts_follow_the_model(terms):
+    assert config(terms, document="medical record").prompt.startswith(
+        "Write a medical record that contains the following terms: {phrases}."
+    )
+    assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
+    plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")
+    assert config(terms, plain).prompt == "Text: {phrases}\n\nText:"
+    assert "Label: {label}\n" in config(terms, plain, labels_public=True).prompt
+
+
+def test_examples_come_from_a_public_file(tmp_path, terms):
+    shown = tmp_path / "examples.jsonl"
+    shown.write_text(json.dumps({"phrases": ["fever", "visit"], "text": "I had a fever."}) + "\n\n")
+    cfg = config(terms, examples=shown, prompt="Terms: {phrases}\nText:")
+    assert cfg.prompt == "Terms: fever, visit\nText:\nI had a fever.\n\nTerms: {phrases}\nText:"
+    assert cfg.examples is None
+    assert METHOD.Config.model_validate(cfg.model_dump(mode="json")) == cfg
+    for bad in ("not json", '{"phrases": ["a"]}', "[1]"):
+        shown.write_text(bad)
+        with pytest.raises(ConfigError, match=r"examples=.* cannot be read"):
+            config(terms, examples=shown)
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_phrases_alone_are_records(tmp_path, terms, ensemble, noise):
+    cfg = config(terms, use_llm=False, ensemble=ensemble, noise=noise)
+    assert METHOD.roles(cfg) == ("embedder",)
+    samples = run(tmp_path, cfg, noise=OpenDPNoise())
+    assert [s.cell.label for s in samples] == ["Billing"] * 5 + ["Symptoms"] * 5
+    for sample in samples:
+        phrases = sample.content.split(", ")
+        assert len(phrases) == sample.counts["phrases"] == 3
+        assert set(phrases) <= set(TERMS)
+        if ensemble != "independent":
+            assert len(set(phrases)) == 3
+
+
+def test_phrases_follow_their_label(tmp_path, terms):
+    cfg = config(
+        terms, use_llm=False, features=4000, sequences_per_label=200, bandwidth=0.5,
+        score_threshold=3.0, epsilon_kde=40.0, epsilon_vocabulary=5.0,
+    )  # fmt: skip
+    texts = {label: own * 300 for label, own in TEXTS.items()}
+    samples = run(tmp_path, cfg, texts=texts)
+    own = {"Billing": {"bill", "refund", "payment due", "visit"},
+           "Symptoms": {"headache", "fever", "sore throat", "visit"}}  # fmt: skip
+    hits = [p in own[s.cell.label] for s in samples for p in s.content.split(", ")]
+    assert np.mean(hits) > 0.95
+
+
+def test_a_resumed_run_draws_nothing_again_and_asks_no_prompt_twice(tmp_path, terms):
+    cfg = config(terms, sequences_per_label=70)
+    whole = run(tmp_path, cfg, noise=SeededNoise(5), name="whole")
+    model = Echo(fail_at=1 + 64)
+    with pytest.raises(ModelError, match="down"):
+        run(tmp_path, cfg, noise=SeededNoise(5), model=model)
+    again = Echo()
+    resumed = run(tmp_path, cfg, noise=SeededNoise(77), model=again)
+    assert [s.content for s in resumed] == [s.content for s in whole]
+    assert len(again.prompts) == 140 - 64
+    quiet = Echo(fail_at=0)
+    assert run(tmp_path, cfg, noise=SeededNoise(9), model=quiet) == resumed
+    assert not quiet.prompts
+
+
+def test_a_model_that_does_not_answer_is_found_before_the_first_draw(tmp_path, terms):
+    with pytest.raises(ModelError, match="down"):
+        run(tmp_path, config(terms), model=Echo(fail_at=0))
+    with Journal.open(tmp_path / "journal", {}) as journal:
+        assert not journal.drawn
+
+
+def test_an_overtaken_run_stops_before_its_next_draw(tmp_path, terms):
+    class Overtaken(Exception):
+        pass
+
+    for stop in range(1 + 2 + 2):
+        seen = []
+
+        def progress(done, total, stop=stop, seen=seen):
+            seen.append((done, total))
+            if done == stop:
+                raise Overtaken
+
+        with pytest.raises(Overtaken):
+            run(tmp_path, config(terms), progress=progress, name=f"j{stop}")
+        assert seen == [(done, 5) for done in range(stop + 1)]
+        with Journal.open(tmp_path / f"j{stop}", {}) as journal:
+            drawn = [key for key in journal._values if key != "public vocabulary"]
+        assert len(drawn) == stop
+
+
+def test_a_constant_mechanism_gives_the_same_release_on_neighbours(tmp_path, terms):
+    cfg = config(terms)
+    neighbours = [
+        TEXTS,
+        {"Billing": TEXTS["Billing"][1:], "Symptoms": TEXTS["Symptoms"]},
+        {"Billing": [*TEXTS["Billing"], " ".join(TERMS) * 50], "Symptoms": []},
+        {},
+    ]
+    found = [
+        run(tmp_path, cfg, texts=texts, noise=Constant(), name=f"j{i}")
+        for i, texts in enumerate(neighbours)
+    ]
+    assert all(samples == found[0] for samples in found[1:])
+
+
+def test_vectors_are_normalised(tmp_path, terms):
+    cfg = config(terms, use_llm=False)
+    plain = run(tmp_path, cfg, name="a")
+    assert run(tmp_path, cfg, embedder=Words(scale=1000.0), name="b") == plain
+    for scale in (0.0, float("nan"), float("inf")):
+        assert len(run(tmp_path, cfg, embedder=Words(scale), name=str(scale))) == 10
+
+
+def test_labels_without_documents_and_documents_without_terms(tmp_path, terms):
+    texts = {"Billing": ["nothing known here", "", "\ud800"]}
+    assert len(run(tmp_path, config(terms), texts=texts)) == 10
+
+
+def test_one_cell_without_labels(tmp_path, terms):
+    samples = run(tmp_path, config(terms), texts={None: TEXTS["Billing"]}, labels=())
+    assert [s.cell.label for s in samples] == [None] * 5
+
+
+def test_scores_that_are_all_negative_fall_back_to_uniform(tmp_path, terms):
+    class Negative(Constant):
+        def gaussian(self, values, sigma):
+            return np.zeros(len(values), np.int64)
+
+    samples = run(tmp_path, config(terms, use_llm=False), noise=Negative())
+    assert {s.counts["uniform_phrases"] for s in samples} == {3}
+    assert len({p for s in samples for p in s.content.split(", ")}) > 3
+
+
+def test_a_vocabulary_smaller_than_asked_is_used_whole(tmp_path, terms):
+    cfg = config(terms, vocabulary_size=100_000, use_llm=False)
+    assert cfg.vocabulary_size == len(TERMS)
+    assert len(run(tmp_path, cfg)) == 10
+
+
+def test_a_vocabulary_that_changed_is_refused_before_the_first_draw(tmp_path, terms):
+    cfg = config(terms, use_llm=False)
+    terms.write_text("other\nterms\n")
+    with pytest.raises(ConfigError, match="has the digest"):
+        run(tmp_path, cfg)
+    with pytest.raises(ConfigError, match="has the digest"):
+        config(terms, vocabulary_digest=cfg.vocabulary_digest)
+    terms.unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config(terms)
+
+
+def test_a_begun_run_needs_the_vocabulary_file_no_more(tmp_path, terms):
+    cfg = config(terms, use_llm=False)
+    first = run(tmp_path, cfg)
+    terms.unlink()
+    assert run(tmp_path, cfg) == first
