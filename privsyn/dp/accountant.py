@@ -200,9 +200,12 @@ def calibrate(
 def shown(epsilon: float, digits: int = 6) -> str:
     """An epsilon as text of so many significant digits, rounded up: never below the truth.
 
-    >>> shown(8.0004, digits=4), shown(9.9999997)
-    ('8.001', '10')
+    >>> shown(8.0004, digits=4), shown(9.9999997), shown(1e-5, digits=4)
+    ('8.001', '10', '1e-05')
     """
+    nearest = f"{epsilon:.{digits}g}"
+    if float(nearest) >= epsilon:
+        return nearest
     up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING)
     return f"{float(up.create_decimal_from_float(epsilon)):.{digits}g}"
 

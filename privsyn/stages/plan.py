@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from privsyn.backends.identity import Wanted, locate
 from privsyn.backends.load import ModelIdentity, describe_role
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
@@ -42,8 +41,9 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     texts = config.dataset.images is None
     _check_modality(config, method_name, models)
-    if texts and config.evaluate.enabled and config.evaluate.embeddings:
-        locate(Wanted.embedder(config.models))  # refused now, not after the budget is spent
+    if config.evaluate.enabled and config.evaluate.embeddings:
+        # Refused now, not after the budget is spent.
+        describe_role(config.models, "embedder" if texts else "image_embedder", cache)
     settings = method.resolve(given, models)
     dataset = config.dataset.resolved(ctx.day)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
