@@ -80,7 +80,7 @@ class KeyphraseSeedingConfig(Section):
         description="Pure loss of the choice of terms. Null: vocabulary_share of privacy.epsilon.",
     )
     vocabulary_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
+        default=0.2, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
     )
     epsilon_kde: float | None = Field(
         default=None,
