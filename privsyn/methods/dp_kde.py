@@ -82,7 +82,9 @@ class Structure:
         turns = math.sqrt(2) / self.bandwidth / (2 * math.pi) * TURN
         found = np.empty((self.blocks, len(vectors), self.features // 2), np.uint16)
         for block, w in enumerate(self.frequencies(vectors.shape[1])):
-            found[block] = np.rint(vectors @ w * np.float32(turns)).astype(np.int64) % TURN
+            at = vectors @ w
+            at *= np.float32(turns)
+            found[block] = np.rint(at, out=at).astype(np.int64).astype(np.uint16)  # modulo TURN
         return found
 
 

@@ -80,7 +80,7 @@ class KeyphraseSeedingConfig(Section):
         description="Pure loss of the choice of terms. Null: vocabulary_share of privacy.epsilon.",
     )
     vocabulary_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
+        default=0.2, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
     )
     epsilon_kde: float | None = Field(
         default=None,
@@ -459,33 +459,37 @@ def _sequences(
 
 def _weights(
     cfg: KeyphraseSeedingConfig, scores: NDArray[np.float32], least: float
-) -> NDArray[np.float64]:
+) -> NDArray[np.float32]:
     """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
-    positive = np.where(scores >= max(least, 0.0), np.maximum(scores, 0.0), 0.0).astype(np.float64)
-    highest = positive.max(axis=1, keepdims=True)
-    weights: NDArray[np.float64] = (positive / np.where(highest > 0, highest, 1.0)) ** (
-        cfg.score_power or 1.0
-    )
+    highest = scores.max(axis=1, keepdims=True)
+    highest[highest <= 0] = 1
+    weights: NDArray[np.float32] = scores / highest
+    np.maximum(weights, 0, out=weights)
+    if least > 0:
+        weights[scores < least] = 0
+    if cfg.score_power not in (None, 1):
+        weights **= np.float32(cfg.score_power)
     return weights
 
 
 def _pick(
-    weights: NDArray[np.float64], begun: NDArray[np.int64] | None, rng: np.random.Generator
+    weights: NDArray[np.float32], begun: NDArray[np.int64] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """One phrase a row, in proportion to its weight; whether all weights of the row were zero.
 
     A phrase that is in the sequence already is left out, while there are others [K8].
     """
-    allowed = np.ones(weights.shape, bool)
+    taken = np.empty((len(weights), 0), np.int64)
     if begun is not None and begun.shape[1] < weights.shape[1]:
-        np.put_along_axis(allowed, begun, False, axis=1)
-    weights = np.where(np.isfinite(weights) & allowed, weights, 0.0)
-    uniform = np.asarray(~(weights > 0).any(axis=1))
-    weights[uniform] = allowed[uniform]
-    totals = weights.cumsum(axis=1)
+        taken = begun
+    weights = weights.copy()
+    np.put_along_axis(weights, taken, 0, axis=1)
+    uniform = np.asarray(~weights.any(axis=1))
+    weights[uniform] = 1
+    np.put_along_axis(weights, taken, 0, axis=1)
+    totals = weights.cumsum(axis=1, dtype=np.float64)
     at = rng.random(len(weights)) * totals[:, -1]
-    picked = np.argmax(totals > at[:, None], axis=1)
-    return picked, uniform
+    return np.argmax(totals > at[:, None], axis=1), uniform
 
 
 def _public_rng(sums: Mapping[tuple[int, int], NDArray[np.int64]]) -> np.random.Generator:
