@@ -145,13 +145,12 @@ def _images(
         from privsyn.backends.load import load_role
 
         load = partial(load_role, config.models, "image_embedder", config.performance)
-        use = plan.models.get("image_embedder")
         metrics += compare_images(
             synthetic,
             images,
             load if backends is None else lambda: backends.image_embedder,
             config.evaluate.embedded_texts,
-            "models.image_embedder" + (f"={use.source}" if use else ""),
+            f"models.image_embedder={config.models.image_embedder}",
         )
     sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)

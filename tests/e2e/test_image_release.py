@@ -171,9 +171,11 @@ def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_keep_theirs(
     project, make_project
 ):
     one = plan(project.context(), "tiny_images", open_account=True)
-    changes = ("dataset.images={size: 9, mode: L}", "dataset.images={size: 8, mode: RGB}")
-    ids = {plan(project.context(c), "tiny_images", open_account=True).id for c in changes}
-    assert len(ids | {one.id}) == 3
+    other = project.context("dataset.images.column=scan")
+    assert plan(other, "tiny_images", open_account=True).id != one.id
+    for form in ("{size: 9, mode: L}", "{size: 28, mode: RGB}"):
+        with pytest.raises(ConfigError, match="draws 28x28 L images"):
+            plan(project.context(f"dataset.images={form}"), "tiny_images")
     assert one.dataset.model_dump()["images"] == {"size": SIZE, "mode": "L", "column": "image"}
     texts = plan(make_project("texts").context(), "invisible_ink", open_account=True)
     assert "images" not in texts.dataset.model_dump()
@@ -199,7 +201,7 @@ def test_validation_measures_images_and_shows_them(project):
 
 
 def test_images_of_another_size_stay_in_quarantine(project):
-    ctx = project.context("dataset.images={size: 9, mode: L}")
+    ctx = project.context("methods.tiny_images.side=9")
     planned, _ = release(ctx)
     with pytest.raises(ValidationFailed, match="expect_column_values_to_be_between"):
         validate(ctx, planned)
@@ -254,7 +256,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
     }
     assert {"downstream.accuracy", "fid", "precision", "recall"} <= metrics.keys()
     assert {metric["class"] for metric in metrics.values()} == {"internal"}
-    assert "30 a side, 16 features of models.image_embedder" in metrics["fid"]["note"]
+    assert "30 a side, 16 features of models.image_embedder=builtin" in metrics["fid"]["note"]
     assert metrics["downstream.records"]["value"] > 20
     assert (internal / "samples.png").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()

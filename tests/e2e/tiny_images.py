@@ -20,12 +20,14 @@ from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import METHODS, Exhibit, MethodPlan, Sample
 
 LABELS = ("0", "1")
-SIZE = 8
+SIZE = 28
+"""That of the generator, which the plan compares with the dataset's."""
 PER_LABEL = 12
 
 
 class TinyConfig(Section):
     images_per_label: int = 3
+    side: int = SIZE
 
 
 class TinyImages:
@@ -38,7 +40,7 @@ class TinyImages:
     whole: ClassVar[bool] = True
 
     def roles(self, cfg):
-        return ()
+        return ("image",)
 
     def resolve(self, cfg, models):
         return cfg
@@ -71,7 +73,7 @@ class TinyImages:
             key = f"{bucket.cell.index}"
             (drawn,) = journal.draw_all([(key, lambda t=total: int(mechanism.draw(t, noise)[0]))])
             top = int(np.clip(drawn, 40, 255))
-            ramp = np.linspace(bucket.cell.index, top, SIZE * SIZE).reshape(SIZE, SIZE)
+            ramp = np.linspace(bucket.cell.index, top, cfg.side**2).reshape(cfg.side, cfg.side)
             pictures.append(ramp.astype(np.uint8))
             yield Sample(bucket.cell, encode(pictures[-1]), {"drawn": 1})
         yield Exhibit("round-00.png", contact_sheet(pictures, 3))
@@ -104,6 +106,7 @@ def image_project(root: Path, **changes: object) -> Project:
         root,
         dataset=dataset | dict(changes.pop("dataset", {})),
         methods={TinyImages.name: {}},
+        models={"image": "simulator"},
         validation={"max_duplicate_share": 0.5},
         **changes,
     )
