@@ -50,6 +50,8 @@ from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationErr
 T = TypeVar("T")
 
 _FORMAT = 1
+_KEPT = "kept "
+"""Begins the keys of what is no draw."""
 _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
 
@@ -139,7 +141,7 @@ class Journal:
 
     @property
     def drawn(self) -> bool:
-        """Whether a draw is on file or was begun by this process, even one that raised."""
+        """Whether a private draw is on file or was begun by this process, even one that raised."""
         return self._drawn
 
     def __len__(self) -> int:
@@ -225,6 +227,7 @@ class Journal:
         """
         folder = self._path.with_name(f"{self._path.name}.kept")
         file = folder / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+        key, drawn = _KEPT + key, self._drawn
         if not self.has(key):
             value = make()
             if not folder.is_dir():
@@ -232,6 +235,7 @@ class Journal:
             with atomic_file(file) as stream:
                 stream.write(value)
         [noted] = self.draw_all([(key, lambda: _digest(value))])
+        self._drawn = drawn  # nothing private came out
         try:
             found = file.read_bytes()
         except FileNotFoundError:
@@ -296,7 +300,7 @@ class Journal:
             if set(body) != {"k", "v"} or body["k"] in self._values:
                 raise _damaged(self._path, n)
             self._values[body["k"]] = body["v"]
-        self._drawn = bool(self._values)
+        self._drawn = any(not key.startswith(_KEPT) for key in self._values)
         self._length = whole
         if whole < len(data):
             self._truncate()

@@ -432,7 +432,7 @@ def test_an_array_of_another_shape_counts_as_drawn(tmp_path: Path, wrong: Any) -
 
 def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
     Journal.create(tmp_path / "j", {})
-    for _ in range(2):
+    for attempt in range(2):
         made: list[bytes] = []
 
         def make(made: list[bytes] = made) -> bytes:
@@ -442,6 +442,9 @@ def test_what_is_kept_is_made_once_and_read_back(tmp_path: Path) -> None:
         with Journal.open(tmp_path / "j", {}) as journal:
             assert journal.keep("round/0", make) == b"population"
             assert journal.keep("round/0", make) == b"population"
+            assert journal.drawn == bool(attempt)  # what is public counts as no draw
+            assert journal.draw_all([("round/0", lambda: 7)]) == [7]  # another name space
+            assert journal.drawn
     assert made == []
     [file] = (tmp_path / "j.kept").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
