@@ -243,8 +243,10 @@ class PromptedImages:
             part = samples[start : start + self._rows]
             given = [Image.fromarray(sample).convert("RGB") for sample in part]
             # A pipeline runs int(steps * strength) of them, and none is an error.
-            steps = max(self._facts.steps, math.ceil(1 / degree) + 1)
-            options = {"image": given, "strength": degree, "num_inference_steps": steps}
+            most = int(self._again.scheduler.config.get("num_train_timesteps", 1000))
+            steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
+            strength = max(degree, 1.001 / steps)
+            options = {"image": given, "strength": strength, "num_inference_steps": steps}
             images += self._run(self._again, len(part), label, options)
         return images
 

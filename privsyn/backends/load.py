@@ -278,7 +278,7 @@ def load_image_embedder(
         "rows_per_pass": performance.rows_per_pass,
     }
     with _quiet():
-        from privsyn.backends import image_embed, rowwise
+        from privsyn.backends import image_embed
 
         folder = place.folder or fetch_all(wanted, place)
         device = _device(performance.device)
@@ -294,7 +294,8 @@ def load_image_embedder(
         }
         try:
             processor = AutoImageProcessor.from_pretrained(folder, **options)
-            options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
+            # SDPA mixes rows where tokens are odd in number, and the class token makes them so.
+            options |= {"dtype": "float32", "attn_implementation": "eager"}
             model = _settle(AutoModel.from_pretrained(folder, **options), device)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None

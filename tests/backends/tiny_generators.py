@@ -82,7 +82,7 @@ def save_stable_diffusion(folder: Path) -> Path:
             attention_head_dim=2,
             norm_num_groups=4,
         ),
-        scheduler=DDIMScheduler(num_train_timesteps=100, clip_sample=False),
+        scheduler=DDIMScheduler(num_train_timesteps=100, clip_sample=False, steps_offset=1),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,

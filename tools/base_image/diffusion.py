@@ -40,7 +40,7 @@ class Recipe:
     layers: int = 1
     noise_steps: int = 1000
     batch: int = 64
-    steps: int = 3600
+    steps: int = 2000
     warm_up: int = 100
     decay: float = 0.5
     """Share of the steps, at the end, over which the learning rate goes down to zero."""

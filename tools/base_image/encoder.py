@@ -87,8 +87,10 @@ def train_encoder(images: Path, work: Path, recipe: EncoderRecipe) -> None:
         rates.step()
         adam.zero_grad()
         if (step + 1) % 100 == 0 or step + 1 == steps:
-            report = {"step": step + 1, "of": steps, "class": round(float(named), 4)}
-            print(json.dumps(report | {"reconstruction": round(float(drawn), 5)}), flush=True)
+            report = {"step": step + 1, "of": steps, "class": round(float(named.detach()), 4)}
+            print(
+                json.dumps(report | {"reconstruction": round(float(drawn.detach()), 5)}), flush=True
+            )
     parts.eval()
     known = _features(encoder, data.train[:20_000])
     encoder.mean.copy_(known.mean(0))
