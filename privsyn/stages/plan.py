@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from privsyn.backends.image_folders import refuse_unknown_label
 from privsyn.backends.load import ModelIdentity, describe_role
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
@@ -115,6 +116,8 @@ def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIden
             if method == "private_evolution"
             else "Use private_evolution for images.",
         )
+    for label in config.dataset.labels if generator.labels else ():
+        refuse_unknown_label(generator.labels, label, f"models.image={config.models.image}")
     if generator.image is not None and generator.image != (wanted.size, wanted.size, wanted.mode):
         height, width, mode = generator.image
         raise ConfigError(
