@@ -45,6 +45,6 @@ def _lines(console: Console) -> Progress:
         tenth = 10 * done // max(total, 1)
         if shown.get(stage) != tenth:
             shown[stage] = tenth
-            console.print(f"{stage}: {done} of {total} texts", highlight=False)
+            console.print(f"{stage}: {done} of {total}", highlight=False)
 
     return update

@@ -134,6 +134,18 @@ def unwatched(done: int, total: int) -> None:
     """Progress that nobody follows."""
 
 
+class Steps:
+    """Counts the parts of a run for its progress."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def next(self) -> None:
+        """Another part begins."""
+        self._progress(self._done, self._total)
+        self._done += 1
+
+
 class Method(Protocol):
     """A generator: a cost computed without data, and a run that never costs more."""
 

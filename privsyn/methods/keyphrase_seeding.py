@@ -31,7 +31,7 @@ from privsyn.dp.events import Disjoint, Event
 from privsyn.dp.events import Sequence as InSequence
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, MethodPlan, Role, Sample, unwatched
+from privsyn.methods.base import Backends, MethodPlan, Role, Sample, Steps, unwatched
 from privsyn.methods.dp_kde import (
     Ensemble,
     Noise,
@@ -312,7 +312,7 @@ class KeyphraseSeeding:
         moved = adjacency.moves * unit.max_records
         shapes = _structures(cfg)
         pages = len(buckets) * -(-cfg.sequences_per_label // _TOGETHER) if cfg.use_llm else 0
-        steps = _Steps(progress, 1 + len(shapes) * len(buckets) + pages)
+        steps = Steps(progress, 1 + len(shapes) * len(buckets) + pages)
         documents = [bucket.texts.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
@@ -356,17 +356,6 @@ class KeyphraseSeeding:
                 yield Sample(
                     cell, text, {"phrases": cfg.sequence_length, "uniform_phrases": uniform}
                 )
-
-
-class _Steps:
-    """Counts the parts of a run for its progress."""
-
-    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def next(self) -> None:
-        self._progress(self._done, self._total)
-        self._done += 1
 
 
 class _Drawn:
@@ -515,7 +504,7 @@ def _texts(
     lists: Sequence[Sequence[str]],
     model: TextModel,
     journal: Journal,
-    steps: _Steps,
+    steps: Steps,
 ) -> Iterator[str]:
     """One completion a sequence, kept as they come."""
     for start in range(0, len(lists), _TOGETHER):

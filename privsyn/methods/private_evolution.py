@@ -32,7 +32,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Exhibit, MethodPlan, Role, Sample, unwatched
+from privsyn.methods.base import Backends, Exhibit, MethodPlan, Role, Sample, Steps, unwatched
 from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
 from privsyn.methods.votes import Voters
 
@@ -276,12 +276,13 @@ def _evolve(
 ) -> Iterator[Sample | Exhibit]:
     """Algorithm 4: all labels side by side, so that a round is one histogram."""
     labels, total = [bucket.cell.label for bucket in buckets], cfg.rounds
+    steps = Steps(progress, 1 + total * (2 * len(labels) + 1))
+    steps.next()
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
         private.embed()  # first of all: what fails before the first draw costs nothing
     sizes = _sizes(cfg, labels)
     if cfg.noisy_label_split:  # [E8]
-        progress(0, total)
         draw = partial(_noisy, mechanism, private.counts, noise)
         sizes = _apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
     makes = [partial(_fresh, kind.api, n, label) for n, label in zip(sizes, labels, strict=True)]
@@ -296,11 +297,11 @@ def _evolve(
             _kept_array(
                 journal,
                 f"vectors/{t}/{place}",
-                partial(_vectors, kind, group, label, degree, cfg.lookahead),
+                partial(_vectors, kind, group, label, degree, cfg.lookahead, steps),
             )
             for place, (group, label) in enumerate(zip(population, labels, strict=True))
         ]
-        progress(t - 1, total)
+        steps.next()
         draw = partial(_noisy, mechanism, partial(private.votes, vectors), noise)
         noisy = journal.draw_array(f"votes/{t}", draw, sum(sizes))  # lines 5-6 [E4]
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
@@ -310,7 +311,7 @@ def _evolve(
         ]  # lines 8-9
         parents = [[group[i] for i in own] for group, own in zip(population, chosen, strict=True)]
         makes = [
-            partial(_varied, kind.api, group, label, degree)
+            partial(_offspring, kind.api, group, label, degree, steps)
             for group, label in zip(parents, labels, strict=True)
         ]
         population = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
@@ -402,10 +403,18 @@ def _varied(
     return _checked(api.vary(samples, label, degree), len(samples))
 
 
+def _offspring(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
+) -> list[T]:
+    steps.next()
+    return _varied(api, samples, label, degree)
+
+
 def _vectors(
-    kind: Modality[T], group: Sequence[T], label: str | None, degree: float, k: int
+    kind: Modality[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
 ) -> NDArray[np.float32]:
     """What stands for each candidate: the mean vector of k variations of it, or its own [E5]."""
+    steps.next()
     looks = (_varied(kind.api, group, label, degree) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
