@@ -13,7 +13,6 @@ only because the private records of a benchmark are public.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import tempfile
 import time
@@ -26,6 +25,7 @@ from unittest.mock import patch
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from utility import read
 
 from privsyn.backends.load import load_embedder
 from privsyn.config import ModelsConfig, PerformanceConfig
@@ -39,13 +39,6 @@ from privsyn.methods import keyphrase_seeding
 from privsyn.methods.base import Backends
 from privsyn.methods.dp_kde import Scorer, Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
-
-
-def read(path: Path, column: str) -> list[tuple[str, str]]:
-    """(text, label) of every line."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        records = [json.loads(line) for line in lines]
-    return [(record["text"], str(record[column])) for record in records]
 
 
 class Remembered:

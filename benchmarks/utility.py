@@ -30,11 +30,11 @@ from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
 
 
-def read(path: Path) -> list[tuple[str, str]]:
+def read(path: Path, column: str = "label") -> list[tuple[str, str]]:
     """(text, label) of every line."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
-    return [(record["text"], str(record["label"])) for record in records]
+    return [(record["text"], str(record[column])) for record in records]
 
 
 def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> list[tuple[str, str]]:
