@@ -66,6 +66,8 @@ METHODS: dict[str, dict[str, object]] = {
 }
 EMBEDDED: dict[str, dict[str, object]] = {
     "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},
+    "private_evolution": {},
+    "keyphrase_seeding": {},
 }
 """Settings on top of these that write as many texts as the embedder of evaluate wants."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
