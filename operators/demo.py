@@ -116,7 +116,8 @@ DIGITS_DEMO = [
     "account.unit=scan",
     "validation.forbid=[]",
     "methods.private_evolution.modality=image",
-    "methods.private_evolution.lookahead=4",
+    "methods.private_evolution.rounds=3",
+    "methods.private_evolution.degrees=[0.8, 0.4]",
     "methods.private_evolution.population=60",
 ]
 """Private evolution shows itself on images: scans of digits that are no part of the project."""
