@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from neighbours import assert_alike, published_by_neighbours
 from small_project import environment
 
 from privsyn import certificate
@@ -75,26 +75,8 @@ class Constant:
 
 
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project):
-    plan(project.context(), NAME, open_account=True)
-    records = [json.loads(line) for line in project.data.read_text().splitlines()]
-    neighbours = {
-        "base": records,
-        "unit removed": [record for record in records if record["unit"] != "u3"],
-        "longer": [records[0] | {"text": records[0]["text"] * 100}, *records[1:]],
-        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
-        "nulled": [records[0] | {"text": None}, *records[1:]],
-    }
-    seen = []
-    for name, changed in neighbours.items():
-        copy = project.copy(project.root.parent / name)
-        copy.write(changed)
-        ctx = copy.context()
-        ctx.noise = Constant
-        planned, folder = release(ctx)
-        validate(ctx, planned)
-        published = {path.name: path.read_bytes() for path in folder.iterdir()}
-        seen.append(published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()})
-    assert all(found == seen[0] for found in seen[1:])
+    found = published_by_neighbours(project, NAME, Constant, release)
+    assert_alike(found)
 
 
 def test_draws_survive_kills(make_project, tmp_path):

@@ -8,7 +8,7 @@ import signal
 
 import numpy as np
 import pytest
-import yaml
+from neighbours import assert_alike, published_by_neighbours
 from small_project import stand_ins
 from test_kills import attempt, journalled
 
@@ -80,29 +80,9 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
     seeded = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
     project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": noisy}})
-    plan(project.context(), NAME, open_account=True)
-    records = [json.loads(line) for line in project.data.read_text().splitlines()]
-    neighbours = {
-        "base": records,
-        "unit removed": [record for record in records if record["unit"] != "u3"],
-        "added": [*records, {"unit": "new", "label": "Billing", "text": "bill was late"}],
-        "longer": [records[0] | {"text": records[0]["text"] * 100}, *records[1:]],
-        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
-        "nulled": [records[0] | {"text": None}, *records[1:]],
-    }
-    seen = []
-    for name, changed in neighbours.items():
-        copy = project.copy(project.root.parent / name)
-        copy.write(changed)
-        ctx = copy.context()
-        ctx.noise = Constant
-        planned, folder = release(ctx)
-        validate(ctx, planned)
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        published = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-        seen.append(published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()})
-    assert "exhibits/rounds.json" in seen[0]
-    assert all(found == seen[0] for found in seen[1:])
+    found = published_by_neighbours(project, NAME, Constant, release)
+    assert_alike(found)
+    assert "exhibits/rounds.json" in found["base"]
 
 
 def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-import yaml
+from neighbours import assert_alike, published_by_neighbours
 from small_project import rows, stand_in
 
 from privsyn import certificate
@@ -287,40 +287,15 @@ class Constant:
         return 0
 
 
-def outputs(project, fake):
-    """Every byte a release hands to the outside."""
-    ctx = project.context()
-    ctx.noise = Constant
-    planned, folder = release(ctx, fake)
-    validate(ctx, planned)
-    published = {path.name: path.read_bytes() for path in folder.iterdir()}
-    return published | {"plan": yaml.safe_dump(planned.model_dump(mode="json")).encode()}
-
-
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
     make_project, fake
 ):
     """Plan, certificate, validation and artifact: nothing else of the data comes through."""
-    base = make_project()
-    plan(base.context(), "invisible_ink", open_account=True)
-    records = [json.loads(line) for line in base.data.read_text().splitlines()]
-    long = records[0] | {"text": records[0]["text"] * 100}
-    neighbours = {
-        "removed": records[1:],
-        "unit removed": [record for record in records if record["unit"] != "u3"],
-        "added": [*records, {"unit": "new", "label": "Billing", "text": "bill was late"}],
-        "longer": [long, *records[1:]],
-        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
-        "label unknown": [records[0] | {"label": "Other"}, *records[1:]],
-        "nulled": [records[0] | {"text": None}, *records[1:]],
-    }
-    expected = None
-    for name, changed in ({"base": records} | neighbours).items():
-        project = base.copy(base.root.parent / name)
-        project.write(changed)
-        found = outputs(project, fake)
-        expected = expected or found
-        assert found == expected, name
+    assert_alike(
+        published_by_neighbours(
+            make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["synthetic.jsonl", "certificate.json"])
