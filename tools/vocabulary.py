@@ -101,7 +101,6 @@ def _content(gram: tuple[str, ...]) -> bool:
 
 def choose(found: Counter[tuple[str, ...]], total: int) -> list[str]:
     """Terms worth a place, the most frequent first."""
-    positions = total * PASSAGE
     kept: list[tuple[int, str]] = []
     for gram, count in found.items():
         if count < LEAST[len(gram)] or not _content(gram) or any(map(str.isdigit, gram)):
@@ -109,8 +108,8 @@ def choose(found: Counter[tuple[str, ...]], total: int) -> list[str]:
         if len(gram) == 1 and (len(gram[0]) < 3 or re.search(r"\d", gram[0])):
             continue
         if len(gram) > 1:
-            chance = math.prod(found[(word,)] / positions for word in gram)
-            share = count / positions
+            chance = math.prod(found[(word,)] / total for word in gram)
+            share = count / total
             if math.log(share / chance) / ((len(gram) - 1) * -math.log(share)) < ASSOCIATED:
                 continue
         kept.append((-count, " ".join(gram)))
