@@ -235,14 +235,16 @@ class PrivateEvolution:
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """Variations of a finished release's records, as many as wanted, of the last degree.
 
-        Every pass over the records makes one of each. Post-processing, at no cost.
+        Every pass over the records makes one of each; the last one is of records evenly spaced, so
+        that all labels keep their shares. Post-processing, at no cost.
 
         Source: Lin et al. 2024, section 4.2.
         """
         kind, made = modality(cfg, models), 0
         samples = [(label, kind.released(content)) for label, content in records]
         while made < count:
-            part = samples[: count - made]
+            places = np.linspace(0, len(samples), min(count - made, len(samples)), endpoint=False)
+            part = [samples[place] for place in places.astype(int)]
             for label in dict.fromkeys(label for label, _ in part):
                 progress(made, count)
                 group = [sample for own, sample in part if own == label]

@@ -668,6 +668,9 @@ def test_more_varies_the_released_samples_in_turn(tmp_path):
     made = list(METHOD.more(config(), models, released, 8))
     assert made == [*released, *released, *released[:2]]
     assert list(METHOD.more(config(), models, released, 2)) == released[:2]
+    many = [(label, released[0][1]) for label in "abcde" for _ in range(10)]
+    few = [label for label, _ in METHOD.more(config(), models, many, 15)]
+    assert few == [label for label in "abcde" for _ in range(3)]  # labels keep their shares
 
 
 # --- convergence ----------------------------------------------------------------------------------
