@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,22 @@ def driven(
     shutil.rmtree(base.root / "plans")
     found = {name: Driven(base.copy(base.root.with_name(name)), "", method) for name in DRIVERS}
 
+    pointer = f"plans/{method}.json"
+    order = json.dumps([{"method": method}])
+    commands: dict[str, list[tuple[str, ...]]] = {
+        "cli": [("-m", "privsyn", "run", "--method", method)],
+        "dvc": [
+            ("-m", "dvc", "config", "--local", "core.no_scm", "true"),
+            ("-m", "dvc", "repro"),
+            ("-m", "privsyn", "stage", "publish", "--plan", pointer),
+        ],
+        "airflow": [(str(RUN_DAG), str(found["airflow"].project.root), order)],
+    }
+
+    def drive(name: str) -> None:
+        for command in commands[name]:
+            done(name, *command)
+
     def done(name: str, *command: str) -> None:
         project = found[name].project
         ran = subprocess.run(
@@ -70,12 +87,8 @@ def driven(
         found[name].printed += ran.stdout + ran.stderr
         assert ran.returncode == 0, f"{name}: {ran.stdout[-2000:]} {ran.stderr[-3000:]}"
 
-    done("cli", "-m", "privsyn", "run", "--method", method)
-    done("dvc", "-m", "dvc", "config", "--local", "core.no_scm", "true")
-    done("dvc", "-m", "dvc", "repro")
-    done("dvc", "-m", "privsyn", "stage", "publish", "--plan", f"plans/{method}.json")
-    order = json.dumps([{"method": method}])
-    done("airflow", str(RUN_DAG), str(found["airflow"].project.root), order)
+    with ThreadPoolExecutor(len(DRIVERS)) as pool:  # each has a project of its own
+        list(pool.map(drive, DRIVERS))
     return found
 
 

@@ -122,7 +122,7 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
         draws = journalled(project)
         assert draws.items() >= seen.items(), "a draw on file changed"
         seen = draws
-    assert "population/1/0" in seen
+    assert "kept population/1/0" in seen
     # Planned: the label histogram and three rounds; a kill adds at most the unwritten one.
     assert counter.stat().st_size <= 4 + kills
     ctx = project.context()
