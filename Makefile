@@ -12,6 +12,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
+	@echo "             another method: make demo METHOD=private_evolution (images)"
 	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make test    the whole suite"
