@@ -207,7 +207,7 @@ def sample_data(
 @app.command()
 def more(
     release_id: Annotated[str, typer.Argument(help="A finished release.")],
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="New records.")],
+    number: Annotated[int, typer.Option("--n", "-n", min=1, help="New records.")],
     params: Params = PARAMS,
     overrides: Overrides = None,
     publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,

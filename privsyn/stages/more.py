@@ -41,7 +41,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         ValidationFailed: The new records fail the suite; they lie in quarantine/.
     """
     if count < 1:
-        raise ConfigError(f"--number={count} must be at least 1.")
+        raise ConfigError(f"--n={count} must be at least 1.")
     parent = ctx.workspace.locate(release_id)
     if parent is None:
         raise DataError(
