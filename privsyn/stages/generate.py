@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger import Lease
-from privsyn.methods.base import Backends, Exhibit
+from privsyn.methods.base import Backends, Exhibit, content_field
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -168,11 +167,7 @@ def _draw(
                 stream.write(sample.content)
             continue
         lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, Any] = {"cell": sample.cell.index}
-        if isinstance(sample.content, str):
-            row["text"] = sample.content
-        else:
-            row["image"] = base64.b64encode(sample.content).decode("ascii")
+        row: dict[str, Any] = {"cell": sample.cell.index} | content_field(sample.content)
         if sample.counts:
             row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:

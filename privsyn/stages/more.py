@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 from privsyn import certificate
 from privsyn.errors import ConfigError, DataError, ValidationFailed
-from privsyn.methods.base import METHODS, Offspring, load_method
+from privsyn.methods.base import METHODS, Offspring, content_field, load_method
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal, write_records
 from privsyn.stages.generate import check_models, load_models
-from privsyn.stages.validate import PAGE, examine
+from privsyn.stages.validate import PAGE, examine, move
 
 
 def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
@@ -76,11 +75,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         lambda done, total: ctx.progress("more", done, total),
     ):
         row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
-        if isinstance(content, bytes):
-            row["image"] = base64.b64encode(content).decode("ascii")
-        else:
-            row["text"] = content
-        rows.append(row)
+        rows.append(row | content_field(content))
     folder = ctx.workspace.release(name)
     building = folder.with_name(f".{name}.new")
     shutil.rmtree(building, ignore_errors=True)
@@ -94,9 +89,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, f"more/{name}")
     if not result.success:
-        quarantine = ctx.workspace.quarantine(name)
-        quarantine.parent.mkdir(parents=True, exist_ok=True)
-        folder.replace(quarantine)
+        quarantine = move(folder, ctx.workspace.quarantine(name))
         failed = ", ".join(sorted({item.name for item in result.failed}))
         raise ValidationFailed(
             f"{name} fails its suite: {failed}.", hint=f"See {quarantine / PAGE}."

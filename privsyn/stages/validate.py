@@ -40,7 +40,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     folder = find(ctx, plan)
     result, quality = examine(ctx, plan, folder, plan.row_bounds)
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
-    folder = _move(folder, target)
+    folder = move(folder, target)
     if ctx.as_filed:
         _report(ctx, plan, folder)
     run = ctx.lineage.release_run(plan.id)
@@ -148,7 +148,12 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _move(folder: Path, target: Path) -> Path:
+def move(folder: Path, target: Path) -> Path:
+    """Put a release's folder into its place or into quarantine; returns where it is now.
+
+    Raises:
+        StorageError: Disk full or no permission.
+    """
     if folder != target:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
