@@ -326,7 +326,7 @@ def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=8), st.integers(0, 50))
 def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
     total = len(noisy) + more
-    sizes = private_evolution._apportion(total, np.array(noisy, np.int64))
+    sizes = label_split.apportion(total, np.array(noisy, np.int64))
     assert sum(sizes) == total
     assert min(sizes) >= 1
     order = np.argsort(noisy)
