@@ -24,7 +24,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods import private_evolution
+from privsyn.methods import label_split, private_evolution
 from privsyn.methods.base import Backends, Exhibit, Sample, load_method
 from privsyn.methods.private_evolution import LATTICE, PrivateEvolution, PrivateEvolutionConfig
 from privsyn.methods.votes import REACH, Grid, Voters
