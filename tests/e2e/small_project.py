@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from privsyn.backends.fake import FakeLogitModel, FakeTextModel
+from privsyn.backends.fake import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.backends.load import describe, describe_role
 from privsyn.config import ModelsConfig
 from privsyn.methods.base import Role
@@ -206,7 +206,8 @@ class WordCounts:
 def stand_ins() -> dict[Role, object]:
     """Toy models in every role of text, under the revisions of the embedded ones."""
     text = FakeTextModel(revision=describe_role(ModelsConfig(), "text").revision)
-    return {"language": stand_in(), "text": text, "embedder": WordCounts()}
+    base = FakeTrainableModel(revision=describe_role(ModelsConfig(), "base").revision)
+    return {"language": stand_in(), "text": text, "embedder": WordCounts(), "base": base}
 
 
 def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:
