@@ -221,9 +221,13 @@ class LoraTrainer:
     def _backward(self, tokens: Tensor, targets: Tensor) -> None:
         """Sum over rows of each row's own mean loss: never a mean over the batch's tokens."""
         logits = self._network(input_ids=tokens, use_cache=False).logits
-        losses = F.cross_entropy(
-            logits.transpose(1, 2).float(), targets, ignore_index=_IGNORED, reduction="none"
+        flat = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=_IGNORED,
+            reduction="none",
         )
+        losses = flat.view_as(targets)
         own = (targets != _IGNORED).sum(1).clamp(min=1)
         with _unwarned():
             (losses.sum(1) / own).sum().backward()
