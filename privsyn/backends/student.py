@@ -217,41 +217,42 @@ def encode(
     texts: Sequence[tuple[str | None, str]],
     max_tokens: int,
 ) -> list[Encoded]:
-    """Texts as token sequences: the public prompt, at most ``max_tokens`` of the text, its end.
+    """Texts as token sequences: the public prompt, the text, its end; as the teacher reads them.
 
-    A text that is cut has no end. Special tokens spelled out inside a text stay plain text.
+    Text and end take at most ``max_tokens`` tokens; a text that is cut has no end. Special tokens
+    spelled out inside a text stay plain text.
 
     Args:
         tokenizer: Of the model that will read them.
         template: Its public prompt.
         texts: Label and text.
-        max_tokens: Tokens of a text, its end aside.
+        max_tokens: Tokens of a text, its end included.
     """
     prompts = PromptEncoder(tokenizer, "student")
     prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
-    # " word" is one token behind a plain prompt; a chat model's answer begins with "word".
-    leads = {
-        label: "" if template.chat else prompts.private(template, label)[1] for label in prefixes
-    }
+    # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
+    lead = "" if template.public.endswith((" ", "\n")) else " "
     found = []
     for label, text in texts:
-        prefix, body = prefixes[label], prompts.reference(text, leads[label], max_tokens + 1)
-        if len(body) > max_tokens:
-            body = body[:max_tokens]
-        else:
-            body = [*body, tokenizer.eos_token_id]
+        prefix, body = prefixes[label], prompts.reference(text.strip(), lead, max_tokens)
+        if len(body) < max_tokens:
+            body.append(tokenizer.eos_token_id)
         found.append(Encoded(np.array([*prefix, *body], np.int32), len(prefix)))
     return found
 
 
-def refuse_long(model: Any, texts: Sequence[Encoded], called: str) -> None:
+def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
+    """Tokens of the longest prompt and of the longest text there may be: no text decides it."""
+    return max(text.start for text in texts), max_tokens
+
+
+def refuse_long(model: Any, texts: Sequence[Encoded], max_tokens: int, called: str) -> None:
     """Refuse a model whose context is too short.
 
     Raises:
         ModelError: By how many tokens.
     """
-    longest = max(texts, key=lambda text: len(text.tokens))
-    refuse_overlong(called, model.config.get_text_config(), longest.start, longest.counted)
+    refuse_overlong(called, model.config.get_text_config(), *room(texts, max_tokens))
 
 
 def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[list[Encoded]]:
@@ -281,6 +282,22 @@ def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
         ids[row, :length] = text.tokens[:-1]
         targets[row, text.start - 1 : length] = text.tokens[text.start :]
     return torch.from_numpy(ids).to(device), torch.from_numpy(targets).to(device)
+
+
+def load_teacher(base: Path, adapter: Path, dtype: str, device: Any) -> Any:
+    """A base model with a release's low-rank adapter merged into it, ready to be asked.
+
+    Raises:
+        ModelError: One of them cannot be loaded.
+    """
+    from peft import PeftModel
+
+    model = read_model(base, dtype)
+    try:
+        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    except Exception as error:  # peft raises whatever its parsers raise
+        raise _unreadable(adapter, "adapter", error) from None
+    return model.to(device).eval().requires_grad_(False)
 
 
 def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> None:

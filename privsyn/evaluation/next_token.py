@@ -24,7 +24,7 @@ def next_token_accuracy(
     """How often a model's most likely next token is the real one.
 
     Every text stands behind the model's own public prompt (its folder's ``privsyn.json``), is cut
-    to ``max_tokens`` and ends with the end token unless it was cut. The tokens of the text and its
+    to ``max_tokens``, and ends with the end token unless it was cut. The tokens of the text and its
     end are counted, those of the prompt are not. Tokens are the model's own, so models with
     different tokenizers cannot be compared.
 
@@ -56,7 +56,7 @@ def next_token_accuracy(
         model = student.read_model(model_folder).to(device).eval()
         template = student.prompt_of(model_folder)
         encoded = student.encode(tokenizer, template, texts, max_tokens)
-        student.refuse_long(model, encoded, model_folder.name)
+        student.refuse_long(model, encoded, max_tokens, model_folder.name)
         vocabulary = model.get_input_embeddings().num_embeddings
         for group in student.passes(encoded, vocabulary, device):
             ids, targets = student.pad(group, device)

@@ -74,7 +74,10 @@ class DistillConfig(Section):
         "along a cosine.",
     )
     max_tokens: int = Field(
-        default=128, ge=1, le=8192, description="Tokens of a text that are read at most."
+        default=128,
+        ge=1,
+        le=8192,
+        description="Tokens of a text that are read at most, its end included.",
     )
     distil_logits: bool = Field(
         default=False,
@@ -213,9 +216,9 @@ def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Enc
 
     if start_folder(cfg) is not None:
         model = student.read_model(folder)
-        student.refuse_long(model, texts, f"methods.distill.init={folder.name}")
+        student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
         return model
-    longest = max(len(text.tokens) for text in texts)
+    longest = sum(student.room(texts, cfg.max_tokens))
     model = student.new_model(student.Shape(*SIZES[cfg.student]), folder, tokenizer, longest)
     if cfg.init == "builtin":
         student.take_over_builtin(model, tokenizer)

@@ -94,11 +94,11 @@ def test_the_embedded_model_needs_its_own_tokenizer(tmp_path):
 
 def test_a_text_stands_behind_its_prompt_and_ends_unless_it_is_cut(tokenizer):
     whole, cut = student.encode(
-        tokenizer, OWN, [(None, "my bill is late"), (None, "my bill is late again today")], 4
+        tokenizer, OWN, [(None, "my bill is late"), (None, "my bill is late again today")], 5
     )
     assert tokenizer.decode(whole.tokens) == "<|start|>Text: my bill is late<|end|>"
-    assert tokenizer.decode(cut.tokens) == "<|start|>Text: my bill is late"
-    assert (whole.counted, cut.counted) == (5, 4)
+    assert tokenizer.decode(cut.tokens) == "<|start|>Text: my bill is late again"
+    assert (whole.counted, cut.counted) == (5, 5)
 
 
 def test_labels_are_in_the_prompt_and_special_tokens_in_a_text_are_text(tokenizer):

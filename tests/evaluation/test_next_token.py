@@ -17,7 +17,7 @@ ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [
     (None, "Dear Sir, I am writing to ask when my bill is due."),
     (None, "my visit was late"),
-    (None, ""),
+    (None, "hello "),
 ]
 
 
@@ -27,8 +27,8 @@ def by_hand(max_tokens: int) -> tuple[int, int, float]:
     hits, tokens, nats = 0, 0, 0.0
     for _, text in TEXTS:
         prefix = tokenizer("<|start|>Text:", add_special_tokens=False)["input_ids"]
-        body = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
-        body = body[:max_tokens] if len(body) > max_tokens else [*body, tokenizer.eos_token_id]
+        body = tokenizer(f" {text.strip()}", add_special_tokens=False)["input_ids"]
+        body = [*body, tokenizer.eos_token_id] if len(body) < max_tokens else body[:max_tokens]
         for place, token in enumerate(body):
             with torch.inference_mode():
                 row = model(torch.tensor([prefix + body[:place]])).logits[0, -1].log_softmax(-1)
