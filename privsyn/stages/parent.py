@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,12 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
             f"{release_id} is itself made from a release.",
             hint=f"Name {certificate.origin(sealed)['plan']['release_id']}.",
         )
-    plan = Plan.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
-    return Parent(folder, sealed, plan)
+    return Parent(folder, sealed, planned_by(sealed))
+
+
+def planned_by(sealed: Mapping[str, Any]) -> Plan:
+    """The plan of a release, from its certificate."""
+    return Plan.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
 
 
 def records(folder: Path) -> list[tuple[str | None, str | bytes]]:
