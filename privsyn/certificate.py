@@ -29,11 +29,26 @@ from privsyn.release import IDENTITY, Plan, release_id
 
 SCHEMA = "privsyn-certificate/1"
 ARTIFACT = "synthetic.jsonl"
+MODEL_ARTIFACT = "model.jsonl"
+"""In place of the records where a derived release is a model: its files, each with its digest."""
 CERTIFICATE = "certificate.json"
 IMAGE_ROWS = "application/jsonl; profile=images"
-IMAGES, EXHIBITS = "images", "exhibits"
-"""Folders of a release: images, each named with its digest in the artifact; pictures about it."""
-LIBRARIES = ("privsyn", "opendp", "numpy", "scipy", "torch", "transformers")
+MODEL_ROWS = "application/jsonl; profile=model"
+IMAGES, EXHIBITS, MODEL = "images", "exhibits", "model"
+"""Folders of a release: its images, pictures and tables about it, the model it was drawn from."""
+LIBRARIES = (
+    "privsyn",
+    "opendp",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "peft",
+    "opacus",
+    "diffusers",
+    "faiss-cpu",
+    "openai",
+)
 
 
 def build(
@@ -46,6 +61,7 @@ def build(
     noise: str,
     counts: Mapping[str, int],
     exhibits: Mapping[str, str],
+    model: Mapping[str, str],
     root: Path,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
@@ -59,6 +75,7 @@ def build(
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
+        model: SHA-256 of each file of the model trained for it, by name.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
@@ -89,6 +106,8 @@ def build(
         body["drawn"] = dict(counts)
     if exhibits:
         body["exhibits"] = dict(exhibits)
+    if model:
+        body["model"] = dict(model)
     return body | {"seal": _seal(body)}
 
 
@@ -175,8 +194,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
     try:
         paid = origin(certificate)
         plan = Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
-        artifact = dict(certificate["artifact"])
-        checks += _artifact(folder, artifact, certificate.get("exhibits", {}))
+        checks += _artifact(folder, certificate)
         if paid is not certificate:
             checks.append(_descent(certificate, paid))
         checks += _cost(plan, paid)
@@ -224,9 +242,8 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     return raw, parsed
 
 
-def _artifact(
-    folder: Path, artifact: Mapping[str, Any], exhibits: Mapping[str, str]
-) -> list[Check]:
+def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
+    artifact = certificate["artifact"]
     file = folder / Path(str(artifact["file"])).name
     if not file.is_file():
         return [Check("artifact is unchanged", False, f"{file.name} is missing")]
@@ -234,20 +251,27 @@ def _artifact(
         lines = stream.readlines()
     same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
     checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
-    named: list[tuple[str, str]] = []
-    if artifact["media_type"] == IMAGE_ROWS:
-        named = [(str(row["file"]), str(row["sha256"])) for row in map(json.loads, lines)]
-    if named or (folder / IMAGES).exists():
-        checks.append(_files("images are unchanged", folder / IMAGES, named))
-    if exhibits or (folder / EXHIBITS).exists():
-        inside = [(f"{EXHIBITS}/{name}", digest) for name, digest in exhibits.items()]
-        checks.append(_files("exhibits are unchanged", folder / EXHIBITS, inside))
+    named: dict[str, list[tuple[str, str]]] = {
+        inside: [
+            (f"{inside}/{name}", digest) for name, digest in certificate.get(inside, {}).items()
+        ]
+        for inside in (IMAGES, EXHIBITS, MODEL)
+    }
+    by_rows = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}.get(artifact["media_type"])
+    if by_rows:
+        rows = map(json.loads, lines)
+        named[by_rows] += [(str(row["file"]), str(row["sha256"])) for row in rows]
+    for inside, files in named.items():
+        if files or (folder / inside).exists():
+            verb = "is" if inside == MODEL else "are"
+            checks.append(_files(f"{inside} {verb} unchanged", folder / inside, files))
     return checks
 
 
 def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
     """Whether a folder holds exactly the named files, byte for byte, and what is wrong if not."""
-    found = {file.name: file for file in folder.iterdir()} if folder.is_dir() else {}
+    plain = folder.is_dir() and not folder.is_symlink()
+    found = {file.name: file for file in folder.iterdir()} if plain else {}
     wanted = {Path(file).name: digest for file, digest in named}
     wrong = {
         "named elsewhere or twice": [
@@ -256,7 +280,8 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
             if count > 1 or file != f"{folder.name}/{Path(file).name}"
         ],
         "missing": sorted(wanted.keys() - found.keys()),
-        "not of the release": sorted(found.keys() - wanted.keys()),
+        "not of the release": sorted(found.keys() - wanted.keys())
+        or ([] if named else [folder.name]),
         "changed": [
             file
             for file in sorted(wanted.keys() & found.keys())

@@ -16,7 +16,8 @@ missing has been lost with its draws, and is never taken for a new one.
 
 What a draw was made from may have to outlive it too: a population that votes are cast for, say.
 ``keep`` puts such public values into files beside the journal, each before it is used, and the
-journal holds their digests.
+journal holds their digests. ``draw_file`` does the same with a draw too large for a line, such as
+the state of a model in training. All these files have mode 0600 in a folder of mode 0700.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ T = TypeVar("T")
 _FORMAT = 1
 _KEPT = "kept "
 """Begins the keys of what is no draw."""
+_DRAWN = b"drawn"
+"""Tells the names of drawn files from those of kept ones."""
 _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
 
@@ -225,29 +228,62 @@ class Journal:
             ReleaseLost: The file is gone or was changed: what was drawn is about nothing now.
             StorageError: It cannot be written.
         """
-        folder = self._path.with_name(f"{self._path.name}.kept")
-        file = folder / hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
-        key, drawn = _KEPT + key, self._drawn
+        file, drawn = self._place(key), self._drawn
+        key = _KEPT + key
         if not self.has(key):
             value = make()
-            if not folder.is_dir():
-                private_folder(folder)
-            with atomic_file(file) as stream:
-                stream.write(value)
+            _store(file, value)
         [noted] = self.draw_all([(key, lambda: _digest(value))])
         self._drawn = drawn  # nothing private came out
+        return _stored(file, noted)
+
+    def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
+        """A private draw whose value is a file: drawn once, then read back.
+
+        The file is on disk before its digest is noted, and that before it is returned. A file that
+        a killed run wrote and had not noted was seen by nobody: it is drawn again and replaced.
+        Its length must not depend on what is drawn, as a full disk is noticed after the draw here.
+
+        Args:
+            key: Unique among the draws of the journal's life.
+            draw: Returns the bytes of the file. An exception in it is one of ``draw_all``.
+
+        Raises:
+            ReleaseLost: The file is gone, dropped or changed: it is never drawn a second time. Or
+                an earlier draw of this object raised.
+            StorageError: It cannot be written, so that a later run makes the draw again, or read.
+        """
+        file = self._place(key, _DRAWN)
+
+        def stored() -> str:
+            value = draw()
+            _store(file, value)
+            return _digest(value)
+
+        [noted] = self.draw_all([(key, stored)])
+        return _stored(file, noted)
+
+    def drop_file(self, key: str) -> None:
+        """Delete the file of a draw_file that a later one replaced, to free its room.
+
+        That it was drawn stays on file, so asking for it again raises ReleaseLost. Dropping twice
+        is fine: a resumed run may do so.
+
+        Raises:
+            StorageError: It cannot be deleted.
+            ValueError: No such draw is on file.
+        """
+        if not self.has(key):
+            raise ValueError(f"{key}: no such draw is on file")
+        file = self._place(key, _DRAWN)
         try:
-            found = file.read_bytes()
-        except FileNotFoundError:
-            found = None
+            file.unlink(missing_ok=True)
         except OSError as error:
-            raise storage_error("read", file, error) from error
-        if found is None or _digest(found) != noted:
-            raise ReleaseLost(
-                f"{file} is gone or was changed; what was drawn from it cannot be used.",
-                hint="Restore the file, or give the release up: its cost stays charged.",
-            )
-        return found
+            raise storage_error("delete", file, error) from error
+
+    def _place(self, key: str, person: bytes = b"") -> Path:
+        name = hashlib.blake2b(key.encode(), person=person, digest_size=12).hexdigest()
+        return self._path.with_name(f"{self._path.name}.kept") / name
 
     def close(self) -> None:
         """Close the file and free the lock. Closing twice is fine."""
@@ -366,6 +402,34 @@ def _entry(key: str, value: Any, room: int) -> str:
     """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
     text = json.dumps({"k": key, "v": value}, allow_nan=False)
     return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
+
+
+def _store(file: Path, value: bytes) -> None:
+    """Write a file beside the journal, durably."""
+    if not file.parent.is_dir():
+        private_folder(file.parent)
+        try:
+            sync_folder(file.parent.parent)
+        except OSError as error:
+            raise storage_error("write", file.parent, error) from error
+    with atomic_file(file) as stream:
+        stream.write(value)
+
+
+def _stored(file: Path, noted: str) -> bytes:
+    """What a file beside the journal holds, if that is what was noted."""
+    try:
+        found = file.read_bytes()
+    except FileNotFoundError:
+        found = None
+    except OSError as error:
+        raise storage_error("read", file, error) from error
+    if found is None or _digest(found) != noted:
+        raise ReleaseLost(
+            f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
+            hint="Restore the file, or give the release up: its cost stays charged.",
+        )
+    return found
 
 
 def _digest(value: bytes) -> str:

@@ -51,7 +51,7 @@ _HEX = 32
 """Width of the two keyed hashes, unit and record, that a spilled line begins with."""
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
 _MARKER = "complete.json"
-_FORMAT = 1
+_FORMAT = 2
 _RESTORE = "Restore the file, or give the release up: it is never partitioned a second time."
 
 
@@ -145,7 +145,8 @@ def partition(
 def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
     """The buckets of one shard in the order of ``cells``, the empty ones too.
 
-    Texts of a bucket are in the order of their keyed hashes.
+    Texts of a bucket are in the order of their keyed hashes. Beside each is the keyed hash of its
+    unit, so that a method can bound what a unit does to all of its texts together.
 
     Args:
         out: Folder that partition filled.
@@ -163,8 +164,8 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     found = _read_marker(out)
     if found is None:
         raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
-    _refuse_other(out, found, {"cells": _digest(cells), "shards": n_shards})
-    rows: dict[int, list[tuple[str, str]]] = {
+    _refuse_other(out, found, {"format": _FORMAT, "cells": _digest(cells), "shards": n_shards})
+    rows: dict[int, list[tuple[str, str, str]]] = {
         cell.index: [] for cell in cells if cell.index % n_shards == shard
     }
     path = out / _shard_name(shard)
@@ -172,18 +173,20 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
         with path.open("rb") as stream:
             for line in stream:
                 row = json.loads(line)
-                rows[row["cell"]].append((row["order"], row["text"]))
+                rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
     except FileNotFoundError:
         raise _gone(path) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, LookupError, TypeError):
         raise VerificationError(f"{path} is damaged.", hint=_RESTORE) from None
-    return [
-        Bucket(cell, Private([text for _, text in sorted(rows[cell.index])]))
-        for cell in cells
-        if cell.index in rows
-    ]
+    buckets = []
+    for cell in cells:
+        if cell.index in rows:
+            ordered = sorted(rows[cell.index])
+            texts, units = [text for _, text, _ in ordered], [unit for _, _, unit in ordered]
+            buckets.append(Bucket(cell, Private(texts), Private(units)))
+    return buckets
 
 
 def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
@@ -241,7 +244,8 @@ def _spill(
                 cell = group[place.bucket % len(group)]
                 order = key.order(record)
                 row = (
-                    f'{{"cell":{cell.index},"order":"{order}","text":{json.dumps(record.text)}}}\n'
+                    f'{{"cell":{cell.index},"order":"{order}","unit":"{place.unit}",'
+                    f'"text":{json.dumps(record.text)}}}\n'
                 )
                 line = f"{place.unit}{order}{cell.index % n_shards:05d}{row}"
                 files[int(place.unit[:4], 16) % _SPILLS].write(line.encode("ascii"))

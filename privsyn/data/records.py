@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -85,7 +85,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A cell and the private texts that fell into it; possibly none."""
+    """A cell and the private texts that fell into it; possibly none.
+
+    Attributes:
+        cell: The cell.
+        texts: Its texts.
+        units: Keyed hash of the unit each text belongs to, in the order of the texts. A unit has
+            the same one in every bucket. Left out, each text is a unit of its own.
+    """
 
     cell: Cell
     texts: Private[list[str]]
+    units: Private[list[str]] = field(default_factory=lambda: Private([]))
+
+    def __post_init__(self) -> None:
+        count, named = len(self.texts._value), len(self.units._value)
+        if count and not named:
+            own = [f"{self.cell.index}/{number}" for number in range(count)]
+            object.__setattr__(self, "units", Private(own))
+        elif named != count:
+            raise ValueError("a bucket names one unit per text, or none")

@@ -34,14 +34,17 @@ from privsyn.spelling import nearest
 
 log = logging.getLogger(__name__)
 
-SEALED_FILES = ("synthetic.jsonl", "certificate.json")
+ARTIFACTS = ("synthetic.jsonl", "model.jsonl")
+"""What a release may be: records or a model. It is one of them."""
+
+SEALED_FILES = (*ARTIFACTS, "certificate.json")
 """Never change once published; the reports beside them may be renewed by a newer suite."""
 
 RELEASE_FILES = frozenset({*SEALED_FILES, "validation.json", "validation.html", "quality.json"})
 """All files a release folder may hold when it is published."""
 
-RELEASE_FOLDERS = frozenset({"images", "exhibits"})
-"""And all folders, of files alone; the artifact and the certificate name each with its digest."""
+RELEASE_FOLDERS = frozenset({"images", "exhibits", "model"})
+"""And all folders, of files alone; the artifact or the certificate names each with its digest."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +209,17 @@ class DvcPublisher:
                     f"releases/{release_dir.name} holds {name!r}, which is no file of a release.",
                     hint="Move it away: nothing else is published.",
                 )
-        for name in SEALED_FILES:
-            if name not in found:
-                raise DataError(
-                    f"releases/{release_dir.name} lacks {name}.", hint="Run certify again."
-                )
+        artifacts = [name for name in ARTIFACTS if name in found]
+        if not artifacts or "certificate.json" not in found:
+            lacking = "certificate.json" if artifacts else ARTIFACTS[0]
+            raise DataError(
+                f"releases/{release_dir.name} lacks {lacking}.", hint="Run certify again."
+            )
+        if len(artifacts) > 1:
+            raise DataError(
+                f"releases/{release_dir.name} holds {' and '.join(artifacts)}; a release is one.",
+                hint="Move away the one that its certificate does not name.",
+            )
         return release_dir.name
 
     def _pointer(self, release_id: str) -> Path:
@@ -225,7 +234,11 @@ class DvcPublisher:
             raise PublishError(
                 f"{release_dir} changed while it was published.", hint="Publish again."
             )
-        content["meta"] = {name: sha256_file(release_dir / name) for name in SEALED_FILES}
+        content["meta"] = {
+            name: sha256_file(release_dir / name)
+            for name in SEALED_FILES
+            if (release_dir / name).is_file()
+        }
         content["meta"]["account"] = _account(release_dir)
         with atomic_file(pointer, mode=0o644) as stream:
             stream.write(yaml.safe_dump(content, sort_keys=False).encode())
@@ -264,7 +277,8 @@ def _refuse_other_bytes(release_dir: Path, pointer: Path) -> None:
         pointer.unlink()
         return
     for name in SEALED_FILES:
-        if name in sealed and sealed[name] != sha256_file(release_dir / name):
+        file = release_dir / name
+        if name in sealed and not (file.is_file() and sealed[name] == sha256_file(file)):
             raise VerificationError(
                 f"releases/{release_dir.name}/{name} is not the one that was published.",
                 hint=f"Move the folder away, then: privsyn restore {release_dir.name}",

@@ -27,7 +27,7 @@ from privsyn.ledger import State
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import exhibits as exhibit_folder
-from privsyn.stages.generate import shard_file
+from privsyn.stages.generate import shard_file, trained
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import Run
 from privsyn.tracking.base import CLASS_TAG
@@ -101,7 +101,7 @@ def export(ctx: Context, plan: Plan) -> Path:
         fresh.mkdir(parents=True)
         for name in (certificate.ARTIFACT, certificate.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
-        for name in (certificate.IMAGES, certificate.EXHIBITS):
+        for name in (certificate.IMAGES, certificate.EXHIBITS, certificate.MODEL):
             if (source / name).is_dir():
                 shutil.copytree(source / name, fresh / name)
         shutil.rmtree(target, ignore_errors=True)
@@ -117,7 +117,8 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(plan, scratch, shards)
     artifact = write_records(building, rows)
-    exhibits = _copy_exhibits(exhibit_folder(scratch), building / certificate.EXHIBITS)
+    exhibits = _take_along(exhibit_folder(scratch), building / certificate.EXHIBITS)
+    model = _take_along(trained(scratch), building / certificate.MODEL)
     sealed = certificate.build(
         plan,
         artifact,
@@ -127,6 +128,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         noise=noise,
         counts=counts,
         exhibits=exhibits,
+        model=model,
         root=ctx.workspace.root,
     )
     seal(building, sealed, folder)
@@ -142,6 +144,30 @@ def write_records(folder: Path, rows: list[dict[str, Any]]) -> ArtifactRef:
         artifact = write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
         return replace(artifact, media_type=certificate.IMAGE_ROWS)
     return write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
+
+
+def write_model(folder: Path, files: Mapping[str, bytes]) -> ArtifactRef:
+    """Write the artifact of a derived release that is a model: its files, and a row on each.
+
+    Args:
+        folder: The release folder that is being built.
+        files: Content by file name.
+
+    Raises:
+        ValueError: There is no file, or a name is not that of a plain file.
+    """
+    rows = []
+    for name, content in sorted(files.items()):
+        if not name or name != Path(name).name or name.startswith("."):
+            raise ValueError(f"{name!r} is no name of a file of a model")
+        with atomic_file(folder / certificate.MODEL / name, mode=0o644) as stream:
+            stream.write(content)
+        digest = hashlib.sha256(content).hexdigest()
+        rows.append({"file": f"{certificate.MODEL}/{name}", "sha256": digest})
+    if not rows:
+        raise ValueError("a model without files")
+    artifact = write_jsonl_atomic(folder / certificate.MODEL_ARTIFACT, rows)
+    return replace(artifact, media_type=certificate.MODEL_ROWS)
 
 
 def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
@@ -171,12 +197,17 @@ def _write_images(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, An
     return named
 
 
-def _copy_exhibits(source: Path, target: Path) -> dict[str, str]:
-    """Take the exhibits along; returns their digests by name."""
+def _take_along(source: Path, target: Path) -> dict[str, str]:
+    """Copy the files of a folder of the scratch, if there; returns their digests by name.
+
+    Hidden ones are left behind: halves that a killed run was writing.
+    """
     digests = {}
     for file in sorted(source.iterdir()) if source.is_dir() else ():
-        with atomic_file(target / file.name, mode=0o644) as stream:
-            stream.write(file.read_bytes())
+        if file.name.startswith("."):
+            continue
+        with file.open("rb") as content, atomic_file(target / file.name, mode=0o644) as stream:
+            shutil.copyfileobj(content, stream)
         digests[file.name] = sha256_file(target / file.name)
     return digests
 

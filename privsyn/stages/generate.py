@@ -32,6 +32,14 @@ def exhibits(scratch: Path) -> Path:
     return scratch / "exhibits"
 
 
+def trained(scratch: Path) -> Path:
+    """Where the files of a model lie that the release is drawn from, until certify takes them.
+
+    Public like the samples: only what a private mechanism gave out may be put there.
+    """
+    return scratch / "model"
+
+
 @traced
 def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
     """Draw the samples of one shard, resuming from its journal.

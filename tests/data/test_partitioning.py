@@ -19,7 +19,7 @@ import pytest
 from privsyn.config import DatasetConfig
 from privsyn.data import partition as module
 from privsyn.data.partition import load_shard, partition, read_holdout
-from privsyn.data.records import Cell
+from privsyn.data.records import Bucket, Cell, Private
 from privsyn.errors import DataError, StorageError, VerificationError
 
 KEY = bytes(range(32))
@@ -69,6 +69,54 @@ def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
         assert sum(cells.values()) == 3
         labels = [CELLS[index].label for index in cells]
         assert len(labels) == len(set(labels))
+
+
+def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
+    """Unit hash and text of every row of each cell, in order, of a partition of one shard."""
+    return {
+        bucket.cell.index: list(zip(bucket.units.reveal(), bucket.texts.reveal(), strict=True))
+        for bucket in load_shard(out, 0, CELLS, 1)
+    }
+
+
+def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
+    tmp_path: Path,
+) -> None:
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 1)
+    hashes: dict[str, set[str]] = {}
+    labels: dict[str, set[str | None]] = {}
+    for index, rows in by_unit(tmp_path / "out").items():
+        for unit, text in rows:
+            hashes.setdefault(text.split(":")[0], set()).add(unit)
+            labels.setdefault(text.split(":")[0], set()).add(CELLS[index].label)
+    assert any(len(seen) == 2 for seen in labels.values())
+    assert {len(seen) for seen in hashes.values()} == {1}
+    assert len(set.union(*hashes.values())) == len(hashes) == 40
+
+
+def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    with cfg.path.open("a") as stream:
+        for n in range(5):
+            stream.write(json.dumps({"user": 99, "label": LABELS[n % 2], "text": f"99:{n}"}) + "\n")
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1)
+    before, after = by_unit(tmp_path / "1"), by_unit(tmp_path / "2")
+    added = [row for rows in after.values() for row in rows if row[1].startswith("99:")]
+    assert len(added) == 3
+    assert len({unit for unit, _ in added}) == 1
+    assert {
+        index: [row for row in rows if row not in added] for index, rows in after.items()
+    } == before
+
+
+def test_without_units_named_each_text_of_a_bucket_is_its_own() -> None:
+    one, two = (Bucket(cell, Private(["x", "x"])) for cell in CELLS[:2])
+    assert len({*one.units.reveal(), *two.units.reveal()}) == 4
+    assert Bucket(CELLS[0], Private([])).units.reveal() == []
+    with pytest.raises(ValueError, match="one unit per text"):
+        Bucket(CELLS[0], Private(["x", "y"]), Private(["u"]))
+    assert "'" not in repr(one).replace(repr(CELLS[0]), "")
 
 
 def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
@@ -184,7 +232,9 @@ def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
     ]
     assert {stat.S_IMODE(p.stat().st_mode) for p in out.iterdir()} == {0o600}
     row = json.loads((out / "shard-00000.jsonl").read_text().splitlines()[0])
-    assert set(row) == {"cell", "order", "text"}
+    assert set(row) == {"cell", "order", "unit", "text"}
+    assert row["unit"] != row["text"].split(":")[0]
+    assert len(row["unit"]) == 32
     assert KEY.hex() not in (out / "complete.json").read_text()
 
 
@@ -240,8 +290,26 @@ def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
         load_shard(tmp_path / "out", 0, CELLS, 3)
 
 
+def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    partition(cfg, KEY, CELLS, out, 3)
+    marker = json.loads((out / "complete.json").read_text())
+    (out / "complete.json").write_text(json.dumps(marker | {"format": 1}))
+    with pytest.raises(VerificationError, match="another value of format"):
+        load_shard(out, 0, CELLS, 3)
+    with pytest.raises(VerificationError, match="another value of format"):
+        partition(cfg, KEY, CELLS, out, 3)
+
+
 @pytest.mark.parametrize(
-    "damage", [b"{", b"\xff", b'{"cell": 1, "order": "0", "text": "x"}\n', b"[]\n", b'{"cell": 0}']
+    "damage",
+    [
+        b"{",
+        b"\xff",
+        b'{"cell": 1, "order": "0", "unit": "0", "text": "x"}\n',
+        b"[]\n",
+        b'{"cell": 0}',
+    ],
 )
 def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: bytes) -> None:
     partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
@@ -428,7 +496,7 @@ import re, resource, sys
 from pathlib import Path
 from privsyn.config import DatasetConfig
 from privsyn.data.partition import partition
-from privsyn.data.records import Cell
+from privsyn.data.records import Bucket, Cell, Private
 
 cfg = DatasetConfig(name="d", path=sys.argv[1], unit="u", max_records_per_unit=2)
 cells = [Cell(i, None, i) for i in range(100)]

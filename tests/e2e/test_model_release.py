@@ -1,0 +1,226 @@
+"""Releases with a model: the one a release was drawn from, and one made from a release."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+from small_project import build_project, stand_in
+
+from privsyn import certificate
+from privsyn.data.artifacts import sha256_file, write_json_atomic
+from privsyn.errors import DataError, VerificationError
+from privsyn.methods.base import Backends
+from privsyn.publishing.dvc import DvcPublisher
+from privsyn.stages.certify import certify, export, seal, write_model
+from privsyn.stages.generate import generate, trained
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import publish, restore
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+
+FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
+
+
+def release(ctx, files=FILES):
+    """A release whose scratch holds a model, as the stage train leaves it."""
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    shards = partition(ctx, planned)
+    folder = trained(ctx.workspace.scratch(planned.id))
+    for name, content in files.items():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends({"language": stand_in()}))
+    return planned, certify(ctx, planned)
+
+
+def student(ctx, planned, files=FILES):
+    """A model made from a release, noted in the ledger."""
+    parent = ctx.workspace.release(planned.id)
+    folder = parent.with_name(f"{planned.id}.student-1")
+    building = parent.with_name(f".{folder.name}.new")
+    artifact = write_model(building, files)
+    _, sealed = certificate.read(parent)
+    derived = certificate.derive(
+        sealed, artifact, name=folder.name, how={"student": 1}, root=ctx.workspace.root
+    )
+    seal(building, derived, folder)
+    ctx.ledger.derive(planned.id, artifact.sha256, certificate.digest(derived))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A release with a model, and a student of it."""
+    project = build_project(tmp_path_factory.mktemp("models") / "project")
+    ctx = project.context()
+    planned, folder = release(ctx)
+    return ctx, planned, {"release": folder, "student": student(ctx, planned)}
+
+
+def failed(folder, ledger=None):
+    return {c.name: c.detail for c in certificate.verify(folder, ledger) if c.passed is False}
+
+
+def contents(folder):
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_the_model_is_copied_certified_and_exported(finished):
+    ctx, planned, folders = finished
+    folder = folders["release"]
+    _, sealed = certificate.read(folder)
+    assert sealed["model"] == {name: sha256_file(folder / "model" / name) for name in FILES}
+    assert {name: (folder / "model" / name).read_bytes() for name in FILES} == FILES
+    for name in FILES:
+        assert stat.S_IMODE((folder / "model" / name).stat().st_mode) == 0o644
+    assert failed(folder, ctx.ledger) == {}
+    assert "model is unchanged" in {check.name for check in certificate.verify(folder, None)}
+    assert {"peft", "opacus", "diffusers", "faiss-cpu", "openai"} <= sealed["software"].keys()
+    target = export(ctx, planned)
+    assert contents(target) == contents(folder)
+    assert failed(target, ctx.ledger) == {}
+
+
+def test_what_a_killed_run_was_writing_stays_behind(make_project):
+    ctx = make_project().context()
+    planned, folder = release(ctx, {"adapter.bin": b"whole", ".adapter.bin.1a2b.tmp": b"hal"})
+    assert [file.name for file in (folder / "model").iterdir()] == ["adapter.bin"]
+    assert failed(folder, ctx.ledger) == {}
+    assert settle(ctx, planned) == "COMMITTED"
+    assert not trained(ctx.workspace.scratch(planned.id)).exists()
+
+
+def test_a_release_without_a_model_says_nothing_of_one(make_project):
+    ctx = make_project().context()
+    _, folder = release(ctx, {})
+    assert "model" not in certificate.read(folder)[1]
+    assert "model is unchanged" not in {c.name for c in certificate.verify(folder, None)}
+    (folder / "model").mkdir()
+    assert failed(folder) == {"model is unchanged": "1 not of the release: model"}
+    (folder / "model" / "adapter.bin").write_bytes(b"x")
+    assert failed(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
+    with pytest.raises(VerificationError, match="model is unchanged"):
+        certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
+
+
+def test_a_student_names_its_files_and_its_parent(finished):
+    ctx, planned, folders = finished
+    folder = folders["student"]
+    rows = [json.loads(line) for line in (folder / "model.jsonl").read_text().splitlines()]
+    assert [row["file"] for row in rows] == [f"model/{name}" for name in sorted(FILES)]
+    assert all(sha256_file(folder / row["file"]) == row["sha256"] for row in rows)
+    _, sealed = certificate.read(folder)
+    assert sealed["artifact"]["media_type"] == certificate.MODEL_ROWS
+    assert sealed["artifact"]["rows"] == 2
+    assert certificate.origin(sealed)["plan"]["release_id"] == planned.id
+    checks = certificate.verify(folder, ctx.ledger)
+    assert all(check.passed for check in checks), checks
+    assert {"model is unchanged", "parent", "ledger offspring"} <= {c.name for c in checks}
+    for name in FILES:
+        assert stat.S_IMODE((folder / "model" / name).stat().st_mode) == 0o644
+
+
+def extra_folder(folder):
+    (folder / "checkpoint-1").mkdir()
+
+
+def linked(folder):
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+
+
+WEIGHTS = "adapter_model.safetensors"
+DAMAGE = {
+    "changed": lambda folder: (folder / WEIGHTS).write_bytes(b"\1" + FILES[WEIGHTS][1:]),
+    "cut": lambda folder: os.truncate(folder / WEIGHTS, 100),
+    "missing": lambda folder: (folder / WEIGHTS).unlink(),
+    "extra": lambda folder: (folder / "notes.txt").write_bytes(b"x"),
+    "hidden": lambda folder: (folder / ".notes").write_bytes(b"x"),
+    "extra folder": extra_folder,
+    "renamed": lambda folder: (folder / WEIGHTS).rename(folder / "other.safetensors"),
+    "gone": shutil.rmtree,
+    "linked": linked,
+}
+
+
+@pytest.mark.parametrize("kind", ["release", "student"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_every_change_to_a_model_is_found(finished, tmp_path, kind, damage):
+    ctx, _, folders = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(folders[kind], copy)
+    assert failed(copy, ctx.ledger) == {}
+    DAMAGE[damage](copy / "model")
+    assert list(failed(copy, ctx.ledger)) == ["model is unchanged"]
+
+
+def test_a_changed_list_of_a_students_files_is_found(finished, tmp_path):
+    ctx, _, folders = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(folders["student"], copy)
+    lines = (copy / "model.jsonl").read_text().splitlines(keepends=True)
+    (copy / "model.jsonl").write_text(lines[0])
+    assert set(failed(copy, ctx.ledger)) == {"artifact is unchanged", "model is unchanged"}
+    (copy / "model.jsonl").write_text(lines[0] + lines[1] + lines[1])
+    assert "twice" in failed(copy)["model is unchanged"]
+    row = json.loads(lines[1]) | {"file": f"../release/model/{WEIGHTS}"}
+    (copy / "model.jsonl").write_text(lines[0] + json.dumps(row) + "\n")
+    assert "named elsewhere" in failed(copy)["model is unchanged"]
+    (copy / "model.jsonl").unlink()
+    assert failed(copy) == {"artifact is unchanged": "model.jsonl is missing"}
+
+
+def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
+    ctx, _, folders = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(folders["release"], copy)
+    (copy / "model" / WEIGHTS).write_bytes(b"another model")
+    _, sealed = certificate.read(copy)
+    body = {key: value for key, value in sealed.items() if key != "seal"}
+    body["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
+    write_json_atomic(copy / "certificate.json", body | {"seal": certificate._seal(body)})
+    assert list(failed(copy, ctx.ledger)) == ["ledger digests"]
+
+
+@pytest.mark.parametrize("name", ["../a.bin", "deep/a.bin", ".hidden", "", ".."])
+def test_a_model_is_a_folder_of_plain_files(tmp_path, name):
+    with pytest.raises(ValueError, match="no name of a file"):
+        write_model(tmp_path / "building", {name: b"x"})
+    with pytest.raises(ValueError, match="without files"):
+        write_model(tmp_path / "building", {})
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+@pytest.mark.slow
+def test_models_are_published_and_restored_byte_for_byte(make_project):
+    project = make_project()
+    ctx = project.context()
+    planned, folder = release(ctx)
+    validate(ctx, planned)
+    publish(ctx, planned)
+    assert failed(ctx.workspace.synthetic(planned.method), ctx.ledger) == {}
+    made = student(ctx, planned)
+    (made / "synthetic.jsonl").write_text("")
+    with pytest.raises(DataError, match="a release is one"):
+        DvcPublisher(project.root).publish(made)
+    (made / "synthetic.jsonl").unlink()
+    DvcPublisher(project.root).publish(made)
+    for one in (folder, made):
+        before = contents(one)
+        assert f"model/{WEIGHTS}" in before
+        shutil.rmtree(one)
+        assert restore(ctx, one.name) == one
+        assert contents(one) == before
+        assert failed(one, ctx.ledger) == {}
