@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from privsyn.config import ImageConfig, Section
 from privsyn.dp.accountant import Guarantee
@@ -142,6 +142,18 @@ class StudentPlan(Section):
         """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
         identity = self.model_dump(mode="json", include={"settings", "models"})
         return f"{self.parent.id}.student-{_digest(identity)[:8]}"
+
+
+def read_plan(content: bytes) -> Plan | StudentPlan:
+    """A plan of either kind from its file.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    try:
+        return StudentPlan.model_validate_json(content)
+    except ValidationError:
+        return Plan.model_validate_json(content)
 
 
 IDENTITY = (

@@ -19,8 +19,11 @@ from privsyn.methods.distill import DistillConfig, Student, start_folder, train_
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import ModelUse, Plan, StudentPlan
 from privsyn.stages.base import Context
-from privsyn.stages.certify import seal, write_model
+from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.parent import Parent, open_parent, records
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import settle
+from privsyn.stages.run import draw
 from privsyn.stages.validate_student import validate_student
 from privsyn.tracking.base import CLASS_TAG
 
@@ -57,7 +60,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
     if folder is None or config.distil_logits:
         base = describe(models, cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
-        planned = parent.models.get("base")  # type: ignore[call-overload]  # of dp_lora alone
+        planned = {str(role): use for role, use in parent.models.items()}.get("base")
         if config.distil_logits and planned != used["base"]:
             raise ModelError(
                 f"models.language={models.language} is not the model release {parent.release_id} "
@@ -101,6 +104,31 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
     folder = make_student(ctx, planned)
     if published:
         publish_student(ctx, planned)
+    return folder
+
+
+def plan_with_teacher(ctx: Context) -> StudentPlan:
+    """The student of the release that ``methods.dp_lora`` describes, which need not exist yet.
+
+    Raises:
+        ConfigError: As plan and plan_student.
+    """
+    return plan_student(ctx, plan(ctx, TEACHER, open_account=True))
+
+
+def draw_student(ctx: Context, planned: StudentPlan) -> Path:
+    """Draw the parent, which is charged unless it is there already, and make the student.
+
+    Raises:
+        PrivsynError: From the stage that failed.
+    """
+    try:
+        draw(ctx, planned.parent)
+    finally:
+        settle(ctx, planned.parent)
+    folder = make_student(ctx, planned)
+    if ctx.as_filed:
+        copy_release(folder, ctx.workspace.synthetic(planned.method))
     return folder
 
 

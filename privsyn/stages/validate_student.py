@@ -15,8 +15,13 @@ from privsyn.stages.validate import PAGE, QUALITY, VALIDATION, copy_reports, fac
 SCHEMA = "privsyn-model-validation/1"
 
 
-def validate_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Check a student; keep it in quarantine if it fails. Checked again, its reports stay.
+def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False) -> Path:
+    """Check a student; keep it in quarantine if it fails. What passed once is not checked again.
+
+    Args:
+        ctx: Config and ledger.
+        planned: The student.
+        filed: Copy the reports to reports/distill/, which dvc.yaml tracks.
 
     Returns:
         Its folder, with validation.json, validation.html and quality.json in it.
@@ -36,7 +41,7 @@ def validate_student(ctx: Context, planned: StudentPlan) -> Path:
     passed = _passed(folder)
     target = (ctx.workspace.release if passed else ctx.workspace.quarantine)(planned.id)
     folder = move(folder, target)
-    if ctx.as_filed:
+    if filed:
         copy_reports(ctx, planned.method, folder)
     run = ctx.lineage.release_run(planned.id)
     ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if passed else "failed"})
