@@ -283,6 +283,22 @@ class PerformanceConfig(Section):
     )
     shards: int = Field(default=4, ge=1, le=1000, description="Parts of a release (mapped tasks).")
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
+    checkpoint_steps: int = Field(
+        default=10,
+        ge=1,
+        description="Training steps from one checkpoint to the next; a killed run repeats at most "
+        "so many.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="Compute activations again in the backward pass: less memory, more time.",
+    )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that train together (torchrun), one GPU each where there are GPUs.",
+    )
 
 
 class ValidationConfig(Section):

@@ -100,6 +100,18 @@ class HFTextModel:
                 hint="Lower max_tokens, or use another model.",
             )
         rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
+        return self.continued(rows, max_tokens=max_tokens, temperature=temperature)
+
+    def continued(
+        self, rows: Sequence[Sequence[int]], *, max_tokens: int, temperature: float
+    ) -> list[str]:
+        """What the model writes after some tokens: one text per row, in order.
+
+        Args:
+            rows: Tokens, at least one a row; with ``max_tokens`` they fit the context.
+            max_tokens: Longest text, in tokens.
+            temperature: Of sampling; 0 takes the likeliest token.
+        """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):

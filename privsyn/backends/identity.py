@@ -165,6 +165,11 @@ def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -
         case "embedder":
             place = locate(Wanted.embedder(cfg))
             return ModelIdentity(place.source, fingerprint(place, cache_dir))
+        case "base" if cfg.server is not None:
+            raise ModelError(
+                "models.server is set, and a model behind a server cannot be trained.",
+                hint="Leave models.server out and name a directory or a hub id in models.language.",
+            )
         case "text" if cfg.server is not None:
             return describe_server(cfg.server)
         case "text":

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from privsyn.backends.embed_hf import HFEmbedder
     from privsyn.backends.hf_logits import HFLogitModel
     from privsyn.backends.image_embed import ImageEmbedder
+    from privsyn.backends.lora import LoraModel
 
 __all__ = [
     "ModelIdentity",
+    "check_layers",
     "check_prompt",
     "describe",
     "describe_role",
@@ -46,6 +48,7 @@ __all__ = [
     "load_language_model",
     "load_role",
     "load_text_model",
+    "load_trainable_model",
     "ready",
 ]
 
@@ -55,6 +58,8 @@ def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> A
     match role:
         case "embedder":
             return load_embedder(cfg, performance)
+        case "base":
+            return load_trainable_model(cfg, performance)
         case "text":
             return load_text_model(cfg, performance)
         case "image":
@@ -129,10 +134,75 @@ def load_text_model(
     )
 
 
+def load_trainable_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> LoraModel:
+    """Load a language model that an adapter can be trained for.
+
+    Arguments and errors as load_language_model; ModelError too where the tokenizer has no end.
+    """
+    identity = describe_role(cfg, "base", cache_dir)
+    from privsyn.backends.lora import LoraModel
+
+    def load() -> tuple[Any, Any]:
+        return _load_causal(cfg, performance, reads_private=True, trained=True)
+
+    return LoraModel(
+        load,
+        lambda network: _settle(network, network.device),
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
+        checkpointing=performance.gradient_checkpointing,
+    )
+
+
+def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
+    """Refuse a model without the layers to adapt, from its config alone, without its weights.
+
+    Raises:
+        ModelError: Lists the linear layers it has.
+    """
+    wanted = Wanted.language(cfg)
+    place = locate(wanted)
+    name, options = _where(cfg, place)
+    with _quiet():
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        from privsyn.backends.lora import target_modules
+
+        try:
+            config = AutoConfig.from_pretrained(name, **options)
+            with torch.device("meta"):
+                network = AutoModelForCausalLM.from_config(
+                    config, trust_remote_code=cfg.trust_remote_code
+                )
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise _explained(error, wanted, place) from None
+        target_modules(network, targets, place.source)
+
+
+def _where(cfg: ModelsConfig, place: Place) -> tuple[str, dict[str, Any]]:
+    """What transformers reads a model by: its folder, or hub id and commit."""
+    options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
+    options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
+    return str(place.folder or place.source), options
+
+
 def _load_causal(
-    cfg: ModelsConfig, performance: PerformanceConfig, *, reads_private: bool
+    cfg: ModelsConfig,
+    performance: PerformanceConfig,
+    *,
+    reads_private: bool,
+    trained: bool = False,
 ) -> tuple[Any, Any]:
-    """Weights on the device, and tokenizer, of the language model. See load_language_model."""
+    """Weights on the device, and tokenizer, of the language model. See load_language_model.
+
+    A model that is to be trained is left as it came: without packed layers, which have no
+    gradients.
+    """
     wanted = Wanted.language(cfg)
     place = locate(wanted)
     _prepare_torch()
@@ -140,13 +210,15 @@ def _load_causal(
         device = _device(performance.device)
         _set_threads(performance)
         try:
-            model, tokenizer = _read(cfg, place)
+            model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
             if reads_private:
                 refuse_row_mixing(model.config.to_dict(), str(wanted))
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None
+        if trained:
+            return model.to(device).requires_grad_(False), tokenizer
         return _settle(model, device), tokenizer
 
 
@@ -362,9 +434,7 @@ def check_prompt(
     """
     wanted = Wanted.language(cfg)
     place = locate(wanted)
-    name = str(place.folder or place.source)
-    options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
-    options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
+    name, options = _where(cfg, place)
     with _quiet():
         from transformers import AutoConfig, AutoTokenizer
 
@@ -378,23 +448,19 @@ def check_prompt(
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 
-def _read(cfg: ModelsConfig, place: Place) -> tuple[Any, Any]:
+def _read(cfg: ModelsConfig, place: Place, attention: str | None = None) -> tuple[Any, Any]:
+    """Weights and tokenizer. ``attention`` None: the one that keeps rows apart."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from privsyn.backends import rowwise
 
-    name = str(place.folder or place.source)
-    common: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
-    if place.folder is None:
-        common["revision"] = place.commit
-    else:
-        common["local_files_only"] = True
+    name, common = _where(cfg, place)
     tokenizer = AutoTokenizer.from_pretrained(name, **common)
     options = {**common, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, attn_implementation=rowwise.register(), **options
+            name, attn_implementation=attention or rowwise.register(), **options
         )
     except (ValueError, KeyError) as error:  # an architecture that only has its own attention
         if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -172,3 +173,104 @@ class Embedder(Protocol[T_in]):
 
     def embed(self, samples: Sequence[T_in], /) -> NDArray[np.float32]:
         """Vectors of the samples, in order, shape (samples, width). Total: never raises."""
+
+
+Row = tuple[Sequence[int], int]
+"""Tokens of one training sequence, and where the record begins in it: what is before is prompt."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a trainer is built for: public settings.
+
+    Attributes:
+        template: Its public prompt stands before a record.
+        labels: All labels a record may have; (None,) where there are none.
+        max_tokens: Longest part of a record that is read.
+        clip_norm: L2 norm a unit's gradient is clipped to (C).
+        records_per_unit: Records a unit may have at most (m).
+        micro_batch: Records per pass through the model.
+        rank: Inner size of the adapter. None: all parameters of the model are trained.
+        alpha: The adapter's output is scaled by alpha / rank.
+        target_modules: Names of the linear layers that are adapted; None: as the architecture has
+            them.
+    """
+
+    template: PromptTemplate
+    labels: tuple[str | None, ...]
+    max_tokens: int
+    clip_norm: float
+    records_per_unit: int
+    micro_batch: int
+    rank: int | None
+    alpha: float
+    target_modules: tuple[str, ...] | None
+
+
+class Trainer(Protocol):
+    """Trainable numbers of a language model, and their gradients, unit by unit.
+
+    Unit independence: what a unit adds to ``clipped_sum`` depends on its own rows and the trained
+    numbers alone: not on its position, the other units, or how many there are.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained."""
+
+    def encode(self, label: str | None, text: str) -> Row:
+        """The training sequence of a record. Total: never raises on any text."""
+
+    def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """Sum over units of their clipped gradients, shape (size,), exact.
+
+        A unit's gradient is the sum over its rows of the gradient of the row's own mean loss. It is
+        scaled to an L2 norm of at most the clip norm, on a lattice of dp.mechanisms.CLIP_STEPS
+        steps per clip norm and rounded toward zero. Zero units give zeros; a gradient that is not
+        finite counts as zero.
+
+        Raises:
+            MemoryError: Not even one unit fits into memory.
+        """
+
+    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+        """One step of the optimiser, AdamW, against a gradient of shape (size,)."""
+
+    def state(self) -> bytes:
+        """Trained numbers and the optimiser's, to go on from."""
+
+    def restore(self, state: bytes) -> None:
+        """Go on from a state."""
+
+    def moved(self) -> bool:
+        """Whether the model itself computes with other numbers than it began with."""
+
+    def files(self) -> Mapping[str, bytes]:
+        """What was trained, by file name: weights, no optimiser and no randomness."""
+
+
+class Writer(Protocol):
+    """A trained language model that writes records."""
+
+    def write(self, labels: Sequence[str | None]) -> list[str]:
+        """One text per label, each ended by the model or cut at the longest length."""
+
+
+class TrainableModel(Protocol):
+    """A causal language model that an adapter can be trained for."""
+
+    @property
+    def revision(self) -> str:
+        """Digest of weights and tokenizer: enters the release id."""
+
+    def trainer(self, training: Training) -> Trainer:
+        """A trainer that has not moved yet.
+
+        Raises:
+            ModelError: The model has no layer to adapt, or its context is too short.
+        """
+
+    def writer(
+        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
+    ) -> Writer:
+        """The model with what a trainer's ``files`` left in a folder."""

@@ -120,12 +120,26 @@ def epsilon_at(event: Event, delta: float) -> float:
         found.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
     found.append(conversions.zcdp_epsilon(_fold(event, _rho), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
-        found.append(conversions.best_epsilon(RDPCurve(event), delta))  # else it is the rho curve
-    if parts := _sampled_parts(event):
-        from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
-
-        found.append(sampled_gaussian_epsilon(parts, delta))
+        found.append(renyi_epsilon(event, delta))  # else it is the rho curve
+    found.append(loss_distribution_epsilon(event, delta))
     return min(found)
+
+
+def renyi_epsilon(event: Event, delta: float) -> float:
+    """Epsilon by the Renyi curve alone, at its best order: quick, and never below the truth."""
+    _check_delta(delta)
+    return conversions.best_epsilon(RDPCurve(event), delta)
+
+
+def loss_distribution_epsilon(event: Event, delta: float) -> float:
+    """Epsilon by the loss distribution alone; infinite where the event has no sampled Gaussian."""
+    _check_delta(delta)
+    parts = _sampled_parts(event)
+    if not parts or delta == 0:
+        return math.inf
+    from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
+
+    return sampled_gaussian_epsilon(parts, delta)
 
 
 def calibrate_rho(target: Guarantee) -> float:
@@ -160,6 +174,9 @@ def calibrate(
     low: float,
     high: float,
     increasing: bool,
+    *,
+    price: Callable[[Event, float], float] | None = None,
+    tolerance: float = 1e-10,
 ) -> float:
     """The parameter in [low, high] whose event comes closest to ``target`` from the private side.
 
@@ -170,6 +187,8 @@ def calibrate(
         high: Largest parameter.
         increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
             largest one within the target is wanted; else (a noise scale) the smallest.
+        price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
+        tolerance: How close, relative to the parameter.
 
     Returns:
         A parameter that was itself checked: its event is within the target.
@@ -181,7 +200,7 @@ def calibrate(
         raise ValueError(f"low={low!r} and high={high!r} must be finite with 0 < low <= high")
 
     def fits(value: float) -> bool:
-        return epsilon_at(make(value), target.delta) <= target.epsilon
+        return (price or epsilon_at)(make(value), target.delta) <= target.epsilon
 
     safe, bold = (low, high) if increasing else (high, low)
     if not fits(safe):
@@ -191,7 +210,7 @@ def calibrate(
         )
     if fits(bold):
         return bold
-    while abs(bold - safe) > 1e-10 * min(bold, safe):
+    while abs(bold - safe) > tolerance * min(bold, safe):
         middle = math.sqrt(bold) * math.sqrt(safe)
         safe, bold = (middle, bold) if fits(middle) else (safe, middle)
     return safe
@@ -258,7 +277,8 @@ def _renyi_loss(leaf: Event, order: float) -> float:
         case Pure(epsilon):
             return conversions.pure_rdp(epsilon, order)
         case SampledGaussian(rate, noise, steps) if rate < 1:
-            return steps * conversions.sampled_gaussian_rdp(rate, noise, order)
+            slack = conversions.LATTICE_SLACK * (order - 0.5) / (order - 1) if rate else 0.0
+            return steps * conversions.sampled_gaussian_rdp(rate, noise, order) + slack
         case _:
             total = _rho(leaf)
             return order * total if total else 0.0

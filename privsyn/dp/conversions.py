@@ -191,6 +191,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return high
 
 
+LATTICE_SLACK = 2.0**-25
+"""[B12] What discrete noise may add to the log density ratio of a sampled Gaussian, all steps."""
+
+
 def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:
     """Renyi loss of one Poisson-sampled Gaussian step, for a unit that is there or is not.
 

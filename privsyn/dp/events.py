@@ -85,7 +85,8 @@ class SampledGaussian:
     """``steps`` adaptive rounds of Gaussian noise on a Poisson sample of the units.
 
     Holds for neighbours that differ by one unit that is there or contributes nothing; not for
-    the replacement of one unit by another.
+    the replacement of one unit by another. The noise is real-valued, or discrete and as fine as
+    mechanisms.SampledGaussian makes it.
 
     Attributes:
         rate: Probability of each unit to enter a round.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privsyn.dp.conversions import ROUNDING
+from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING
 
 POINTS = 2**18
 """Grid points of the composed distribution."""
@@ -99,12 +99,12 @@ def _direction(parts: Sequence[Part], delta: float, removed: bool) -> float:
     deltas += infinite + beyond
     fits = np.flatnonzero(deltas > delta * (1 - _TAIL))
     if not len(fits):
-        return max(0.0, float(losses[0]))
+        return max(0.0, float(losses[0]) + len(parts) * LATTICE_SLACK)
     last = int(fits[-1])
     if last + 1 >= POINTS:
         return math.inf
     epsilon = float(losses[last + 1])
-    return max(0.0, epsilon + ROUNDING * (1 + abs(epsilon)))
+    return max(0.0, epsilon + len(parts) * LATTICE_SLACK + ROUNDING * (1 + abs(epsilon)))
 
 
 def _range(rate: float, noise: float, removed: bool, tail: float) -> tuple[float, float]:

@@ -7,12 +7,18 @@ A noise source only draws. What a draw costs is known to the mechanism that asks
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+_TOGETHER = 1 << 15
+"""Numbers of a vector that one thread draws noise for."""
 
 
 class NoiseSource(Protocol):
@@ -30,6 +36,9 @@ class NoiseSource(Protocol):
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """``values`` plus independent discrete Gaussian noise."""
+
+    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+        """Which of ``units`` are in a Poisson sample: each by itself, with probability ``rate``."""
 
 
 class OpenDPNoise:
@@ -53,8 +62,24 @@ class OpenDPNoise:
         return np.asarray(_laplace(scale)(np.ascontiguousarray(values)), np.int64)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Discrete Gaussian noise; results saturate at the ends of int64."""
-        return np.asarray(_gaussian(sigma)(np.ascontiguousarray(values)), np.int64)
+        """Discrete Gaussian noise; results saturate at the ends of int64.
+
+        Long vectors are cut among the processors: the sampler takes 8 to 12 us a number.
+        """
+        draw = _gaussian(sigma)
+        if len(values) <= _TOGETHER:
+            return np.asarray(draw(np.ascontiguousarray(values)), np.int64)
+        parts = np.array_split(values, -(-len(values) // _TOGETHER))
+        with ThreadPoolExecutor() as threads:
+            noisy = list(threads.map(draw, map(np.ascontiguousarray, parts)))
+        return np.concatenate([np.asarray(part, np.int64) for part in noisy])
+
+    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+        """A Poisson sample; the rate is rounded down to a multiple of 2^-64."""
+        threshold = math.floor(Fraction(rate) * 2**64)
+        if threshold >= 2**64:
+            return np.ones(units, np.bool_)
+        return np.frombuffer(secrets.token_bytes(8 * units), np.uint64) < np.uint64(threshold)
 
 
 class SeededNoise:
@@ -80,6 +105,11 @@ class SeededNoise:
         """A rounded normal variable."""
         noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
         return np.asarray(values + noise.astype(np.int64), np.int64)
+
+    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+        """Uniform variables below the rate."""
+        chosen: NDArray[np.bool_] = self._rng.random(units) < rate
+        return chosen
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,7 @@ import base64
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from privsyn.config import PerformanceConfig
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         LogitModel,
         PromptTemplate,
         TextModel,
+        TrainableModel,
         VariationAPI,
     )
     from privsyn.data.journal import Journal
@@ -36,6 +38,7 @@ METHODS: Mapping[str, str] = {
     "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
     "private_evolution": "privsyn.methods.private_evolution:PrivateEvolution",
     "keyphrase_seeding": "privsyn.methods.keyphrase_seeding:KeyphraseSeeding",
+    "dp_lora": "privsyn.methods.dp_lora:DPLora",
 }
 """Name -> "module:Class", imported on demand."""
 
@@ -100,8 +103,9 @@ class Exhibit:
     content: bytes
 
 
-Role = Literal["language", "text", "embedder", "image", "image_embedder"]
-"""What a model is there for: logits, completions, vectors of texts, images, vectors of images."""
+Role = Literal["language", "text", "embedder", "image", "image_embedder", "base"]
+"""What a model is there for: logits, completions, vectors of texts, images, vectors of images, a
+language model to be trained."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,12 @@ class Backends:
     def image_embedder(self) -> Embedder[NDArray[np.uint8]]:
         """The map from images to vectors."""
         model: Embedder[NDArray[np.uint8]] = self.models["image_embedder"]
+        return model
+
+    @property
+    def base(self) -> TrainableModel:
+        """The language model that is trained."""
+        model: TrainableModel = self.models["base"]
         return model
 
 
@@ -215,7 +225,10 @@ class Method(Protocol):
 
 @runtime_checkable
 class Offspring(Protocol):
-    """A method whose releases yield more records at no cost: post-processing of what is public."""
+    """A method whose releases yield more records at no cost: post-processing of what is public.
+
+    ``trained`` is the folder of the release's own model, None where it holds none.
+    """
 
     def more(
         self,
@@ -223,9 +236,45 @@ class Offspring(Protocol):
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
+        trained: Path | None = None,
         progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """``count`` new records, label and content, from a finished release's."""
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A method that trains a model on the records, and writes its release from that model alone.
+
+    Its releases are trained once and written in as many shards as wanted; ``run`` is not called.
+    """
+
+    def train(
+        self,
+        cfg: Any,
+        plan: MethodPlan,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        buckets: Sequence[Bucket],
+        models: Backends,
+        noise: NoiseSource,
+        journal: Journal,
+        performance: PerformanceConfig,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Mapping[str, bytes]:
+        """Files of the trained model, public. Every private draw goes through ``journal``."""
+
+    def write(
+        self,
+        cfg: Any,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        models: Backends,
+        trained: Path,
+        shard: tuple[int, int],
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[Sample]:
+        """The samples of one shard (number, of how many) from these files, by public randomness."""
 
 
 def load_method(name: str) -> Method:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ConfigError, ModelError
+from privsyn.methods import label_split
 from privsyn.methods.base import Backends, Exhibit, MethodPlan, Role, Sample, Steps, unwatched
 from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
 from privsyn.methods.votes import Voters
@@ -231,6 +233,7 @@ class PrivateEvolution:
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
+        trained: Path | None = None,
         progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """Variations of a finished release's records, as many as wanted, of the last degree.
@@ -286,7 +289,7 @@ def _evolve(
     sizes = _sizes(cfg, labels)
     if cfg.noisy_label_split:  # [E8]
         draw = partial(_noisy, mechanism, private.counts, noise)
-        sizes = _apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
+        sizes = label_split.apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
     makes = [partial(_fresh, kind.api, n, label) for n, label in zip(sizes, labels, strict=True)]
     population = _kept(kind, journal, "population/1", makes)  # line 2
     if sheet := kind.sheet(population):
@@ -433,38 +436,10 @@ def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
 
 
 def _sizes(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
-    """Candidates of every label.
-
-    Raises:
-        ConfigError: ``label_split`` names other labels than the dataset's, or there are none.
-    """
+    """Candidates of every label."""
     where = "methods.private_evolution"
-    if (cfg.label_split is not None or cfg.noisy_label_split) and labels == [None]:
-        raise ConfigError(
-            f"{where}: the dataset has no labels to split the population by.",
-            hint="Leave label_split and noisy_label_split out, or set dataset.labels.",
-        )
-    if cfg.label_split is None:
-        return [cfg.population] * len(labels)
-    if odd := sorted(set(cfg.label_split) ^ {label for label in labels if label is not None}):
-        raise ConfigError(
-            f"{where}.label_split does not agree with dataset.labels: {', '.join(odd)}.",
-            hint="Give every label of the dataset its number, and no other.",
-        )
-    return [cfg.label_split[str(label)] for label in labels]
-
-
-def _apportion(total: int, noisy: NDArray[np.int64]) -> list[int]:
-    """``total`` split in proportion to noisy counts, at least 1 each, by largest remainder."""
-    counts = [max(int(count), 0) for count in noisy]
-    if not any(counts):
-        counts = [1] * len(counts)
-    rest, whole = total - len(counts), sum(counts)
-    sizes = [1 + rest * count // whole for count in counts]
-    by_remainder = sorted(range(len(counts)), key=lambda i: -(rest * counts[i] % whole))
-    for i in by_remainder[: total - sum(sizes)]:
-        sizes[i] += 1
-    return sizes
+    paid = cfg.noisy_label_split
+    return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
 
 
 def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from privsyn.stages.generate import exhibits as exhibit_folder
 from privsyn.stages.generate import shard_file, trained
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import Run
-from privsyn.tracking.base import CLASS_TAG
+from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 
 @traced
@@ -62,18 +62,28 @@ def certify(ctx: Context, plan: Plan) -> Path:
         raise VerificationError(f"{artifact} was changed before its release was committed.")
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
     lineage = ctx.lineage.release_run(plan.id)
+    digests = {
+        CLASS_TAG: sealed["class"],
+        "privsyn.certificate_sha256": certificate.digest(sealed),
+    }
     ctx.lineage.set_tags(
-        lineage,
-        {
-            CLASS_TAG: sealed["class"],
-            "privsyn.certificate_sha256": certificate.digest(sealed),
-            "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
-        },
+        lineage, digests | {"privsyn.artifact_sha256": sealed["artifact"]["sha256"]}
     )
     ctx.lineage.log_metrics(lineage, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
     ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE)
     for name in sealed.get("exhibits", {}):
         ctx.lineage.log_artifact(lineage, folder / certificate.EXHIBITS / name, "exhibits")
+    if "model" in sealed:
+        ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE, MODEL_FOLDER)
+        facts = {
+            RELEASE_TAG: plan.id,
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "adjacency": plan.adjacency.value,
+            "unit": plan.unit,
+        }
+        name = f"{plan.dataset.name}-{plan.method}"
+        ctx.lineage.register_model(lineage, name, folder / certificate.MODEL, digests | facts)
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +25,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.run import draw
 from privsyn.stages.validate_student import validate_student
-from privsyn.tracking.base import CLASS_TAG
+from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
     from privsyn.backends.protocols import PromptTemplate
@@ -161,7 +161,9 @@ def make_student(ctx: Context, planned: StudentPlan) -> Path:
         ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
         seal(building, derived, folder)
         _trace(ctx, planned, folder, derived, student)
-    return validate_student(ctx, planned)
+    folder = validate_student(ctx, planned)
+    _register(ctx, planned, folder, derived)
+    return folder
 
 
 def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
@@ -301,6 +303,24 @@ def _trace(
     )
     ctx.lineage.log_metrics(run, {f"student.{k}": float(v) for k, v in asdict(student).items()})
     ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
+
+
+def _register(ctx: Context, planned: StudentPlan, folder: Path, sealed: Mapping[str, Any]) -> None:
+    """A student that passed its checks becomes a version of the dataset's student model."""
+    run, parent = ctx.lineage.release_run(planned.id), planned.parent
+    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, MODEL_FOLDER)
+    tags = {
+        RELEASE_TAG: planned.id,
+        CLASS_TAG: sealed["class"],
+        "privsyn.certificate_sha256": certificate.digest(sealed),
+        "privsyn.parent": parent.id,
+        "epsilon": parent.epsilon,
+        "delta": parent.delta,
+        "adjacency": parent.adjacency.value,
+        "unit": parent.unit,
+    }
+    name = f"{parent.dataset.name}-{planned.method}"
+    ctx.lineage.register_model(run, name, folder / certificate.MODEL, tags)
 
 
 @contextmanager

@@ -59,6 +59,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         backends,
         records(parent),
         count,
+        trained if (trained := parent / certificate.MODEL).is_dir() else None,
         lambda done, total: ctx.progress("more", done, total),
     ):
         row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})

@@ -26,6 +26,8 @@ T = TypeVar("T")
 RELEASE_TAG = "privsyn.release_id"
 STAGE_TAG = "privsyn.stage"
 CLASS_TAG = "privsyn.class"
+MODEL_FOLDER = "model"
+"""Folder of a run's artifacts that holds the files of its registered model."""
 
 
 class Tracker(Protocol):
@@ -64,6 +66,21 @@ class Tracker(Protocol):
 
     def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
         """Record a dataset by name and opaque version, without opening it."""
+
+    def register_model(
+        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
+    ) -> str:
+        """Number of the registered version of a run's model: the one that exists, else a new one.
+
+        Copies the folder's files into ``MODEL_FOLDER`` of the run, beside what is there. Versions
+        are told apart by run and release; empty where there is no run.
+
+        Args:
+            run_id: The run, one per model.
+            name: The registered model; made if missing.
+            folder: The model's files.
+            tags: Public facts of the version, ``RELEASE_TAG`` among them.
+        """
 
     def link(self, run_id: str) -> str | None:
         """Address of the run in the UI, or None."""
@@ -146,6 +163,12 @@ class BestEffort:
     def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
         """See Tracker."""
         self._attempt(lambda: self._tracker.log_dataset(run_id, name, version, context), None)
+
+    def register_model(
+        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
+    ) -> str:
+        """See Tracker; empty when the store is down."""
+        return self._attempt(lambda: self._tracker.register_model(run_id, name, folder, tags), "")
 
     def link(self, run_id: str) -> str | None:
         """See Tracker; None when the store is down."""

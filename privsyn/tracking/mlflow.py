@@ -17,12 +17,14 @@ from typing import Any
 
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.filelock import file_lock
-from privsyn.tracking.base import CLASS_TAG, RELEASE_TAG, STAGE_TAG, staged
+from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG, STAGE_TAG, staged
 from privsyn.tracking.connection import connect, reason, without_password
 
 PARENT_TAG = "mlflow.parentRunId"
 ROLE_TAG = "privsyn.role"
 LATER = "later."
+NEWEST = "newest"
+"""Alias of the newest version of a registered model."""
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
 
 _LOCK_SECONDS = 60.0
@@ -173,6 +175,57 @@ class MlflowTracker:
             tag = InputTag("mlflow.data.context", context)
             self._client.log_inputs(run_id, [DatasetInput(dataset, [tag])])
 
+    def register_model(
+        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
+    ) -> str:
+        """Register a run's model, once. See Tracker.
+
+        The alias ``newest`` is left on the version with the highest number.
+        """
+        if not run_id:
+            return ""
+        written = {_key(key): _short(value, MAX_TAG) for key, value in tags.items()}
+        with self._guard(), self._lock():
+            if not self._versions(name, run_id, written):
+                self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
+                self._make_model(name)
+                made = self._client.create_model_version(
+                    name,
+                    source=f"{self._client.get_run(run_id).info.artifact_uri}/{MODEL_FOLDER}",
+                    run_id=run_id,
+                    tags=written,
+                    await_creation_for=None,  # nobody has to wait for one with its files in place
+                )
+                if self._versions(name, run_id, written)[0] != int(made.version):
+                    self._client.delete_model_version(name, str(made.version))
+            newest = self._versions(name)[-1]
+            self._client.set_registered_model_alias(name, NEWEST, str(newest))
+            return str(self._versions(name, run_id, written)[0])
+
+    def _versions(
+        self, name: str, run_id: str = "", tags: Mapping[str, str] | None = None
+    ) -> list[int]:
+        """Numbers of a model's versions, of one run and release if given, in order.
+
+        As with runs, the oldest of two that were made at once counts for everybody.
+        """
+        release = (tags or {}).get(RELEASE_TAG)
+        found = self._client.search_model_versions(f"name = {_quoted(name)}")
+        return sorted(
+            int(version.version)
+            for version in found
+            if run_id in ("", version.run_id) and release in (None, version.tags.get(RELEASE_TAG))
+        )
+
+    def _make_model(self, name: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+
     def link(self, run_id: str) -> str | None:
         """Address of the run in the UI. See Tracker."""
         if not run_id:
@@ -288,5 +341,5 @@ def _short(value: object, limit: int) -> str:
 
 def _quoted(value: str) -> str:
     if "'" in value:
-        raise ConfigError(f"a release id or stage name may not hold a quote: {value!r}.")
+        raise ConfigError(f"the name of a release, stage or model may not hold a quote: {value!r}.")
     return f"'{value}'"

@@ -45,6 +45,12 @@ class NullTracker:
     def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
         """Writes nothing."""
 
+    def register_model(
+        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
+    ) -> str:
+        """No version."""
+        return ""
+
     def link(self, run_id: str) -> str | None:
         """No address."""
         return None

@@ -9,11 +9,13 @@ import pytest
 import torch
 from tiny_models import save_llama
 
-from privsyn.backends import student
+from privsyn.backends import load, student
 from privsyn.backends.identity import BUILTIN
+from privsyn.backends.lora import LoraTrainer
 from privsyn.backends.prompts import PLAIN
-from privsyn.backends.protocols import PromptTemplate
+from privsyn.backends.protocols import PromptTemplate, Training
 from privsyn.backends.student import NOT_COUNTED, Encoded, Shape
+from privsyn.config import PerformanceConfig
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.distill import SIZES
 
@@ -114,6 +116,61 @@ def test_the_students_tokens_are_the_teachers(tokenizer):
     (row,) = student.encode(tokenizer, OWN, [(None, "my bill is late")], 64)
     drawn = tokenizer(" my bill is late", add_special_tokens=False)["input_ids"]
     assert list(row.tokens) == [*prompts.public(OWN, None), *drawn, tokenizer.eos_token_id]
+
+
+@pytest.fixture
+def quiet():
+    """As models are loaded outside tests: peft reads names that transformers calls old."""
+    with load.ready(PerformanceConfig(device="cpu", threads=1)):
+        yield
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_student_reads_as_the_adapters_trainer_does(tmp_path):
+    folder = save_llama(tmp_path)
+    template = PromptTemplate("Topic: {label}\nText:{reference}", "Topic: {label}\nText:")
+    training = Training(
+        template=template,
+        labels=("bill",),
+        max_tokens=6,
+        clip_norm=1.0,
+        records_per_unit=1,
+        micro_batch=1,
+        rank=2,
+        alpha=4.0,
+        target_modules=None,
+    )
+    read = student.read_tokenizer(folder)
+    trainer = LoraTrainer(student.read_model(folder), read, training, "tiny", False)
+    for text in ("late", " my bill is ready ", "the visit was late and my bill is ready", ""):
+        (mine,) = student.encode(read, template, [("bill", text)], 6)
+        assert (list(mine.tokens), mine.start) == trainer.encode("bill", text)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_teacher_is_the_base_model_with_the_adapter(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    base, adapter = save_llama(tmp_path / "base"), tmp_path / "adapter"
+    plain = student.read_model(base).eval()
+    torch.manual_seed(2)
+    adapted = get_peft_model(
+        student.read_model(base), LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    )
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights)
+    adapted.eval().save_pretrained(adapter)
+    teacher = student.load_teacher(base, adapter, "float32", torch.device("cpu"))
+    ids = torch.arange(4, 12)[None]
+    with torch.inference_mode():
+        wanted, found = adapted(ids).logits, teacher(input_ids=ids).logits
+        assert torch.allclose(found, wanted, atol=1e-4)
+        assert (found - plain(ids).logits).abs().max() > 0.1
+    assert not any(weights.requires_grad for weights in teacher.parameters())
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match="the adapter in adapter cannot be loaded"):
+        student.load_teacher(base, adapter, "float32", torch.device("cpu"))
 
 
 def test_padding_is_read_by_nothing_that_counts():

@@ -23,6 +23,7 @@ from privsyn.stages.evaluate_student import evaluate_student
 from privsyn.stages.parent import open_parent
 from privsyn.stages.run import run
 from privsyn.stages.validate_student import validate_student
+from privsyn.tracking.null import NullTracker
 
 NAME = "private_evolution"
 
@@ -184,6 +185,48 @@ def test_a_baseline_has_the_students_settings(taught):
     ctx = project.context("methods.distill.epochs=1", 'methods.distill.baselines=["non_private"]')
     with pytest.raises(ModelError, match="other settings"):
         evaluate_student(ctx, folder.name)
+
+
+def test_a_student_that_passed_is_registered_once(taught):
+    project, parent, *_ = taught
+
+    class Registry(NullTracker):
+        def __init__(self):
+            self.registered = []
+
+        def release_run(self, release_id):
+            return f"run of {release_id}"
+
+        def register_model(self, run_id, name, folder, tags):
+            self.registered.append((run_id, name, folder, tags))
+            return "1"
+
+    registry = Registry()
+    ctx = project.context("methods.distill.seed=4", tracker=registry)
+    folder = distill(ctx, parent.name, published=False)
+    distill(ctx, parent.name, published=False)
+    ((run_id, name, where, tags),) = registry.registered
+    assert (run_id, name, where) == (f"run of {folder.name}", "letters-distill", folder / "model")
+    assert tags["privsyn.parent"] == parent.name
+    assert tags["privsyn.class"] == "dp-release"
+    assert tags["epsilon"] <= 8.0
+
+
+def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
+    project, parent, *_ = taught
+    ctx = project.context("methods.distill.init=random")
+    written = open_parent(ctx, parent.name).plan.model_copy(
+        update={"method": "dp_lora", "settings": {"prompt": "<|start|>Text:"}}
+    )
+    planned = plan_student(ctx, written)
+    assert set(planned.models) == {"base"}
+    assert stage._template(planned).public == "<|start|>Topic: {label}\nText:"
+    assert stage._template(plan_student(project.context(), written)) is None  # one of its own
+    with pytest.raises(ModelError, match="its logits are to be followed"):
+        plan_student(
+            project.context("methods.distill.init=random", "methods.distill.distil_logits=true"),
+            written,  # which names no base model
+        )
 
 
 def test_what_cannot_be_is_said(taught, monkeypatch):

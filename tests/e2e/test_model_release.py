@@ -22,6 +22,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.tracking import MlflowTracker
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
 
@@ -192,6 +193,31 @@ def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
     body["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
     write_json_atomic(copy / "certificate.json", body | {"seal": certificate._seal(body)})
     assert list(failed(copy, ctx.ledger)) == ["ledger digests"]
+
+
+def test_a_certified_model_is_a_version_in_the_registry(make_project, tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracker = MlflowTracker(uri, "models", tmp_path / "mlartifacts")
+    ctx = make_project().context(tracker=tracker)
+    planned, folder = release(ctx)
+    certify(ctx, planned)
+    (version,) = tracker._client.search_model_versions("name = 'letters-invisible_ink'")
+    assert version.run_id == tracker.release_run(planned.id)
+    _, sealed = certificate.read(folder)
+    assert version.tags == {
+        "privsyn.release_id": planned.id,
+        "privsyn.class": "dp-release",
+        "privsyn.certificate_sha256": certificate.digest(sealed),
+        "epsilon": str(planned.epsilon),
+        "delta": str(planned.delta),
+        "adjacency": "add_remove",
+        "unit": "person",
+    }
+    assert tracker._client.get_model_version_by_alias(version.name, "newest").version == 1
+    copy = tmp_path / "mlartifacts" / version.run_id / "artifacts" / "model"
+    assert contents(copy) == FILES | {
+        "certificate.json": (folder / "certificate.json").read_bytes()
+    }
 
 
 @pytest.mark.parametrize("name", ["../a.bin", "deep/a.bin", ".hidden", "", ".."])

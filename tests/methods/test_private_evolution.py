@@ -24,7 +24,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods import private_evolution
+from privsyn.methods import label_split, private_evolution
 from privsyn.methods.base import Backends, Exhibit, Sample, load_method
 from privsyn.methods.private_evolution import LATTICE, PrivateEvolution, PrivateEvolutionConfig
 from privsyn.methods.votes import REACH, Grid, Voters
@@ -326,7 +326,7 @@ def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=8), st.integers(0, 50))
 def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
     total = len(noisy) + more
-    sizes = private_evolution._apportion(total, np.array(noisy, np.int64))
+    sizes = label_split.apportion(total, np.array(noisy, np.int64))
     assert sum(sizes) == total
     assert min(sizes) >= 1
     order = np.argsort(noisy)

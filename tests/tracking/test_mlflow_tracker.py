@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
@@ -130,6 +131,103 @@ def test_artifacts_lie_in_the_run(tracker: MlflowTracker, store: Path, tmp_path:
         tracker.log_artifact(run_id, tmp_path / "certificate.json", "release")
     copy = store / "mlartifacts" / run_id / "artifacts" / "release" / "certificate.json"
     assert copy.read_text() == "{}"
+
+
+def adapter(folder: Path, content: str = "weights") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapter_model.safetensors").write_text(content)
+    return folder
+
+
+def versions(tracker: MlflowTracker, name: str) -> list[Any]:
+    found = tracker._client.search_model_versions(f"name = '{name}'")
+    return sorted(found, key=lambda version: int(version.version))
+
+
+def newest(tracker: MlflowTracker, name: str) -> str:
+    return str(tracker._client.get_model_version_by_alias(name, "newest").version)
+
+
+def test_a_model_is_registered_once_with_its_files_and_facts(store: Path, tmp_path: Path) -> None:
+    first = open_tracker(store, "models")
+    folder, name = adapter(tmp_path / "model"), "portal-dp_lora"
+    (tmp_path / "certificate.json").write_text("sealed")
+    run_id = first.release_run("lora-1")
+    first.log_artifact(run_id, tmp_path / "certificate.json", "model")
+    tags = {"privsyn.release_id": "lora-1", "epsilon": 1.5, "privsyn.class": "dp-release"}
+    assert first.register_model(run_id, name, folder, tags) == "1"
+    again = open_tracker(store, "models")
+    assert again.register_model(run_id, name, folder, tags) == "1"
+    (version,) = versions(again, name)
+    assert version.run_id == run_id
+    assert version.tags == {key: str(value) for key, value in tags.items()}
+    assert version.source == f"{get(again, run_id).info.artifact_uri}/model"
+    place = again._client.get_model_version_download_uri(name, newest(again, name))
+    copy = Path(urlparse(place).path)
+    assert {file.name: file.read_text() for file in copy.iterdir()} == {
+        "adapter_config.json": "{}",
+        "adapter_model.safetensors": "weights",
+        "certificate.json": "sealed",
+    }
+
+
+def test_each_release_is_a_version_and_the_alias_stays_on_the_newest(
+    store: Path, tmp_path: Path
+) -> None:
+    tracker, name = open_tracker(store, "versions"), "portal-versions"
+
+    def register(release: str) -> str:
+        folder = adapter(tmp_path / release, release)
+        run_id = tracker.release_run(release)
+        return tracker.register_model(run_id, name, folder, {"privsyn.release_id": release})
+
+    assert [register(release) for release in ("a", "b", "a", "c", "b")] == ["1", "2", "1", "3", "2"]
+    assert newest(tracker, name) == "3"
+    assert [version.tags["privsyn.release_id"] for version in versions(tracker, name)] == [
+        *("a", "b", "c")
+    ]
+    tracker._client.delete_model_version(name, "3")
+    assert register("a") == "1"  # an older one does not become the newest by being seen again
+    assert newest(tracker, name) == "2"
+    other = tracker.register_model(
+        tracker.release_run("a"), "portal-other", tmp_path / "a", {"privsyn.release_id": "a"}
+    )
+    assert other == "1"
+
+
+def test_of_two_versions_made_at_once_the_older_counts(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker, name = open_tracker(store, "at-once"), "portal-at-once"
+    run_id = tracker.release_run("a")
+    arguments = (run_id, name, adapter(tmp_path / "model"), {"privsyn.release_id": "a"})
+    make = tracker._make_model
+
+    def overtaken(name: str) -> None:
+        monkeypatch.undo()
+        make(name)
+        tracker._client.create_model_version(
+            name, source="file:///there", run_id=run_id, tags={"privsyn.release_id": "a"}
+        )
+
+    monkeypatch.setattr(tracker, "_make_model", overtaken)
+    assert tracker.register_model(*arguments) == "1"
+    assert [version.source for version in versions(tracker, name)] == ["file:///there"]
+    assert newest(tracker, name) == "1"
+
+
+def test_a_model_of_no_run_or_an_impossible_name_is_not_registered(
+    tracker: MlflowTracker, tmp_path: Path
+) -> None:
+    folder = adapter(tmp_path / "model")
+    assert tracker.register_model("", "portal-none", folder, {}) == ""
+    assert versions(tracker, "portal-none") == []
+    with pytest.raises(ConfigError, match="quote"):
+        tracker.register_model(tracker.release_run("a"), "it's", folder, {})
+    best = BestEffort(tracker)
+    assert best.register_model(best.release_run("a"), "a/b", folder, {}) == ""
+    assert NullTracker().register_model("r", "portal-none", folder, {}) == ""
 
 
 def test_link_points_at_the_run(tracker: MlflowTracker) -> None:
