@@ -297,6 +297,15 @@ def stage_plan(
     out.print(f"{planned.id}: epsilon {shown(planned.epsilon)}, plan in {file}", highlight=False)
 
 
+@stage_app.command("train")
+def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Train the model of a begun release, for methods that train one."""
+    from privsyn.stages.train import train
+
+    with show_progress(err) as progress:
+        train(_context(params, overrides, progress=progress), _read_plan(plan_file))
+
+
 @stage_app.command("generate")
 def stage_generate(
     plan_file: PlanFile,

@@ -9,8 +9,11 @@ units go through one by one. Sums are of integers, exact in any order.
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +83,8 @@ class LoraModel:
         from peft import PeftModel
 
         network, tokenizer = self._take()
-        adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+        with _unwarned():
+            adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
         model = HFTextModel(
             self._settle(adapted),
             tokenizer,
@@ -212,7 +216,7 @@ class LoraTrainer:
                 row = place * records + number
                 tokens[row, : len(ids)] = ids
                 targets[row, start - 1 : len(ids) - 1] = ids[start:]
-        return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))  # type: ignore[return-value]
+        return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))
 
     def _backward(self, tokens: Tensor, targets: Tensor) -> None:
         """Sum over rows of each row's own mean loss: never a mean over the batch's tokens."""
@@ -221,7 +225,8 @@ class LoraTrainer:
             logits.transpose(1, 2).float(), targets, ignore_index=_IGNORED, reduction="none"
         )
         own = (targets != _IGNORED).sum(1).clamp(min=1)
-        (losses.sum(1) / own).sum().backward()
+        with _unwarned():
+            (losses.sum(1) / own).sum().backward()
 
     def _forget(self) -> None:
         """Drop what a pass that failed left behind."""
@@ -359,12 +364,13 @@ def adapt(network: Any, training: Training, source: str) -> Any:
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=training.rank,
-        lora_alpha=training.alpha,
+        lora_alpha=training.alpha,  # type: ignore[arg-type]  # a float divides as well
         lora_dropout=0.0,
         target_modules=targets,
         fan_in_fan_out=_is_transposed(network, targets),
     )
-    return get_peft_model(network, config)
+    with _unwarned():
+        return get_peft_model(network, config)
 
 
 def target_modules(network: Any, wanted: Sequence[str] | None, source: str) -> list[str]:
@@ -423,8 +429,12 @@ def _is_transposed(network: Any, targets: Sequence[str]) -> bool:
 
 def _attach_hooks(network: Any) -> Any:
     """Per-sample gradients of every layer with something to train, as ``grad_sample``."""
+    root = logging.getLogger()
+    before = list(root.handlers)
     from opacus.grad_sample import GradSampleHooks
 
+    for handler in [handler for handler in root.handlers if handler not in before]:
+        root.removeHandler(handler)  # opacus sets up everybody's logging when it is imported
     return GradSampleHooks(network, loss_reduction="sum", strict=False)
 
 
@@ -445,6 +455,14 @@ def _refuse_short_context(network: Any, width: int, source: str) -> None:
             f"record together ({width}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Keep the libraries' advice to each other off the terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

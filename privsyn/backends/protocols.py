@@ -190,7 +190,7 @@ class Training:
         clip_norm: L2 norm a unit's gradient is clipped to (C).
         records_per_unit: Records a unit may have at most (m).
         micro_batch: Records per pass through the model.
-        rank: Inner size of the adapter. None: all parameters of the model are trained.
+        rank: Inner size of the adapter.
         alpha: The adapter's output is scaled by alpha / rank.
         target_modules: Names of the linear layers that are adapted; None: as the architecture has
             them.
@@ -202,7 +202,7 @@ class Training:
     clip_norm: float
     records_per_unit: int
     micro_batch: int
-    rank: int | None
+    rank: int
     alpha: float
     target_modules: tuple[str, ...] | None
 

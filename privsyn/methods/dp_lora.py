@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -374,7 +375,7 @@ def _advance(
     for t in steps:
         progress(t, cfg.steps)
         chosen = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
-        total = trainer.clipped_sum([units[i] for i in np.flatnonzero(chosen)])  # [L3]
+        total = trainer.clipped_sum(list(compress(units, chosen)))  # [L3]
         noisy = mechanism.draw(total, noise)  # also where nobody was sampled
         trainer.update(noisy * (cfg.clip_norm / cfg.expected_batch), cfg.rate(t))  # [L4]
     return trainer.state()

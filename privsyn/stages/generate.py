@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,9 @@ from privsyn.data.journal import Journal
 from privsyn.data.partition import load_shard
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
-from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
+from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger import Lease
-from privsyn.methods.base import Backends, Exhibit, content_field
+from privsyn.methods.base import Backends, Exhibit, Sample, Trained, content_field
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -56,33 +59,79 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
     Returns:
         The shard's file; None where the release is already committed.
     """
+    run = begun(ctx, plan)
+    if run is None:
+        return None
+    target = shard_file(ctx.workspace.scratch(plan.id), shard)
+    if target.exists():
+        return target
+    with drawing(ctx, plan, shard, backends) as drawn:
+        kind, rows = _draw(ctx, plan, shard, run.shards, drawn)
+        write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+    return target
+
+
+def begun(ctx: Context, plan: Plan) -> Run | None:
+    """The run of a begun release; None where the release is already committed.
+
+    Raises:
+        ReleaseLost: It is neither.
+        VerificationError: It was charged for another event than this version would run.
+    """
     entry = ctx.ledger.entry(plan.id)
     if entry.state == "COMMITTED":
         return None
     if entry.state != "BEGUN":
         raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
-    scratch = ctx.workspace.scratch(plan.id)
     run = Run.resume(ctx, plan)
-    target = shard_file(scratch, shard)
-    if target.exists():
-        return target
     if not plan.event == dump(plan.method_plan().event) == dict(entry.event):
         raise VerificationError(
             f"release {plan.id} is charged for another event than this version would run.",
             hint="Resume with the version that began it, or: privsyn ledger lose " + plan.id,
         )
+    return run
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a part of a release is drawn with, while it is drawn.
+
+    Attributes:
+        lease: Fails its check once another process has taken the part over.
+        journal: Of the part.
+        noise: Where private randomness comes from.
+        backends: Models, those the release was planned with.
+    """
+
+    lease: Lease
+    journal: Journal
+    noise: NoiseSource
+    backends: Backends
+
+
+@contextmanager
+def drawing(
+    ctx: Context, plan: Plan, part: int | str, backends: Backends | None
+) -> Iterator[Drawing]:
+    """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
+
+    An exception of our own after a private draw makes the release LOST.
+
+    Raises:
+        LeaseHeld: Another process draws this part.
+        ModelError: A model is not the one of the plan.
+        ReleaseLost: See above; or the journal is gone.
+    """
     if backends is None:
         backends = load_models(ctx, plan)
     check_models(plan, backends)
-    header = journal_header(ctx, plan) | {"shard": shard}
+    header = journal_header(ctx, plan) | {"shard": part}
     with (
-        ctx.ledger.acquire(plan.id, f"shard-{shard}") as lease,
-        _journal(ctx, plan, shard, header) as journal,
+        ctx.ledger.acquire(plan.id, f"shard-{part}") as lease,
+        _journal(ctx, plan, part, header) as journal,
     ):
         try:
-            noise = ctx.noise()
-            rows = _draw(ctx, plan, shard, run.shards, journal, lease, noise, backends)
-            write_json_atomic(target, {"noise": noise.kind, "rows": rows}, mode=0o600)
+            yield Drawing(lease, journal, ctx.noise(), backends)
         except Exception as error:
             if not journal.drawn or _from_outside(error):
                 raise
@@ -94,7 +143,6 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
                 f"{Path(where.filename).name}, line {where.lineno}, after private draws.",
                 hint=f"Its cost stays charged; a fresh draw needs privacy.draw={plan.draw + 1}.",
             ) from None
-    return target
 
 
 def load_models(ctx: Context, plan: Plan) -> Backends:
@@ -123,8 +171,8 @@ def check_models(plan: Plan, backends: Backends) -> None:
             )
 
 
-def _journal(ctx: Context, plan: Plan, shard: int, header: Mapping[str, Any]) -> Journal:
-    """The shard's journal. One that is gone cannot be replayed: the release is LOST."""
+def _journal(ctx: Context, plan: Plan, shard: int | str, header: Mapping[str, Any]) -> Journal:
+    """The part's journal. One that is gone cannot be replayed: the release is LOST."""
     try:
         return Journal.open(journal_file(ctx.workspace.scratch(plan.id), shard), header)
     except ReleaseLost:
@@ -137,38 +185,51 @@ def _draw(
     plan: Plan,
     shard: int,
     shards: int,
-    journal: Journal,
-    lease: Lease,
-    noise: NoiseSource,
-    backends: Backends,
-) -> Sequence[dict[str, Any]]:
+    drawn: Drawing,
+) -> tuple[str, Sequence[dict[str, Any]]]:
+    """Kind of the noise behind the samples of a shard, and their rows."""
     performance, scratch = ctx.config.performance, ctx.workspace.scratch(plan.id)
     method, settings = plan.load_method()
+    kind, lease = drawn.noise.kind, drawn.lease
 
     def progress(done: int, total: int) -> None:
         lease.check()
         ctx.progress(f"generate {shard + 1}/{shards}", done, total)
 
-    buckets = load_shard(
-        scratch / BUCKETS,
-        shard,
-        method.cells(settings, plan.dataset.labels),
-        shards,
-    )
-    samples = method.run(
-        settings,
-        plan.method_plan(),
-        plan.adjacency,
-        plan.privacy_unit,
-        buckets,
-        backends,
-        noise,
-        journal,
-        performance,
-        progress,
-    )
+    samples: Iterator[Sample | Exhibit]
+    places: dict[int, int] = {}
+    if isinstance(method, Trained):
+        kind = noise_of_training(scratch)
+        samples = method.write(
+            settings,
+            plan.privacy_unit,
+            plan.dataset.labels,
+            drawn.backends,
+            trained(scratch),
+            (shard, shards),
+            progress,
+        )
+    else:
+        buckets = load_shard(
+            scratch / BUCKETS,
+            shard,
+            method.cells(settings, plan.dataset.labels),
+            shards,
+        )
+        places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
+        samples = method.run(
+            settings,
+            plan.method_plan(),
+            plan.adjacency,
+            plan.privacy_unit,
+            buckets,
+            drawn.backends,
+            drawn.noise,
+            drawn.journal,
+            performance,
+            progress,
+        )
     rows: list[dict[str, Any]] = []
-    places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
     for sample in samples:
         if isinstance(sample, Exhibit):
             with atomic_file(exhibits(scratch) / sample.name) as stream:
@@ -182,8 +243,26 @@ def _draw(
             row["label"] = sample.cell.label
         rows.append(row)
         if not method.whole:
-            progress(places[sample.cell.index] + 1, len(buckets))
-    return rows
+            progress(places[sample.cell.index] + 1, len(places))
+    return kind, rows
+
+
+TRAINED_BY = "trained.json"
+
+
+def noise_of_training(scratch: Path) -> str:
+    """Kind of the noise source a release's model was trained with.
+
+    Raises:
+        DataError: It is not trained yet.
+    """
+    try:
+        return str(json.loads((scratch / TRAINED_BY).read_bytes())["noise"])
+    except FileNotFoundError:
+        raise DataError(
+            "the release's model is not trained yet.",
+            hint="Run the stage train first; where it was killed it resumes at no cost.",
+        ) from None
 
 
 def _from_outside(error: Exception) -> bool:

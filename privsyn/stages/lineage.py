@@ -40,7 +40,7 @@ def traced(
     return run
 
 
-DRAWING = ("partition", "generate", "certify")
+DRAWING = ("partition", "train", "generate", "certify")
 """Stages with nothing left to do once a release is committed; the others once it is published."""
 
 

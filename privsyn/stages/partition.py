@@ -19,11 +19,14 @@ from privsyn.data.artifacts import (
 from privsyn.data.journal import Journal
 from privsyn.data.partition import partition as write_partition
 from privsyn.errors import ReleaseLost, VerificationError
+from privsyn.methods.base import Trained
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
 
 BUCKETS = "buckets"
+TRAIN = "train"
+"""The part of a release that is neither shard nor partition: its model's training."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,13 @@ def partition(ctx: Context, plan: Plan) -> int:
     method, settings = plan.load_method()
     header = journal_header(ctx, plan)
 
+    parts: list[int | str] = list(range(run.shards))
+    if isinstance(method, Trained):
+        parts.append(TRAIN)
+
     def before_finish() -> None:
         lease.check()
-        for shard in range(run.shards):
+        for shard in parts:
             file, own = journal_file(scratch, shard), header | {"shard": shard}
             Journal.create(file, own)
             with Journal.open(file, own) as journal:
@@ -124,7 +131,7 @@ def partition(ctx: Context, plan: Plan) -> int:
             account.partition_key.reveal(),
             method.cells(settings, plan.dataset.labels),
             scratch / BUCKETS,
-            run.shards,
+            1 if method.whole else run.shards,
             before_finish=before_finish,
         )
     _remember_source(ctx, plan)
@@ -169,9 +176,9 @@ def _source(ctx: Context) -> dict[str, str | int] | None:
     }
 
 
-def journal_file(scratch: Path, shard: int) -> Path:
-    """The journal of a shard: made before any draw, so that a missing one is never a new one."""
-    return scratch / f"journal-{shard:05d}"
+def journal_file(scratch: Path, part: int | str) -> Path:
+    """The journal of a part: made before any draw, so that a missing one is never a new one."""
+    return scratch / (f"journal-{part:05d}" if isinstance(part, int) else f"journal-{part}")
 
 
 def journal_header(ctx: Context, plan: Plan) -> dict[str, Any]:

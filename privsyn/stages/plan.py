@@ -14,7 +14,7 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger import Preview
-from privsyn.methods.base import Role, load_method
+from privsyn.methods.base import Method, Role, Trained, load_method
 from privsyn.release import IDENTITY, DatasetIdentity, ModelUse, Plan, release_id
 from privsyn.stages.base import Context
 
@@ -98,8 +98,15 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         warnings=planned.warnings,
         rows=most,
         min_rows=None if fewest == most else fewest,
-        shards=1 if method.whole else min(config.performance.shards, cells),
+        shards=_shards(method, config.performance.shards, cells, most),
     )
+
+
+def _shards(method: Method, wanted: int, cells: int, rows: int) -> int:
+    """Parts the release is generated in: a trained model writes in any number."""
+    if isinstance(method, Trained):
+        return min(wanted, rows)
+    return 1 if method.whole else min(wanted, cells)
 
 
 def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:

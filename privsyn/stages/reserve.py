@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from privsyn.backends.load import check_prompt
+from privsyn.backends.load import check_layers, check_prompt
 from privsyn.data.artifacts import wipe
 from privsyn.data.formats import check_source
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger import Entry
+from privsyn.methods.base import Trained
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import open_release
@@ -46,6 +47,8 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         prompt = method.prompt(settings)
         if prompt is not None:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
+        if isinstance(method, Trained):
+            check_layers(ctx.config.models, settings.target_modules)
         check_source(ctx.source(plan))
     entry = ctx.ledger.reserve(
         plan.account,

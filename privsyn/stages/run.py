@@ -11,18 +11,21 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.train import train
 from privsyn.stages.validate import validate
 
 
 def draw(ctx: Context, planned: Plan) -> None:
-    """Reserve, partition, generate and certify: everything that spends.
+    """Reserve, partition, train, generate and certify: everything that spends.
 
     A release that is committed already is left as it is, at no cost.
     """
     if reserve(ctx, planned).state != "COMMITTED":
         # Loading comes before begin: a model that does not load costs nothing.
         backends = load_models(ctx, planned)
-        for shard in range(partition(ctx, planned)):
+        shards = partition(ctx, planned)
+        train(ctx, planned, backends=backends)
+        for shard in range(shards):
             generate(ctx, planned, shard, backends)
     certify(ctx, planned)
 
