@@ -300,10 +300,17 @@ def stage_plan(
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a begun release, for methods that train one."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.train import train
 
+    planned = _read_plan(plan_file)
+    if isinstance(planned, StudentPlan):
+        raise ConfigError(
+            f"{plan_file} plans a student, which trains on no records.",
+            hint="Run: privsyn stage generate",
+        )
     with show_progress(err) as progress:
-        train(_context(params, overrides, progress=progress), _read_plan(plan_file))
+        train(_context(params, overrides, progress=progress), planned)
 
 
 @stage_app.command("generate")

@@ -28,11 +28,11 @@ from privsyn.tracking.null import NullTracker
 NAME = "private_evolution"
 
 
-def save_tiny(folder: Path) -> Path:
+def save_tiny(folder: Path, seed: int = 1) -> Path:
     """A random model of one layer with the embedded model's tokenizer and prompt."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     model = LlamaForCausalLM(
@@ -306,3 +306,32 @@ def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypa
     assert "valid:" in printed
     assert "internal numbers" in printed
     assert make_student(ctx, planned) == folder
+
+
+def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
+    """The whole chain: DP-LoRA trains and writes, the student follows texts and logits."""
+    base = save_tiny(tmp_path / "base")
+    teacher = {"steps": 2, "expected_batch": 8, "sampling_rate": 0.2, "max_tokens": 8, "rank": 2}
+    project = build_project(
+        tmp_path / "project",
+        methods={
+            "dp_lora": teacher | {"texts_per_label": 3},
+            "distill": settings(base) | {"distil_logits": True},
+        },
+        models={"language": str(base)},
+        performance={"shards": 1},
+    )
+    ctx = project.context("evaluate.enabled=false")
+    parent = run(ctx, "dp_lora", published=False)
+    folder = distill(ctx, parent.id, published=False)
+    _, sealed = certificate.read(folder)
+    assert set(sealed["derived"]["distill"]["models"]) == {"base", "init"}
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    alone = distill(
+        project.context("methods.distill.distil_logits=false"), parent.id, published=False
+    )
+    digests = [sha256_file(made / "model" / "model.safetensors") for made in (folder, alone)]
+    assert digests[0] != digests[1]
+    other = save_tiny(tmp_path / "other", seed=2)
+    with pytest.raises(ModelError, match="its logits are to be followed"):
+        distill(project.context(f"models.language={other}"), parent.id)
