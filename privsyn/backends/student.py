@@ -122,27 +122,38 @@ def read_model(folder: Path, dtype: str = "float32") -> Any:
         raise _unreadable(folder, "model", error) from None
 
 
-def new_model(shape: Shape, base: Path, tokenizer: Any, longest: int) -> Any:
+def vocabulary_of(base: Path) -> int:
+    """Tokens a model's logits are over.
+
+    Raises:
+        ModelError: Its config cannot be read.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(base, local_files_only=True).get_text_config()
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise _unreadable(base, "config", error) from None
+    return int(config.vocab_size)
+
+
+def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> Any:
     """A Llama with random weights for the tokens of a base model.
 
     Args:
         shape: Its size.
-        base: Folder of the base model, for the size of its vocabulary.
+        vocabulary: Tokens the base model's logits are over.
         tokenizer: The base model's.
         longest: Tokens it must be able to read; it gets room for at least 512.
     """
-    from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    try:
-        known = AutoConfig.from_pretrained(base, local_files_only=True).get_text_config()
-    except Exception as error:  # transformers raises whatever its parsers raise
-        raise _unreadable(base, "config", error) from None
     heads = shape.width // 64
     end = tokenizer.eos_token_id
     return LlamaForCausalLM(
         LlamaConfig(
             # Some vocabularies are rounded up: the teacher's logits have that many columns.
-            vocab_size=max(int(known.vocab_size), len(tokenizer)),
+            vocab_size=max(vocabulary, len(tokenizer)),
             hidden_size=shape.width,
             intermediate_size=shape.inner,
             num_hidden_layers=shape.layers,

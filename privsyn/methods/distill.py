@@ -219,7 +219,8 @@ def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Enc
         student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
         return model
     longest = sum(student.room(texts, cfg.max_tokens))
-    model = student.new_model(student.Shape(*SIZES[cfg.student]), folder, tokenizer, longest)
+    shape, vocabulary = student.Shape(*SIZES[cfg.student]), student.vocabulary_of(folder)
+    model = student.new_model(shape, vocabulary, tokenizer, longest)
     if cfg.init == "builtin":
         student.take_over_builtin(model, tokenizer)
     return model
