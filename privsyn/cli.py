@@ -19,7 +19,7 @@ from privsyn.errors import ConfigError, PrivsynError
 from privsyn.progress import show_progress
 
 if TYPE_CHECKING:
-    from privsyn.release import Plan
+    from privsyn.release import Plan, StudentPlan
     from privsyn.stages.base import Context, Progress
 
 app = typer.Typer(
@@ -223,6 +223,43 @@ def more(
 
 
 @app.command()
+def distill(
+    release_id: Annotated[
+        str, typer.Argument(metavar="RELEASE", help="A finished release of texts.")
+    ],
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,
+) -> None:
+    """Train a small language model on a release's texts, at no cost (methods.distill)."""
+    from privsyn import certificate
+    from privsyn.stages.distill import distill as make_student
+    from privsyn.stages.evaluate import EVALUATION
+    from privsyn.stages.evaluate_student import evaluate_student
+
+    with show_progress(err) as progress:
+        ctx = _context(params, overrides, None, progress)
+        folder = make_student(ctx, release_id, published=publish)
+        measured = evaluate_student(ctx, folder.name)
+    made = certificate.read(folder)[1]["derived"]["distill"]["student"]
+    table = Table(title="Student", show_header=False, title_justify="left")
+    rows = {
+        "student": folder.name,
+        "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",
+        "trained on": f"{made['texts']:,} synthetic texts, {made['tokens']:,} tokens, "
+        f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
+        "cost": "none: it has its parent's guarantee",
+        "model": str(folder / certificate.MODEL),
+        "evaluation (internal)": str(measured / EVALUATION) if measured else "nothing is held out",
+        "check": f"privsyn verify {folder}",
+        "use": f"privsyn run -S models.language={folder / certificate.MODEL}",
+    }
+    for key, value in rows.items():
+        table.add_row(key, value)
+    out.print(table)
+
+
+@app.command()
 def restore(
     release_id: Annotated[str, typer.Argument(help="Release to bring back.")],
     params: Params = PARAMS,
@@ -247,8 +284,15 @@ def stage_plan(
     from privsyn.stages.plan import plan as make_plan
 
     ctx = _context(params, overrides, day)
-    planned = make_plan(ctx, method, open_account=True)
     file = target or ctx.workspace.plan(method)
+    if method == "distill":
+        from privsyn.stages.distill import plan_with_teacher
+
+        student = plan_with_teacher(ctx)
+        write_json_atomic(file, student.model_dump(mode="json"))
+        out.print(f"{student.id}: plan in {file}", highlight=False)
+        return
+    planned = make_plan(ctx, method, open_account=True)
     write_json_atomic(file, planned.model_dump(mode="json"))
     out.print(f"{planned.id}: epsilon {shown(planned.epsilon)}, plan in {file}", highlight=False)
 
@@ -256,10 +300,17 @@ def stage_plan(
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a begun release, for methods that train one."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.train import train
 
+    planned = _read_plan(plan_file)
+    if isinstance(planned, StudentPlan):
+        raise ConfigError(
+            f"{plan_file} plans a student, which trains on no records.",
+            hint="Run: privsyn stage generate",
+        )
     with show_progress(err) as progress:
-        train(_context(params, overrides, progress=progress), _read_plan(plan_file))
+        train(_context(params, overrides, progress=progress), planned)
 
 
 @stage_app.command("generate")
@@ -272,6 +323,7 @@ def stage_generate(
     overrides: Overrides = None,
 ) -> None:
     """Draw a release: reserve, partition, generate, certify, copy to synthetic/<method>."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.certify import export
     from privsyn.stages.generate import generate
     from privsyn.stages.reserve import settle
@@ -280,6 +332,11 @@ def stage_generate(
     planned = _read_plan(plan_file)
     with show_progress(err) as progress:
         ctx = _context(params, overrides, progress=progress)
+        if isinstance(planned, StudentPlan):
+            from privsyn.stages.distill import draw_student
+
+            draw_student(ctx, planned)
+            return
         if shard is not None:
             generate(ctx, planned, shard)
             return
@@ -296,9 +353,16 @@ def stage_validate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Run the Great Expectations suite on a committed release."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.validate import validate
 
-    folder = validate(_context(params, overrides), _read_plan(plan_file))
+    ctx, planned = _context(params, overrides), _read_plan(plan_file)
+    if isinstance(planned, StudentPlan):
+        from privsyn.stages.validate_student import validate_student
+
+        folder = validate_student(ctx, planned, filed=ctx.as_filed)
+    else:
+        folder = validate(ctx, planned)
     out.print(f"valid: {folder / 'validation.html'}", highlight=False)
 
 
@@ -307,9 +371,16 @@ def stage_evaluate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Measure a committed release against held-out real records (internal)."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.evaluate import evaluate
 
-    folder = evaluate(_context(params, overrides), _read_plan(plan_file))
+    ctx, planned = _context(params, overrides), _read_plan(plan_file)
+    if isinstance(planned, StudentPlan):
+        from privsyn.stages.evaluate_student import evaluate_student
+
+        folder = evaluate_student(ctx, planned.id)
+    else:
+        folder = evaluate(ctx, planned)
     out.print(f"internal numbers in {folder}" if folder else "nothing is held out", highlight=False)
 
 
@@ -318,9 +389,16 @@ def stage_publish(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Version a validated release with DVC and push it."""
+    from privsyn.release import StudentPlan
     from privsyn.stages.publish import publish
 
-    answer = publish(_context(params, overrides), _read_plan(plan_file))
+    ctx, planned = _context(params, overrides), _read_plan(plan_file)
+    if isinstance(planned, StudentPlan):
+        from privsyn.stages.distill import publish_student
+
+        answer = publish_student(ctx, planned)
+    else:
+        answer = publish(ctx, planned)
     out.print(json.dumps(answer, indent=2), highlight=False)
 
 
@@ -372,13 +450,13 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
     )
 
 
-def _read_plan(path: Path) -> Plan:
+def _read_plan(path: Path) -> Plan | StudentPlan:
     from pydantic import ValidationError
 
-    from privsyn.release import Plan
+    from privsyn.release import read_plan
 
     try:
-        return Plan.model_validate_json(path.read_bytes())
+        return read_plan(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(
             f"plan file {path} does not exist.", hint="Write it with: privsyn stage plan"

@@ -436,14 +436,14 @@ class Config(Section):
         return PrivacyUnit(self.account.unit, self.dataset.max_records_per_unit)
 
     def method(self, name: str) -> Any:
-        """Settings of one method, validated against its own model.
+        """Settings of one method, or of ``distill``, validated against their own model.
 
         Raises:
             ConfigError: Unknown method, or a setting of it is out of bounds.
         """
-        from privsyn.methods.base import load_method
+        from privsyn.methods.base import settings_model
 
-        model = load_method(name).Config
+        model = settings_model(name)
         return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from privsyn.config import ImageConfig, Section
 from privsyn.dp.accountant import Guarantee
@@ -16,6 +16,7 @@ from privsyn.dp.events import Event, load
 from privsyn.methods.base import Method, MethodPlan, Role, load_method
 
 PLAN_SCHEMA = "privsyn-plan/1"
+STUDENT_SCHEMA = "privsyn-student/1"
 
 
 class DatasetIdentity(Section):
@@ -123,6 +124,38 @@ class Plan(Section):
         )
 
 
+class StudentPlan(Section):
+    """A small model before it is trained on a release's texts: all public.
+
+    ``settings`` are those of ``methods.distill`` that shape the model; ``models`` are the language
+    model whose tokenizer it takes (``base``) and the one it starts from (``init``), where it does.
+    """
+
+    plan_schema: str = STUDENT_SCHEMA
+    method: Literal["distill"] = "distill"
+    parent: Plan
+    settings: dict[str, Any]
+    models: dict[Literal["base", "init"], ModelUse]
+
+    @property
+    def id(self) -> str:
+        """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
+        identity = self.model_dump(mode="json", include={"settings", "models"})
+        return f"{self.parent.id}.student-{_digest(identity)[:8]}"
+
+
+def read_plan(content: bytes) -> Plan | StudentPlan:
+    """A plan of either kind from its file.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    try:
+        return StudentPlan.model_validate_json(content)
+    except ValidationError:
+        return Plan.model_validate_json(content)
+
+
 IDENTITY = (
     "method",
     "settings",
@@ -142,7 +175,9 @@ IDENTITY = (
 
 def release_id(identity: Mapping[str, Any]) -> str:
     """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON."""
-    canonical = json.dumps(
-        {key: identity[key] for key in IDENTITY}, sort_keys=True, separators=(",", ":")
-    )
-    return f"{identity['method']}-{hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
+    return f"{identity['method']}-{_digest({key: identity[key] for key in IDENTITY})[:16]}"
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -69,7 +69,7 @@ def test_imports_point_inward(package, may_not):
     "statement",
     [
         "import privsyn.cli, privsyn.stages.plan, privsyn.ledger, privsyn.methods.invisible_ink",
-        "import privsyn.methods.private_evolution",
+        "import privsyn.methods.private_evolution, privsyn.methods.distill",
         "from pathlib import Path; from privsyn.config import load_config; "
         "load_config(Path('params.yaml'))",
     ],

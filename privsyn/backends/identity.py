@@ -155,7 +155,7 @@ def describe(
     folder = place.folder or _fetch_small(wanted, place)
     if reads_private:
         refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
-    template, guidance = _defaults(folder, str(wanted))
+    template, guidance = read_template(folder, str(wanted))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
 
 
@@ -295,12 +295,18 @@ def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _walk(value)
 
 
-def _defaults(folder: Path, where: str) -> tuple[PromptTemplate, float]:
+def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
+    """The prompt of a model folder where the config sets none, and its guidance.
+
+    Raises:
+        ModelError: The folder's file of them cannot be read.
+    """
     own = folder / PROMPT_FILE
     if own.is_file():
         raw = read_json(own, where)
         try:
-            template = PromptTemplate(str(raw["private"]), str(raw["public"]))
+            chat = bool(raw.get("chat", False))
+            template = PromptTemplate(str(raw["private"]), str(raw["public"]), chat)
             return template, float(raw["guidance"])
         except (KeyError, TypeError, ValueError):
             raise ModelError(

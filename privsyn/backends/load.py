@@ -49,6 +49,7 @@ __all__ = [
     "load_role",
     "load_text_model",
     "load_trainable_model",
+    "ready",
 ]
 
 
@@ -372,6 +373,19 @@ def load_image_embedder(
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None
         return image_embed.transformers_embedder(model, processor, device, **common)
+
+
+@contextlib.contextmanager
+def ready(performance: PerformanceConfig) -> Iterator[Any]:
+    """The torch device of a config, in a process that keeps transformers quiet.
+
+    Raises:
+        ModelError: There is no such device.
+    """
+    _prepare_torch()
+    with _quiet():
+        _set_threads(performance)
+        yield _device(performance.device)
 
 
 def _prepare_torch() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from privsyn.backends.hf_text import HFTextModel
 from privsyn.backends.prompts import PromptEncoder, context_length
 from privsyn.backends.protocols import Row, Training
+from privsyn.backends.student import Shape, new_model, read_model, save
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
 
@@ -80,11 +82,14 @@ class LoraModel:
         self, training: Training, folder: Path, *, top_k: int | None, temperature: float
     ) -> LoraWriter:
         """See protocols.TrainableModel."""
-        from peft import PeftModel
-
         network, tokenizer = self._take()
-        with _unwarned():
-            adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+        if training.student is not None:
+            adapted = read_model(folder).to(network.device)
+        else:
+            from peft import PeftModel
+
+            with _unwarned():
+                adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
         model = HFTextModel(
             self._settle(adapted),
             tokenizer,
@@ -146,9 +151,13 @@ class LoraTrainer:
         self._prompts = PromptEncoder(tokenizer, source)
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._width = -(-(longest + training.max_tokens) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
-        _refuse_short_context(network, self._width, source)
-        self._network = adapt(network, training, source)
         self._device = network.device
+        if training.student is None:
+            _refuse_short_context(network, self._width, source)
+            self._network = adapt(network, training, source)
+        else:
+            network = self._network = small(network, tokenizer, training.student, self._width)
+        self._tokenizer = tokenizer
         _without_dropout(self._network)
         if checkpointing:
             network.enable_input_require_grads()
@@ -221,9 +230,13 @@ class LoraTrainer:
     def _backward(self, tokens: Tensor, targets: Tensor) -> None:
         """Sum over rows of each row's own mean loss: never a mean over the batch's tokens."""
         logits = self._network(input_ids=tokens, use_cache=False).logits
-        losses = F.cross_entropy(
-            logits.transpose(1, 2).float(), targets, ignore_index=_IGNORED, reduction="none"
+        flat = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=_IGNORED,
+            reduction="none",
         )
+        losses = flat.view_as(targets)
         own = (targets != _IGNORED).sum(1).clamp(min=1)
         with _unwarned():
             (losses.sum(1) / own).sum().backward()
@@ -310,7 +323,12 @@ class LoraTrainer:
         return not torch.equal(self._read(), self._began)
 
     def files(self) -> Mapping[str, bytes]:
-        """The adapter as PEFT reads it. See protocols.Trainer."""
+        """The adapter as PEFT reads it, or a model folder. See protocols.Trainer."""
+        if self._training.student is not None:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                save(self._network, self._tokenizer, self._training.template, folder)
+                return {file.name: file.read_bytes() for file in folder.iterdir()}
         from peft import get_peft_model_state_dict
 
         tensors = get_peft_model_state_dict(self._network)
@@ -371,6 +389,18 @@ def adapt(network: Any, training: Training, source: str) -> Any:
     )
     with _unwarned():
         return get_peft_model(network, config)
+
+
+def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int) -> Any:
+    """A student with random weights, for the tokens of a network, all of which is trained.
+
+    But for the scales of its norms, which stay 1: Opacus has no per-sample gradients of Llama's.
+    """
+    vocabulary = int(network.config.get_text_config().vocab_size)
+    model = new_model(Shape(*shape), vocabulary, tokenizer, width)
+    for name, part in model.named_parameters():
+        part.requires_grad_("norm" not in name)
+    return model.to(network.device)
 
 
 def target_modules(network: Any, wanted: Sequence[str] | None, source: str) -> list[str]:

@@ -191,6 +191,8 @@ class Training:
         records_per_unit: Records a unit may have at most (m).
         micro_batch: Records per pass through the model.
         rank: Inner size of the adapter.
+        student: Width, inner width and layers of a small model that is trained whole, from random
+            weights, in place of an adapter. None: an adapter is.
         alpha: The adapter's output is scaled by alpha / rank.
         target_modules: Names of the linear layers that are adapted; None: as the architecture has
             them.
@@ -205,6 +207,7 @@ class Training:
     rank: int
     alpha: float
     target_modules: tuple[str, ...] | None
+    student: tuple[int, int, int] | None = None
 
 
 class Trainer(Protocol):

@@ -206,6 +206,20 @@ def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
         yield from read_records(cfg, cfg.test_path)
 
 
+def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
+    """Records that releases are made from, for internal baselines only: those not held out.
+
+    All of a unit's records, not only the most that a release may use.
+
+    Raises:
+        DataError: As for partition.
+    """
+    secret = _Key(key)
+    for record in read_records(cfg):
+        if secret.place(record.reveal().unit).share >= cfg.holdout:
+            yield record
+
+
 def _spill(
     cfg: DatasetConfig,
     key: _Key,

@@ -42,6 +42,9 @@ METHODS: Mapping[str, str] = {
 }
 """Name -> "module:Class", imported on demand."""
 
+SETTINGS: Mapping[str, str] = {"distill": "privsyn.methods.distill:DistillConfig"}
+"""Sections of ``methods`` that are no method: what is made from a finished release."""
+
 
 @dataclass(frozen=True)
 class MethodPlan:
@@ -280,13 +283,34 @@ def load_method(name: str) -> Method:
     Raises:
         ConfigError: No such method; the nearest name is given.
     """
+    if name in SETTINGS:
+        raise ConfigError(
+            f"method={name!r} makes no release of its own, but a model from a finished one.",
+            hint="Run: privsyn distill RELEASE",
+        )
+    method: Method = _load(name, METHODS)()
+    return method
+
+
+def settings_model(name: str) -> type[Any]:
+    """The config model of a section of ``methods``.
+
+    Raises:
+        ConfigError: No such section; the nearest name is given.
+    """
+    if name in SETTINGS:
+        found: type[Any] = _load(name, SETTINGS)
+        return found
+    return load_method(name).Config
+
+
+def _load(name: str, known: Mapping[str, str]) -> Any:
     try:
-        module, _, attribute = METHODS[name].partition(":")
+        module, _, attribute = known[name].partition(":")
     except KeyError:
-        near = nearest(name, list(METHODS))
+        near = nearest(name, [*METHODS, *SETTINGS])
         raise ConfigError(
             f"method={name!r} is not known; known: {', '.join(METHODS)}.",
             hint=f"Did you mean {near}?" if near else "",
         ) from None
-    method: Method = getattr(importlib.import_module(module), attribute)()
-    return method
+    return getattr(importlib.import_module(module), attribute)

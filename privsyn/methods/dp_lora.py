@@ -33,6 +33,7 @@ from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods import label_split
 from privsyn.methods.base import Backends, MethodPlan, Role, Sample, unwatched
+from privsyn.methods.distill import SIZES, Size
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
@@ -83,6 +84,11 @@ class DPLoraConfig(Section):
     rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
     alpha: float = Field(
         default=32.0, gt=0, allow_inf_nan=False, description="Adapter scaled by alpha / rank."
+    )
+    student: Size | None = Field(
+        default=None,
+        description="Train a small model of this size whole, from random weights, in place of an "
+        "adapter: the baseline that methods.distill compares its students with. Null: an adapter.",
     )
     target_modules: tuple[str, ...] | None = Field(
         default=None,
@@ -459,6 +465,7 @@ def _training(cfg: DPLoraConfig, labels: Sequence[str | None], unit: PrivacyUnit
         rank=cfg.rank,
         alpha=cfg.alpha,
         target_modules=cfg.target_modules,
+        student=None if cfg.student is None else SIZES[cfg.student],
     )
 
 

@@ -104,12 +104,21 @@ def find(ctx: Context, plan: Plan) -> Path:
 
 def export(ctx: Context, plan: Plan) -> Path:
     """Copy a release to synthetic/<method>/, the folder dvc.yaml tracks."""
-    source, target = find(ctx, plan), ctx.workspace.synthetic(plan.method)
+    return copy_release(find(ctx, plan), ctx.workspace.synthetic(plan.method))
+
+
+def copy_release(source: Path, target: Path) -> Path:
+    """Copy what a release's certificate covers, and the certificate, in place of what is there.
+
+    Raises:
+        StorageError: Disk full or no permission.
+    """
     fresh = target.with_name(f".{target.name}.new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        for name in (certificate.ARTIFACT, certificate.CERTIFICATE):
+        _, sealed = certificate.read(source)
+        for name in (str(sealed["artifact"]["file"]), certificate.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
         for name in (certificate.IMAGES, certificate.EXHIBITS, certificate.MODEL):
             if (source / name).is_dir():

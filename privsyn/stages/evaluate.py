@@ -43,7 +43,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     """
     if not ctx.config.evaluate.enabled:
         return None
-    real = _held_out(ctx, plan)
+    real = held_out(ctx, plan)
     if not real:
         return None
     artifact = find(ctx, plan) / certificate.ARTIFACT
@@ -156,7 +156,7 @@ def _images(
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
 
 
-def _held_out(ctx: Context, plan: Plan) -> list[Record]:
+def held_out(ctx: Context, plan: Plan) -> list[Record]:
     """The real records no release was made from."""
     dataset = ctx.source(plan)
     if not dataset.holdout and dataset.test_path is None:

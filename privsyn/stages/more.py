@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from privsyn import certificate
-from privsyn.errors import ConfigError, DataError, ValidationFailed
+from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.methods.base import METHODS, Offspring, content_field, load_method
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal, write_records
 from privsyn.stages.generate import check_models, load_models
+from privsyn.stages.parent import open_parent, records
 from privsyn.stages.validate import PAGE, examine, move
 
 
@@ -41,20 +40,8 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     """
     if count < 1:
         raise ConfigError(f"--n={count} must be at least 1.")
-    parent = ctx.workspace.locate(release_id)
-    if parent is None:
-        raise DataError(
-            f"release {release_id!r} is not here.",
-            hint=f"Bring it back with: privsyn restore {release_id}",
-        )
-    certificate.raise_failed(parent, certificate.verify(parent, ctx.ledger))
-    _, sealed = certificate.read(parent)
-    if "derived" in sealed:
-        raise ConfigError(
-            f"{release_id} is itself made from a release.",
-            hint=f"Name {certificate.origin(sealed)['plan']['release_id']}.",
-        )
-    plan = Plan.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
+    opened = open_parent(ctx, release_id)
+    parent, sealed, plan = opened.folder, opened.sealed, opened.plan
     method, settings = plan.load_method()
     if not isinstance(method, Offspring):
         able = [name for name in METHODS if isinstance(load_method(name), Offspring)]
@@ -70,7 +57,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     for label, content in method.more(
         settings,
         backends,
-        _records(parent),
+        records(parent),
         count,
         trained if (trained := parent / certificate.MODEL).is_dir() else None,
         lambda done, total: ctx.progress("more", done, total),
@@ -100,17 +87,6 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
             folder, git_commit=ctx.config.services.git_commit
         )
     return folder
-
-
-def _records(folder: Path) -> list[tuple[str | None, str | bytes]]:
-    """Label and content of every record of a release."""
-    found: list[tuple[str | None, str | bytes]] = []
-    with (folder / certificate.ARTIFACT).open(encoding="utf-8") as stream:
-        for line in stream:
-            row = json.loads(line)
-            content = (folder / row["file"]).read_bytes() if "file" in row else row["text"]
-            found.append((row.get("label"), content))
-    return found
 
 
 def _free_name(ctx: Context, release_id: str) -> str:

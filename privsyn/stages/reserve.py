@@ -47,7 +47,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         prompt = method.prompt(settings)
         if prompt is not None:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
-        if isinstance(method, Trained):
+        if isinstance(method, Trained) and settings.student is None:
             check_layers(ctx.config.models, settings.target_modules)
         check_source(ctx.source(plan))
     entry = ctx.ledger.reserve(

@@ -42,7 +42,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
     folder = move(folder, target)
     if ctx.as_filed:
-        _report(ctx, plan, folder)
+        copy_reports(ctx, plan.method, folder)
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if result.success else "failed"})
     ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in quality})
@@ -164,9 +164,9 @@ def move(folder: Path, target: Path) -> Path:
     return target
 
 
-def _report(ctx: Context, plan: Plan, folder: Path) -> None:
+def copy_reports(ctx: Context, method: str, folder: Path) -> None:
     """Copy the validation to reports/<method>/, which dvc.yaml tracks."""
-    reports = ctx.workspace.reports(plan.method)
+    reports = ctx.workspace.reports(method)
     try:
         reports.mkdir(parents=True, exist_ok=True)
         for name in (VALIDATION, PAGE, QUALITY):

@@ -1,0 +1,193 @@
+"""What a small language model learns from a DP-LoRA teacher's texts: Yu et al. 2023, Table 1.
+
+    python benchmarks/students.py TRAIN.jsonl.gz TEST.jsonl.gz [--labels] [--epsilon 8 inf]
+        [--direct 8] [--real] [--set steps=40 sampling_rate=0.05] [--distill epochs=5] [--test 400]
+
+In memory, without ledger or certificate: records of a public benchmark, never a release. Prints one
+JSON object per student: next-token accuracy and cross entropy on real test records of a student
+trained on the teacher's texts, by epsilon (inf: without noise); with ``--direct`` of the same
+student trained on the records by DP-SGD; and of one trained on them without privacy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from utility import read
+
+from privsyn.backends.identity import BUILTIN
+from privsyn.backends.load import describe_role, load_role
+from privsyn.config import ModelsConfig, PerformanceConfig
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.noise import OpenDPNoise
+from privsyn.evaluation.next_token import next_token_accuracy
+from privsyn.methods.base import Backends
+from privsyn.methods.distill import DistillConfig, train_student
+from privsyn.methods.dp_lora import DPLora, DPLoraConfig
+
+Pairs = list[tuple[str | None, str]]
+RECORDS = PrivacyUnit()
+
+
+class Noiseless(OpenDPNoise):
+    """Poisson samples without noise on their sums: what a teacher would be without privacy."""
+
+    kind = "none"
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """The values themselves."""
+        return values
+
+
+def load_pairs(path: Path, labelled: bool) -> Pairs:
+    """Label and text of every line."""
+    if labelled:
+        return [(label, text) for text, label in read(path)]
+    return [(None, text) for text, _ in read(path, column="id")]
+
+
+def teach(
+    cfg: DPLoraConfig, epsilon: float, train: Pairs, models: Backends, folder: Path
+) -> tuple[Pairs, dict[str, float]]:
+    """Texts of a teacher trained on the records, and what it took; its files go to ``folder``."""
+    method = DPLora()
+    labels = sorted({label for label, _ in train if label is not None})
+    private = math.isfinite(epsilon)
+    if not private:
+        cfg = cfg.model_copy(update={"noise_multiplier": 1.0})
+    plan = method.plan(
+        cfg, Guarantee(epsilon if private else 1e3, 1e-5), Adjacency.REPLACE_NULL, RECORDS, labels
+    )
+    buckets = [
+        Bucket(cell, Private([text for label, text in train if label == cell.label]))
+        for cell in method.cells(cfg, labels)
+    ]
+    folder.mkdir()
+    Journal.create(folder / "journal", {})
+    start = time.perf_counter()
+    with Journal.open(folder / "journal", {}) as journal:
+        files = method.train(
+            cfg, plan, Adjacency.REPLACE_NULL, RECORDS, buckets, models,
+            OpenDPNoise() if private else Noiseless(), journal,
+            PerformanceConfig(checkpoint_steps=cfg.steps), report("train"),
+        )  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    trained = time.perf_counter()
+    drawn = method.write(cfg, RECORDS, labels, models, folder, (0, 1), report("write"))
+    texts: Pairs = [(sample.cell.label, str(sample.content)) for sample in drawn]
+    return texts, {
+        "sigma": plan.derived["noise_multiplier"] if private else 0.0,
+        "train_seconds": round(trained - start),
+        "write_seconds": round(time.perf_counter() - trained),
+    }
+
+
+def report(what: str) -> Any:
+    """Progress to a line of its own now and then."""
+    last = [time.perf_counter()]
+
+    def progress(done: int, total: int) -> None:
+        if time.perf_counter() - last[0] > 60:
+            last[0] = time.perf_counter()
+            print(json.dumps({what: done, "of": total}), flush=True)
+
+    return progress
+
+
+def measure(name: str, folder: Path, test: Pairs, max_tokens: int, **facts: Any) -> None:
+    """Print what a model is worth on real records."""
+    found = {m.name: m.value for m in next_token_accuracy(folder, test, max_tokens=max_tokens)}
+    print(
+        json.dumps(
+            {
+                "student": name,
+                "next_token_accuracy": round(found["student.next_token_accuracy"], 4),
+                "cross_entropy": round(found["student.cross_entropy"], 4),
+                **facts,
+            }
+        ),
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Teach, distil, measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("--labels", action="store_true", help="records have labels")
+    parser.add_argument("--epsilon", type=float, nargs="*", default=[8.0, math.inf])
+    parser.add_argument(
+        "--direct", type=float, nargs="*", default=[], metavar="EPSILON",
+        help="train the student by DP-SGD too",
+    )  # fmt: skip
+    parser.add_argument("--real", action="store_true", help="and without privacy")
+    parser.add_argument("--set", nargs="*", default=[], metavar="k=v")
+    parser.add_argument("--distill", nargs="*", default=[], metavar="k=v")
+    parser.add_argument("--tested", type=int, default=400, help="real test records")
+    parser.add_argument("--samples", type=int, default=2, help="texts to print")
+    arguments = parser.parse_args()
+
+    def settings(items: list[str]) -> dict[str, Any]:
+        pairs = (item.partition("=") for item in items)
+        return {key: yaml.safe_load(value) for key, _, value in pairs}
+
+    train = load_pairs(arguments.train, arguments.labels)
+    test = load_pairs(arguments.test, arguments.labels)
+    test = random.Random(0).sample(test, min(arguments.tested, len(test)))
+    models = ModelsConfig()
+    cfg = DPLoraConfig(**settings(arguments.set))
+    cfg = DPLora().resolve(cfg, {"base": describe_role(models, "base")})
+    distill = DistillConfig(max_tokens=cfg.max_tokens, **settings(arguments.distill))
+    labels = sorted({label for label, _ in train if label is not None})
+    template = cfg.template(labels)
+
+    def student(texts: Pairs, target: Path) -> int:
+        start = time.perf_counter()
+        train_student(
+            distill, texts, BUILTIN, target, template=template, progress=report("distill")
+        )
+        return round(time.perf_counter() - start)
+
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for epsilon in arguments.epsilon:
+            base = Backends({"base": load_role(models, "base", PerformanceConfig())})
+            texts, facts = teach(cfg, epsilon, train, base, root / f"teacher-{epsilon}")
+            print(json.dumps({"epsilon": epsilon, "texts": len(texts), **facts}), flush=True)
+            for label, text in random.Random(1).sample(texts, arguments.samples):
+                print(f"({label}) {text}", flush=True)
+            target = root / f"student-{epsilon}"
+            seconds = student(texts, target)
+            measure(
+                f"synthetic, epsilon {epsilon:g}", target, test, cfg.max_tokens, seconds=seconds
+            )
+        if arguments.real:
+            seconds = student(train, root / "real")
+            measure("real, no privacy", root / "real", test, cfg.max_tokens, seconds=seconds)
+        for epsilon in arguments.direct:
+            direct = cfg.model_copy(update={"student": distill.student})
+            base = Backends({"base": load_role(models, "base", PerformanceConfig())})
+            own = root / f"direct-{epsilon}"
+            _, facts = teach(
+                direct.model_copy(update={"texts_per_label": 1}), epsilon, train, base, own
+            )
+            measure(f"real, DP-SGD, epsilon {epsilon:g}", own, test, cfg.max_tokens, **facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Next-token accuracy of a language model on held-out real texts. Internal by nature.
+
+Source: Yu et al. 2023, section 3.2 and Table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from privsyn.config import PerformanceConfig
+from privsyn.evaluation.metrics import Metric
+
+
+def next_token_accuracy(
+    model_folder: Path,
+    texts: Sequence[tuple[str | None, str]],
+    *,
+    max_tokens: int,
+    called: str = "student",
+    performance: PerformanceConfig | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Metric]:
+    """How often a model's most likely next token is the real one.
+
+    Every text stands behind the model's own public prompt (its folder's ``privsyn.json``), is cut
+    to ``max_tokens``, and ends with the end token unless it was cut. The tokens of the text and its
+    end are counted, those of the prompt are not. Tokens are the model's own, so models with
+    different tokenizers cannot be compared.
+
+    Args:
+        model_folder: A causal language model with its tokenizer, as ``train_student`` writes it.
+        texts: Label and text of held-out real records.
+        max_tokens: Tokens of a text that are read at most.
+        called: What the model is called in the metrics' names.
+        performance: Device and threads. None: as the machine is.
+        progress: Called after every pass with texts read and all texts.
+
+    Returns:
+        ``<called>.next_token_accuracy`` (a share), ``<called>.cross_entropy`` (nats per token) and
+        ``<called>.tokens``; all internal. Empty without texts.
+
+    Raises:
+        ModelError: The model cannot be loaded, or its context is too short.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    from privsyn.backends import load, student
+
+    if not texts:
+        return []
+    hits, nats, tokens, read = 0, 0.0, 0, 0
+    with load.ready(performance or PerformanceConfig()) as device, torch.inference_mode():
+        tokenizer = student.read_tokenizer(model_folder)
+        model = student.read_model(model_folder).to(device).eval()
+        template = student.prompt_of(model_folder)
+        encoded = student.encode(tokenizer, template, texts, max_tokens)
+        student.refuse_long(model, encoded, max_tokens, model_folder.name)
+        vocabulary = model.get_input_embeddings().num_embeddings
+        for group in student.passes(encoded, vocabulary, device):
+            ids, targets = student.pad(group, device)
+            kept = targets != student.NOT_COUNTED
+            logits, truth = (
+                model(input_ids=ids, use_cache=False).logits[kept].float(),
+                targets[kept],
+            )
+            hits += int((logits.argmax(-1) == truth).sum().item())
+            nats += float(F.cross_entropy(logits, truth, reduction="sum").item())
+            tokens += len(truth)
+            read += len(group)
+            progress(read, len(encoded))
+    over = f"over {tokens} tokens of {len(encoded)} held-out real texts, ends included"
+    return [
+        Metric(
+            f"{called}.next_token_accuracy",
+            hits / tokens,
+            "internal",
+            f"share of tokens that are the model's most likely next token, {over}",
+        ),
+        Metric(f"{called}.cross_entropy", nats / tokens, "internal", f"nats per token, {over}"),
+        Metric(f"{called}.tokens", float(tokens), "internal", "held-out real tokens counted"),
+    ]

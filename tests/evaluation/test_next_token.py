@@ -1,0 +1,79 @@
+"""Next-token accuracy, against counts made by hand from the model's logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from privsyn.backends import student
+from privsyn.backends.identity import BUILTIN
+from privsyn.config import PerformanceConfig
+from privsyn.errors import ModelError
+from privsyn.evaluation.next_token import next_token_accuracy
+
+ONE = PerformanceConfig(device="cpu", threads=1)
+TEXTS = [
+    (None, "Dear Sir, I am writing to ask when my bill is due."),
+    (None, "my visit was late"),
+    (None, "hello "),
+]
+
+
+def by_hand(max_tokens: int) -> tuple[int, int, float]:
+    """Hits, tokens and nats of the embedded model, one text and one token at a time."""
+    tokenizer, model = student.read_tokenizer(BUILTIN), student.read_model(BUILTIN).eval()
+    hits, tokens, nats = 0, 0, 0.0
+    for _, text in TEXTS:
+        prefix = tokenizer("<|start|>Text:", add_special_tokens=False)["input_ids"]
+        body = tokenizer(f" {text.strip()}", add_special_tokens=False)["input_ids"]
+        body = [*body, tokenizer.eos_token_id] if len(body) < max_tokens else body[:max_tokens]
+        for place, token in enumerate(body):
+            with torch.inference_mode():
+                row = model(torch.tensor([prefix + body[:place]])).logits[0, -1].log_softmax(-1)
+            hits += int(row.argmax() == token)
+            nats -= float(row[token])
+            tokens += 1
+    return hits, tokens, nats
+
+
+@pytest.mark.parametrize("max_tokens", [64, 5])
+def test_the_numbers_are_those_counted_by_hand(max_tokens):
+    hits, tokens, nats = by_hand(max_tokens)
+    metrics = next_token_accuracy(BUILTIN, TEXTS, max_tokens=max_tokens, performance=ONE)
+    found = {metric.name: metric.value for metric in metrics}
+    assert 0 < hits < tokens
+    assert found["student.next_token_accuracy"] == pytest.approx(hits / tokens)
+    assert found["student.cross_entropy"] == pytest.approx(nats / tokens, rel=1e-4)
+    assert found["student.tokens"] == tokens
+
+
+def test_everything_is_internal_and_named():
+    seen = []
+    metrics = next_token_accuracy(
+        BUILTIN,
+        TEXTS,
+        max_tokens=8,
+        called="non_private",
+        performance=ONE,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert {metric.cls for metric in metrics} == {"internal"}
+    assert all(metric.name.startswith("non_private.") for metric in metrics)
+    assert seen[-1] == (3, 3)
+    assert next_token_accuracy(BUILTIN, [], max_tokens=8, performance=ONE) == []
+
+
+def test_how_texts_share_passes_does_not_matter(monkeypatch):
+    together = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    monkeypatch.setitem(student.PASS_TOKENS, "cpu", 1)
+    apart = next_token_accuracy(BUILTIN, TEXTS, max_tokens=16, performance=ONE)
+    assert [metric.value for metric in apart] == pytest.approx(
+        [metric.value for metric in together], rel=1e-4
+    )
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path):
+    with pytest.raises(ModelError):
+        next_token_accuracy(tmp_path, TEXTS, max_tokens=8, performance=ONE)

@@ -1,0 +1,247 @@
+"""Students: what they learn from synthetic texts, and that nothing else decides what they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from privsyn.backends import student
+from privsyn.backends.identity import BUILTIN, describe
+from privsyn.backends.load import load_language_model
+from privsyn.backends.protocols import PromptTemplate
+from privsyn.config import ModelsConfig, PerformanceConfig, parse_config
+from privsyn.data.artifacts import sha256_file
+from privsyn.errors import ConfigError, ModelError
+from privsyn.methods.base import load_method
+from privsyn.methods.distill import DistillConfig, losses, pace, train_student
+
+ONE = PerformanceConfig(device="cpu", threads=1)
+TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A random model of one layer with the embedded model's tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(1)
+    shape = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=8192, tie_word_embeddings=True, **shape, **heads)
+    )
+    own = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
+    student.save(model, student.read_tokenizer(BUILTIN), own, folder)
+    return folder
+
+
+def config(tiny: Path, **changes: object) -> DistillConfig:
+    return DistillConfig(
+        **{"init": str(tiny), "epochs": 2, "batch_size": 4, "seed": 5, "max_tokens": 16} | changes
+    )
+
+
+def weights(folder: Path):
+    return student.read_model(folder).state_dict()
+
+
+def test_a_student_learns_its_texts(tiny, tmp_path):
+    seen = []
+    made = train_student(
+        config(tiny, epochs=60, learning_rate=3e-2),
+        TEXTS,
+        BUILTIN,
+        tmp_path / "model",
+        performance=ONE,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (made.texts, made.steps, made.vocabulary) == (16, 240, 8192)
+    assert made.tokens == 8 * (4 + 1) + 8 * (6 + 1)
+    assert made.parameters == sum(p.numel() for p in student.read_model(tiny).parameters())
+    assert made.loss < 0.5  # which of two texts it is, and nothing else, is left open
+    assert seen == sorted(seen)
+    assert seen[-1] == (960, 960)
+
+
+def test_a_student_is_a_language_model_of_its_own(tiny, tmp_path):
+    folder = tmp_path / "model"
+    train_student(config(tiny, epochs=1), TEXTS, BUILTIN, folder, performance=ONE)
+    models = ModelsConfig(language=str(folder))
+    assert describe(models).template_default == describe(ModelsConfig()).template_default
+    assert load_language_model(models, ONE).vocab_size == 8192
+    said = "".join(file.read_text() for file in folder.glob("*.json"))
+    assert str(tiny) not in said
+    assert str(tmp_path) not in said
+
+
+def test_the_seed_alone_decides(tiny, tmp_path):
+    def make(name: str, seed: int | None) -> str:
+        train_student(config(tiny, seed=seed), TEXTS, BUILTIN, tmp_path / name, performance=ONE)
+        return sha256_file(tmp_path / name / "model.safetensors")
+
+    state = torch.random.get_rng_state()
+    one, again, other = make("one", 5), make("again", 5), make("other", 6)
+    assert one == again != other
+    assert make("open", None) != make("open again", None)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_fresh_weights_come_from_the_seed_and_the_size(tmp_path):
+    made = [
+        train_student(
+            DistillConfig(epochs=1, batch_size=2, seed=seed),
+            TEXTS[:2],
+            BUILTIN,
+            tmp_path / str(number),
+            performance=ONE,
+        )
+        for number, seed in enumerate((1, 1, 2))
+    ]
+    assert {student.parameters for student in made} == {4_396_800}
+    digests = [sha256_file(tmp_path / str(n) / "model.safetensors") for n in range(3)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_how_texts_share_passes_does_not_matter(tiny, tmp_path, monkeypatch):
+    train_student(config(tiny), TEXTS, BUILTIN, tmp_path / "one", performance=ONE)
+    monkeypatch.setitem(student.PASS_TOKENS, "cpu", 1)  # every text on its own
+    train_student(config(tiny), TEXTS, BUILTIN, tmp_path / "other", performance=ONE)
+    one, other = weights(tmp_path / "one"), weights(tmp_path / "other")
+    start = weights(tiny)
+    for name, values in one.items():
+        # AdamW divides by a root of squared gradients, so rounding shows where those are tiny.
+        apart = (values - other[name]).norm() / (values - start[name]).norm()
+        assert apart < 1e-2, name
+
+
+def test_a_step_follows_the_teacher_when_asked(tiny, tmp_path):
+    """A teacher that always says token 77 draws the student there; without it nothing does."""
+
+    def teacher(input_ids):
+        logits = torch.zeros(*input_ids.shape, 8192)
+        logits[..., 77] = 20.0
+        return SimpleNamespace(logits=logits)
+
+    shares = []
+    for follow in (False, True):
+        folder = tmp_path / str(follow)
+        cfg = config(tiny, epochs=20, learning_rate=2e-2, distil_logits=follow, logit_weight=10.0)
+        train_student(cfg, TEXTS, BUILTIN, folder, teacher=teacher, performance=ONE)
+        prompt = student.encode(student.read_tokenizer(folder), student.prompt_of(folder), TEXTS, 4)
+        ids, _ = student.pad(prompt[:1], torch.device("cpu"))
+        with torch.inference_mode():
+            shares.append(student.read_model(folder)(ids).logits[0, -1].softmax(-1)[77].item())
+    assert shares[0] < 0.01
+    assert shares[1] > 0.5
+
+
+def test_losses_count_text_tokens_and_the_divergence_as_defined():
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(size=(1, 3, 5)))
+    followed = torch.tensor(rng.normal(size=(1, 3, 7)))  # a vocabulary rounded up
+    targets = torch.tensor([[student.NOT_COUNTED, 2, 4]])
+    cfg = DistillConfig(distil_logits=True, temperature=2.0, logit_weight=0.3)
+    texts, whole = losses(cfg, logits, targets, followed)
+    hand, divergence = 0.0, 0.0
+    for place in (1, 2):
+        z = logits[0, place].numpy()
+        hand -= z[targets[0, place]] - math.log(np.exp(z).sum())
+        p = np.exp(followed[0, place, :5].numpy() / 2)
+        q = np.exp(z / 2)
+        p, q = p / p.sum(), q / q.sum()
+        divergence += float((p * np.log(p / q)).sum())
+    assert float(texts) == pytest.approx(hand, rel=1e-5)
+    assert float(whole) == pytest.approx(hand + 0.3 * 4 * divergence, rel=1e-5)
+    same, also = losses(cfg, logits, targets, logits)
+    assert float(also) == pytest.approx(float(same), rel=1e-6)
+    plain = losses(cfg, logits, targets)
+    assert float(plain[1]) == float(plain[0]) == pytest.approx(hand, rel=1e-5)
+
+
+def test_the_learning_rate_rises_and_falls():
+    rates = [pace(step, 100, 0.1) for step in range(100)]
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10] == 1.0
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0 < rates[0] < 0.1
+    assert 0 < rates[-1] < 0.001
+    assert pace(0, 1, 0.0) == 1.0
+
+
+def test_what_cannot_be_trained_is_refused(tiny, tmp_path):
+    def attempt(match: str, error: type[Exception] = ConfigError, texts=TEXTS, teacher=None, **how):
+        with pytest.raises(error, match=match):
+            train_student(
+                config(tiny, **how),
+                texts,
+                BUILTIN,
+                tmp_path / "no",
+                teacher=teacher,
+                performance=ONE,
+            )
+        assert not (tmp_path / "no").exists()
+
+    attempt("no such directory", init=str(tmp_path / "nothing"))
+    attempt("at least one text", texts=[])
+    attempt("needs the teacher", distil_logits=True)
+    long = [(None, "late " * 100)]
+    attempt("context of 64 tokens", ModelError, texts=long, max_tokens=80)
+    attempt("diverged", ModelError, teacher=diverging, distil_logits=True)
+
+
+def diverging(input_ids):
+    return SimpleNamespace(logits=torch.full((*input_ids.shape, 8192), math.nan))
+
+
+def test_logits_are_followed_over_the_same_tokens_only(tiny, tmp_path):
+    other = tmp_path / "other"
+    train_student(config(tiny, epochs=1), TEXTS, BUILTIN, other, performance=ONE)
+    tokens = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokens["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.__getitem__)
+    merges = tokens["model"]["merges"]
+    tokens["model"]["merges"] = [pair for pair in merges if "".join(pair) != last]
+    vocabulary["another piece"] = vocabulary.pop(last)
+    (other / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(ConfigError, match="the teacher's tokenizer"):
+        train_student(
+            config(other, distil_logits=True),
+            TEXTS,
+            BUILTIN,
+            tmp_path / "no",
+            teacher=diverging,
+            performance=ONE,
+        )
+
+
+PARAMS = yaml.safe_load("""
+dataset: {name: letters, path: private.jsonl}
+account: {name: letters, adjacency: replace_null, epsilon: 8.0, delta: 1.0e-6}
+privacy: {epsilon: 4.0, delta: 1.0e-6}
+methods: {distill: {student: 11.2M}}
+""")
+
+
+def test_the_config_takes_a_student_beside_the_methods():
+    read = parse_config(PARAMS, ["methods.distill.epochs=2"]).method("distill")
+    assert read == DistillConfig(student="11.2M", epochs=2)
+    assert parse_config(PARAMS | {"methods": {}}).method("distill") == DistillConfig()
+    with pytest.raises(ConfigError, match=r"methods\.distill\.epoch is not .* Did you mean epochs"):
+        parse_config(PARAMS, ["methods.distill.epoch=2"])
+    with pytest.raises(ConfigError, match=r"methods\.distill\.student="):
+        parse_config(PARAMS, ["methods.distill.student=5M"])
+    with pytest.raises(ConfigError, match="Did you mean distill"):
+        parse_config(PARAMS | {"methods": {"distil": {}}})
+
+
+def test_a_student_is_no_method():
+    with pytest.raises(ConfigError, match="privsyn distill RELEASE"):
+        load_method("distill")
