@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from privsyn.backends.hf_text import HFTextModel
 from privsyn.backends.prompts import PromptEncoder, context_length
 from privsyn.backends.protocols import Row, Training
-from privsyn.backends.student import Shape, new_model, read_model, save
+from privsyn.backends.student import Shape, new_model, read_model, save, seeded
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
 
@@ -41,6 +41,8 @@ _SAFE = 1 - 2.0**-20
 """Taken off a clipped gradient for the roundings of float32."""
 
 _IGNORED = -100
+_START = 0
+"""Seed of the first weights: a resumed run begins from the same, and can tell that they moved."""
 
 
 class LoraModel:
@@ -150,10 +152,10 @@ class LoraTrainer:
         self._eos = int(tokenizer.eos_token_id)
         self._prompts = PromptEncoder(tokenizer, source)
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
-        self._width = -(-(longest + training.max_tokens) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+        self._width = _padded(longest + training.max_tokens)
         self._device = network.device
         if training.student is None:
-            _refuse_short_context(network, self._width, source)
+            self._width = _within_context(network, longest + training.max_tokens, source)
             self._network = adapt(network, training, source)
         else:
             network = self._network = small(network, tokenizer, training.student, self._width)
@@ -161,7 +163,8 @@ class LoraTrainer:
         _without_dropout(self._network)
         if checkpointing:
             network.enable_input_require_grads()
-            network.gradient_checkpointing_enable({"use_reentrant": True})
+            with _unwarned():  # transformers renames it
+                network.gradient_checkpointing_enable({"use_reentrant": True})
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
         self.size = sum(part.numel() for part in self._parts)
@@ -195,6 +198,8 @@ class LoraTrainer:
             # Outside the except block, which would keep the tensors of the failed pass.
             self._units = -(-self._units // 2)
             self._forget()
+            if not self._keeps_units_apart():  # other shapes may take other kernels
+                self._units = 1
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
@@ -253,7 +258,10 @@ class LoraTrainer:
                 module.activations = []
 
     def _keeps_units_apart(self) -> bool:
-        """Whether a unit's contribution is the same to the last bit wherever it stands."""
+        """Whether a unit's contribution is the same to the last bit wherever it stands.
+
+        And beside whom: a mean over the batch does not mind the order.
+        """
         rng = np.random.default_rng(0)  # public numbers; any would do
         size = int(self._network.config.get_text_config().vocab_size)
         rows = [
@@ -262,20 +270,26 @@ class LoraTrainer:
         ]
         # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
         noise = torch.from_numpy(rng.normal(scale=0.02, size=self.size)).float()
-        self._write(self._began + noise.to(self._device))
+        self._write(self._theta.detach() + noise.to(self._device))
         try:
             # A process's first pass may take other kernels than all after it: it does not count.
             for _ in range(2):
                 forth = self._contributions([[row] for row in rows])
             back = self._contributions([[row] for row in reversed(rows)])
+            thinned = self._contributions(
+                [[row] if i % 2 == 0 else [] for i, row in enumerate(rows)]
+            )
         except (MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
             self._forget()
             return False
         finally:
-            self._write(self._began)
-        return all(torch.equal(a, b.flip(0)) for a, b in zip(forth, back, strict=True))
+            self._write(self._theta.detach())
+        return all(
+            torch.equal(a, b.flip(0)) and torch.equal(a[::2], c[::2])
+            for a, b, c in zip(forth, back, thinned, strict=True)
+        )
 
     def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
         """See protocols.Trainer."""
@@ -313,9 +327,8 @@ class LoraTrainer:
         with torch.no_grad():
             self._theta.copy_(tensors.pop("theta").to(self._device))
         own = {name.partition(".")[2]: value for name, value in tensors.items()}
-        if own:
-            whole = self._optimiser.state_dict()
-            self._optimiser.load_state_dict(whole | {"state": {0: own}})
+        whole = self._optimiser.state_dict()
+        self._optimiser.load_state_dict(whole | {"state": {0: own} if own else {}})
         self._write(self._theta.detach())
 
     def moved(self) -> bool:
@@ -387,7 +400,7 @@ def adapt(network: Any, training: Training, source: str) -> Any:
         target_modules=targets,
         fan_in_fan_out=_is_transposed(network, targets),
     )
-    with _unwarned():
+    with _unwarned(), seeded(_START, network.device):
         return get_peft_model(network, config)
 
 
@@ -397,7 +410,8 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
     But for the scales of its norms, which stay 1: Opacus has no per-sample gradients of Llama's.
     """
     vocabulary = int(network.config.get_text_config().vocab_size)
-    model = new_model(Shape(*shape), vocabulary, tokenizer, width)
+    with seeded(_START, network.device):
+        model = new_model(Shape(*shape), vocabulary, tokenizer, width)
     for name, part in model.named_parameters():
         part.requires_grad_("norm" not in name)
     return model.to(network.device)
@@ -469,22 +483,35 @@ def _attach_hooks(network: Any) -> Any:
 
 
 def _without_dropout(network: nn.Module) -> None:
-    """Dropout draws for the whole batch at once: rows would not be independent."""
+    """Dropout draws for the whole batch at once: rows would not be independent.
+
+    Architectures keep their rates in modules, in attributes of layers, and in the config.
+    """
     for module in network.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            for name, value in list(vars(holder).items() if holder is not None else ()):
+                if "drop" in name and isinstance(value, float):
+                    setattr(holder, name, 0.0)
 
 
-def _refuse_short_context(network: Any, width: int, source: str) -> None:
+def _padded(tokens: int) -> int:
+    return -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
+def _within_context(network: Any, tokens: int, source: str) -> int:
+    """Length rows are padded to, which may be all of the context."""
     longest = context_length(network.config.get_text_config())
-    if longest is not None and width > longest:
+    if longest is None:
+        return _padded(tokens)
+    if tokens > longest:
         raise ModelError(
             f"models.language={source}: its context of {longest} tokens is shorter than prompt and "
-            f"record together ({width}).",
+            f"record together ({tokens}).",
             hint="Lower methods.dp_lora.max_tokens, or use another model.",
         )
+    return min(_padded(tokens), longest)
 
 
 @contextmanager
