@@ -10,7 +10,7 @@ from airflow.sdk import Param
 
 from privsyn.config import Config, DatasetConfig, PrivacyConfig
 from privsyn.errors import ConfigError
-from privsyn.methods.base import load_method
+from privsyn.methods.base import Trained, load_method, settings_model
 from privsyn.spelling import nearest
 
 JSON_SCHEMA = (
@@ -52,7 +52,13 @@ def form(config: Config, method: str) -> dict[str, Param]:
             implementation.title,
             config.method(method).model_dump(mode="json"),
         ),
+        **(_student(config) if isinstance(implementation, Trained) else {}),
     }
+
+
+def _student(config: Config) -> dict[str, Param]:
+    model, values = settings_model("distill"), config.method("distill").model_dump(mode="json")
+    return _fields(model, "methods.distill", "Student", values)
 
 
 def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
