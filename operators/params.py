@@ -120,6 +120,8 @@ def _json_schema(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
             inner = present[0]
             if len(kinds) == 1:
                 return inner
+            if "enum" in inner:
+                inner["enum"] = [*inner["enum"], None]
             inner.pop("required", None)  # an object that may be null may be empty in the form
             return inner | {"type": ["null", inner["type"]]}
         raise TypeError(f"a form cannot show a field of several kinds: {field}")
