@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="k=v")
     parser.add_argument("--distill", nargs="*", default=[], metavar="k=v")
     parser.add_argument("--tested", type=int, default=400, help="real test records")
+    parser.add_argument("--keep", type=Path, help="folder for the teachers' texts")
     parser.add_argument("--samples", type=int, default=2, help="texts to print")
     arguments = parser.parse_args()
 
@@ -169,6 +170,9 @@ def main() -> None:
             base = Backends({"base": load_role(models, "base", PerformanceConfig())})
             texts, facts = teach(cfg, epsilon, train, base, root / f"teacher-{epsilon}")
             print(json.dumps({"epsilon": epsilon, "texts": len(texts), **facts}), flush=True)
+            if arguments.keep:
+                arguments.keep.mkdir(parents=True, exist_ok=True)
+                (arguments.keep / f"texts-{epsilon:g}.json").write_text(json.dumps(texts))
             for label, text in random.Random(1).sample(texts, arguments.samples):
                 print(f"({label}) {text}", flush=True)
             target = root / f"student-{epsilon}"

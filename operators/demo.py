@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from operators.environment import airflow_environment, prepare
-from operators.project import DIGITS, write_sample_if_asked
+from operators.project import DIGITS, dag_id, write_sample_if_asked
 from privsyn import errors
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
@@ -38,6 +38,7 @@ TEXTS = {
     "invisible_ink": "texts_per_label",
     "keyphrase_seeding": "sequences_per_label",
     "private_evolution": "population",
+    "dp_lora": "texts_per_label",
 }
 """The setting of a method that says how many records a label gets."""
 
@@ -177,7 +178,7 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
     log = home / "demo.log"
     console.print(
         f"[bold]privsyn[/]: {method} on {ctx.config.dataset.name}, by the Airflow DAG "
-        f"privsyn_{method}, in this process. Airflow's log: {log}",
+        f"{dag_id(method)}, in this process. Airflow's log: {log}",
         highlight=False,
     )
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""Tasks that draw: partition, generate (one task per shard, each a process of its own), certify."""
+"""Tasks that draw: partition, train and generate (each a process of its own), certify."""
 
 from __future__ import annotations
 
@@ -42,43 +42,46 @@ class PartitionOperator(StageOperator):
         return list(range(shards)), said
 
 
-class GenerateShardOperator(StageOperator):
-    """Draws one shard in a process of its own, which ends with the task.
+class ChildOperator(StageOperator):
+    """Runs a command of privsyn in a process of its own, which ends with the task.
 
     A process of its own, because a forked worker cannot use CUDA once its parent has, and because
-    its end gives all memory back. Kill it at any point: the next try resumes from the journal and
-    spends nothing more.
-
-    Args:
-        shard: Which part, 0-based.
+    its end gives all memory back. Kill it at any point: the next try resumes and spends nothing
+    more.
     """
 
-    template_fields: Sequence[str] = ("plan", "shard")
     ui_color: ClassVar[str] = "#e2f0e4"
-    stage: ClassVar[str] = "generate"
 
-    def __init__(self, *, shard: int = 0, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.shard = shard
         self._child: subprocess.Popen[str] | None = None
 
-    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
-        """See StageOperator."""
+    def run_child(
+        self,
+        ctx: StageContext,
+        context: Mapping[str, Any],
+        *command: str,
+        extra: Sequence[str] = (),
+    ) -> None:
+        """Run ``privsyn COMMAND`` with the settings of this run, ``extra`` ones on top."""
         from operators.project import params_file
+
+        arguments = ["-m", "privsyn", *command, "--params", str(self.params_path or params_file())]
+        environment = {
+            "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
+            # Not as arguments: a password is not seen by ps.
+            OVERRIDES: json.dumps([*self.settings(context), *extra]),
+        }
+        self._run(arguments, environment)
+
+    def plan_file(self, ctx: StageContext) -> str:
+        """The release's plan as a file for the child."""
         from privsyn.data.artifacts import write_json_atomic
 
         planned = self.planned()
         file = ctx.workspace.state / "plans" / f"{planned.id}.json"
         write_json_atomic(file, planned.model_dump(mode="json"))
-        command = ["-m", "privsyn", "stage", "generate", "--plan", str(file)]
-        command += ["--shard", str(int(self.shard))]
-        command += ["--params", str(self.params_path or params_file())]
-        environment = {
-            "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
-            OVERRIDES: json.dumps(self.settings(context)),  # a password is not seen by ps
-        }
-        self._run(command, environment)
-        return None, f"shard {self.shard} is drawn"
+        return str(file)
 
     def on_kill(self) -> None:
         """End the child and whatever it started. Safe at any point: every draw is journalled."""
@@ -114,6 +117,38 @@ class GenerateShardOperator(StageOperator):
                 self._child = None
         if code:
             raise _failure(code, reported)
+
+
+class TrainOperator(ChildOperator):
+    """Trains the model of a release on the records; a killed try resumes from its checkpoint."""
+
+    stage: ClassVar[str] = "train"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        self.run_child(ctx, context, "stage", "train", "--plan", self.plan_file(ctx))
+        return None, "the model is trained"
+
+
+class GenerateShardOperator(ChildOperator):
+    """Draws one shard; a killed try resumes from its journal.
+
+    Args:
+        shard: Which part, 0-based.
+    """
+
+    template_fields: Sequence[str] = ("plan", "shard")
+    stage: ClassVar[str] = "generate"
+
+    def __init__(self, *, shard: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shard = shard
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        file, shard = self.plan_file(ctx), str(int(self.shard))
+        self.run_child(ctx, context, "stage", "generate", "--plan", file, "--shard", shard)
+        return None, f"shard {self.shard} is drawn"
 
 
 class CertifyOperator(StageOperator):

@@ -10,7 +10,7 @@ from airflow.sdk import Param
 
 from privsyn.config import Config, DatasetConfig, PrivacyConfig
 from privsyn.errors import ConfigError
-from privsyn.methods.base import load_method
+from privsyn.methods.base import Trained, load_method, settings_model
 from privsyn.spelling import nearest
 
 JSON_SCHEMA = (
@@ -52,7 +52,13 @@ def form(config: Config, method: str) -> dict[str, Param]:
             implementation.title,
             config.method(method).model_dump(mode="json"),
         ),
+        **(_student(config) if isinstance(implementation, Trained) else {}),
     }
+
+
+def _student(config: Config) -> dict[str, Param]:
+    model, values = settings_model("distill"), config.method("distill").model_dump(mode="json")
+    return _fields(model, "methods.distill", "Student", values)
 
 
 def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
@@ -114,6 +120,8 @@ def _json_schema(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
             inner = present[0]
             if len(kinds) == 1:
                 return inner
+            if "enum" in inner:
+                inner["enum"] = [*inner["enum"], None]
             inner.pop("required", None)  # an object that may be null may be empty in the form
             return inner | {"type": ["null", inner["type"]]}
         raise TypeError(f"a form cannot show a field of several kinds: {field}")

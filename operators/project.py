@@ -40,3 +40,15 @@ def write_sample_if_asked(config: Config, root: Path) -> None:
         write_digits(root / DIGITS)
     else:
         write_sample(root / SAMPLE)
+
+
+def teaches(method: str) -> bool:
+    """Whether a method trains a model, so that its DAG goes on to students."""
+    from privsyn.methods.base import Trained, load_method
+
+    return isinstance(load_method(method), Trained)
+
+
+def dag_id(method: str) -> str:
+    """The DAG that makes releases of a method; a teacher's makes its students too."""
+    return f"privsyn_{method}_distill" if teaches(method) else f"privsyn_{method}"

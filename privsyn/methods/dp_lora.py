@@ -271,18 +271,16 @@ class DPLora:
                 sum(sizes), journal.draw_array("labels", draw, len(labels))
             )
         units = _units(trainer, buckets)
-        done = 0
-        for end in _checkpoints(cfg.steps, performance.checkpoint_steps):
-            key = f"steps/{end}"
-            if not journal.has(key):
-                if done:
-                    trainer.restore(journal.draw_file(f"steps/{done}", _never))
-                steps = range(done, end)
-                advance = partial(_advance, cfg, mechanism, trainer, units, noise, steps, progress)
-                journal.draw_file(key, advance)  # [L5]
-                if done:
-                    journal.drop_file(f"steps/{done}")
-            done = end
+        done = max((t for t in range(cfg.steps + 1) if journal.has(f"steps/{t}")), default=0)
+        while done < cfg.steps:  # [L5]
+            if done:
+                trainer.restore(journal.draw_file(f"steps/{done}", _never))
+            steps = range(done, min(done + performance.checkpoint_steps, cfg.steps))
+            advance = partial(_advance, cfg, mechanism, trainer, units, noise, steps, progress)
+            journal.draw_file(f"steps/{steps.stop}", advance)
+            if done:
+                journal.drop_file(f"steps/{done}")
+            done = steps.stop
         trainer.restore(journal.draw_file(f"steps/{done}", _never))
         if not trainer.moved():
             raise PrivsynError("the adapter did not move in training: its layers are not reached.")
@@ -443,10 +441,6 @@ def _tight(event: Event, delta: float) -> dict[str, float]:
     """Epsilon by the loss distribution, where there is one."""
     found = accountant.loss_distribution_epsilon(event, delta)
     return {"epsilon_pld": found} if math.isfinite(found) else {}
-
-
-def _checkpoints(steps: int, every: int) -> list[int]:
-    return [*range(every, steps, every), steps]
 
 
 def _never() -> bytes:

@@ -14,6 +14,7 @@ from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.ledger import Account, AccountSpec, Ledger, open_ledger
+from privsyn.methods.base import SETTINGS
 from privsyn.release import Plan
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
@@ -166,5 +167,5 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.models,
         config.validation,
         config.evaluate,
-        {name: config.method(name) for name in config.methods},
+        {name: config.method(name) for name in (*config.methods, *SETTINGS)},
     )

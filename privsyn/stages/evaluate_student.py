@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,15 @@ from privsyn.errors import DataError
 from privsyn.methods.distill import DistillConfig
 from privsyn.release import StudentPlan
 from privsyn.stages.base import Context
-from privsyn.stages.distill import train_as_planned
+from privsyn.stages.distill import TEACHER, train_as_planned
 from privsyn.stages.evaluate import EVALUATION, held_out
 from privsyn.stages.parent import planned_by
+from privsyn.stages.plan import plan as make_plan
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
 
-NON_PRIVATE = "non_private"
+PRIVATE, NON_PRIVATE = "private", "non_private"
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
@@ -69,8 +71,8 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         config: DistillConfig = ctx.config.method("distill")
         if NON_PRIVATE in config.baselines:
             metrics += _non_private(ctx, planned, texts)
-        # The private baseline, the student trained on the records with DP-SGD, is a release with a
-        # charge of its own: its metrics join here, by name, once there is one.
+        if PRIVATE in config.baselines:
+            metrics += _private(ctx, planned, texts)
         internal = ctx.workspace.internal(name)
         private_folder(internal)
         write_json_atomic(
@@ -99,6 +101,32 @@ def _measure(
         performance=ctx.config.performance,
         progress=_percent(ctx, f"evaluate {called}"),
     )
+
+
+def _private(
+    ctx: Context, planned: StudentPlan, held: list[tuple[str | None, str]]
+) -> list[Metric]:
+    """The accuracy of the same student trained on the records by DP-SGD, a release of its own.
+
+    The paper's "Real Data" (Yu et al. 2023, Table 1).
+
+    Raises:
+        DataError: There is no such release here.
+    """
+    size = planned.settings["student"]
+    own = ctx.config.methods.get(TEACHER) or {}
+    methods = {**ctx.config.methods, TEACHER: {**own, "student": size}}
+    there = replace(ctx, config=ctx.config.model_copy(update={"methods": methods}))
+    release_id = make_plan(there, TEACHER, open_account=True).id
+    folder = ctx.workspace.locate(release_id)
+    if folder is None:
+        raise DataError(
+            f"methods.distill.baselines names {PRIVATE}, and its release {release_id} is not here.",
+            hint=f"Draw it, at a charge of its own: privsyn run --method {TEACHER} -S "
+            f"methods.{TEACHER}.student={size}",
+        )
+    certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
+    return _measure(ctx, planned, folder / certificate.MODEL, held, PRIVATE)
 
 
 def _non_private(

@@ -9,6 +9,7 @@ import sys
 import pytest
 from small_project import DRIVERS, environment
 
+from operators.project import dag_id
 from privsyn import certificate
 from privsyn.methods.base import load_method
 
@@ -100,7 +101,7 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
         # Numbers from real records stay out of the release's own run.
         assert not [key for key in parent.data.metrics if key.startswith("downstream")]
     tags = {tag: value for tag, value in parent.data.tags.items() if tag.startswith("privsyn.")}
-    assert tags["privsyn.dag_id"] == f"privsyn_{driven[name].method}"
+    assert tags["privsyn.dag_id"] == dag_id(driven[name].method)
     assert tags["privsyn.run_id"]
 
 

@@ -130,9 +130,12 @@ def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
 def test_every_method_has_a_whole_form(config, method):
     """All its settings, each with help, type and bounds; untouched, it is params.yaml."""
     from operators.params import form, overrides
+    from operators.project import teaches
 
     fields = form(config, method)
     names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
+    if teaches(method):
+        names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
     assert {key for key in fields if key.startswith("methods.")} == names
     for key in names:
         assert fields[key].description, key

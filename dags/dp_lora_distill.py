@@ -1,0 +1,8 @@
+"""Airflow DAG privsyn_dp_lora_distill: a DP-LoRA teacher's release and a student on its texts.
+
+Schedule, account and the defaults of the trigger form come from params.yaml.
+"""
+
+from operators.factory import method_dag
+
+dag = method_dag("dp_lora")

@@ -1,0 +1,75 @@
+"""Tasks after a teacher's release: a student on its texts, the baselines, their accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from operators.base import StageOperator
+from operators.generate import ChildOperator
+
+if TYPE_CHECKING:
+    from privsyn.stages.base import Context as StageContext
+
+
+class DistillOperator(ChildOperator):
+    """Trains a student on the texts of the release. Costs nothing; an existing one is kept."""
+
+    stage: ClassVar[str] = "distil"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator. Returns the student's name."""
+        from privsyn.stages.distill import plan_student
+
+        planned = self.planned()
+        student = plan_student(ctx, planned)
+        self.run_child(ctx, context, "distill", planned.id, "--no-publish")
+        return student.id, f"{student.id} is trained, certified and checked"
+
+
+class BaselineOperator(ChildOperator):
+    """Trains the same student on the records by DP-SGD: a release of its own, with its own charge.
+
+    Skipped unless ``methods.distill.baselines`` names ``private``.
+    """
+
+    stage: ClassVar[str] = "baseline"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        config = ctx.config.method("distill")
+        if "private" not in config.baselines:
+            raise AirflowSkipException("methods.distill.baselines does not name private.")
+        size = f"methods.dp_lora.student={config.student}"
+        self.run_child(ctx, context, "run", "--method", "dp_lora", "--no-publish", extra=[size])
+        return None, "the student is trained on the records, at a charge of its own"
+
+
+class EvaluateStudentOperator(StageOperator):
+    """Next-token accuracy of student and baselines. Internal: nothing of it is XCom."""
+
+    stage: ClassVar[str] = "evaluate_student"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.distill import plan_student
+        from privsyn.stages.evaluate_student import evaluate_student
+
+        folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
+        return None, f"internal numbers in {folder}" if folder else "nothing is held out"
+
+
+class PublishStudentOperator(StageOperator):
+    """Versions the checked student with DVC and pushes it."""
+
+    ui_color: ClassVar[str] = "#e6e0f2"
+    stage: ClassVar[str] = "publish_student"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.distill import plan_student, publish_student
+
+        answer = publish_student(ctx, plan_student(ctx, self.planned()))
+        return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"
