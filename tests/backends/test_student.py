@@ -29,7 +29,7 @@ def tokenizer():
 
 def build(size: str, tokenizer):
     torch.manual_seed(0)
-    return student.new_model(Shape(*SIZES[size]), BUILTIN, tokenizer, 64)
+    return student.new_model(Shape(*SIZES[size]), student.vocabulary_of(BUILTIN), tokenizer, 64)
 
 
 @pytest.mark.parametrize("size", list(SIZES))
@@ -89,7 +89,7 @@ def test_a_narrower_student_takes_over_projected_embeddings(tokenizer):
 
 def test_the_embedded_model_needs_its_own_tokenizer(tmp_path):
     other = student.read_tokenizer(save_llama(tmp_path))
-    model = student.new_model(Shape(64, 64, 1), tmp_path, other, 8)
+    model = student.new_model(Shape(64, 64, 1), student.vocabulary_of(tmp_path), other, 8)
     with pytest.raises(ConfigError, match="another one"):
         student.take_over_builtin(model, other)
 
