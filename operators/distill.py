@@ -25,7 +25,7 @@ class DistillOperator(ChildOperator):
 
         planned = self.planned()
         student = plan_student(ctx, planned)
-        self.run_child(ctx, context, "distill", planned.id, "--no-publish")
+        self.run_child(ctx, context, "distill", planned.id, "--no-publish", "--no-evaluate")
         return student.id, f"{student.id} is trained, certified and checked"
 
 

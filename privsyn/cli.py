@@ -230,6 +230,7 @@ def distill(
     params: Params = PARAMS,
     overrides: Overrides = None,
     publish: Annotated[bool, typer.Option(help="Publish with DVC at the end.")] = True,
+    evaluate: Annotated[bool, typer.Option(help="Measure it on held-out real texts.")] = True,
 ) -> None:
     """Train a small language model on a release's texts, at no cost (methods.distill)."""
     from privsyn import certificate
@@ -240,7 +241,7 @@ def distill(
     with show_progress(err) as progress:
         ctx = _context(params, overrides, None, progress)
         folder = make_student(ctx, release_id, published=publish)
-        measured = evaluate_student(ctx, folder.name)
+        measured = evaluate_student(ctx, folder.name) if evaluate else None
     made = certificate.read(folder)[1]["derived"]["distill"]["student"]
     table = Table(title="Student", show_header=False, title_justify="left")
     rows = {
@@ -250,7 +251,7 @@ def distill(
         f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
         "cost": "none: it has its parent's guarantee",
         "model": str(folder / certificate.MODEL),
-        "evaluation (internal)": str(measured / EVALUATION) if measured else "nothing is held out",
+        "evaluation (internal)": str(measured / EVALUATION) if measured else "none",
         "check": f"privsyn verify {folder}",
         "use": f"privsyn run -S models.language={folder / certificate.MODEL}",
     }

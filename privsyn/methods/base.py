@@ -168,7 +168,10 @@ class Steps:
 
 
 class Method(Protocol):
-    """A generator: a cost computed without data, and a run that never costs more."""
+    """A generator: a cost computed without data, and a draw that never costs more.
+
+    Every method is Drawn or Trained.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -201,6 +204,11 @@ class Method(Protocol):
 
         None for a method without a language model.
         """
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A method that draws its release from the records, sample by sample."""
 
     def run(
         self,
@@ -246,7 +254,7 @@ class Offspring(Protocol):
 class Trained(Protocol):
     """A method that trains a model on the records, and writes its release from that model alone.
 
-    Its releases are trained once and written in as many shards as wanted; ``run`` is not called.
+    Its releases are trained once and written in as many shards as wanted.
     """
 
     def train(

@@ -314,22 +314,6 @@ class DPLora:
             texts = writer.write([cell.label for cell in part])
             yield from (Sample(cell, text) for cell, text in zip(part, texts, strict=True))
 
-    def run(
-        self,
-        cfg: DPLoraConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
-    ) -> Iterator[Sample]:
-        """Not of a method that trains: its release is ``train``, then ``write``."""
-        raise NotImplementedError("train, then write")
-
     def more(
         self,
         cfg: DPLoraConfig,

@@ -18,7 +18,7 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger import Lease
-from privsyn.methods.base import Backends, Exhibit, Sample, Trained, content_field
+from privsyn.methods.base import Backends, Drawn, Exhibit, Sample, Trained, content_field
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
@@ -210,6 +210,7 @@ def _draw(
             progress,
         )
     else:
+        assert isinstance(method, Drawn)  # noqa: S101  every method is one of the two
         buckets = load_shard(
             scratch / BUCKETS,
             shard,
