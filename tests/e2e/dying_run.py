@@ -22,6 +22,7 @@ from privsyn.stages.generate import generate  # noqa: E402
 from privsyn.stages.partition import partition  # noqa: E402
 from privsyn.stages.plan import plan  # noqa: E402
 from privsyn.stages.reserve import reserve, settle  # noqa: E402
+from privsyn.stages.train import train  # noqa: E402
 
 
 class Counted(SeededNoise):
@@ -40,6 +41,9 @@ class Counted(SeededNoise):
     def gaussian(self, values, sigma):
         return self._counted(super().gaussian(values, sigma))
 
+    def sample(self, units, rate):
+        return self._counted(super().sample(units, rate))
+
     def _counted(self, choice):
         with self._counter.open("ab", buffering=0) as stream:
             stream.write(b".")
@@ -56,7 +60,9 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     (method,) = ctx.config.methods
     planned = plan(ctx, method, open_account=True)
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
+    shards = partition(ctx, planned)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    for shard in range(shards):
         generate(ctx, planned, shard, Backends(stand_ins()))
     certify(ctx, planned)
     settle(ctx, planned)

@@ -1,0 +1,196 @@
+"""An attack on DP-SGD's own loop: what it finds stays below the claim, and breaks show.
+
+Every unit is a canary whose gradient is a direction of its own, so one run is as many independent
+trials as there are units: coordinates with a canary against coordinates without one. In the worst
+case all other gradients are zero on the canary's direction; here they are. The statistic is the
+released parameters' projection on the direction.
+
+Source: Jagielski, Ullman, Oprea 2020, "Auditing differentially private machine learning"; many
+canaries in one run after Steinke, Nasr, Jagielski 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.mechanisms import CLIP_STEPS
+from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+from privsyn.methods.dp_lora import DPLoraConfig, _advance, _mechanism
+
+DELTA = 1e-5
+TRIALS = 12_000
+"""Of each kind, half to choose a threshold and half to count."""
+RISK = 1e-6
+"""Chance that a count's bound is wrong."""
+
+
+class Directions:
+    """A linear model trained by plain descent; unit i pulls along direction i, five times too hard.
+
+    Args:
+        clipped: Whether units are clipped at all.
+        together: Whether a unit's records are summed before they are clipped.
+    """
+
+    def __init__(self, clip_norm: float, *, clipped: bool = True, together: bool = True) -> None:
+        self.size = 2 * TRIALS
+        self.theta = np.zeros(self.size)
+        self._clip_norm, self._clipped, self._together = clip_norm, clipped, together
+
+    def clipped_sum(self, units: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        total = np.zeros(self.size, np.int64)
+        for unit in units:
+            groups = [unit] if self._together else [[row] for row in unit]
+            for rows in groups:
+                norm = 5.0 * self._clip_norm * len(rows)
+                bound = min(norm, self._clip_norm) if self._clipped else norm
+                total[rows[0]] -= math.floor(bound / self._clip_norm * CLIP_STEPS)
+        return total
+
+    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+        self.theta -= learning_rate * gradient
+
+    def state(self) -> bytes:
+        return self.theta.tobytes()
+
+
+def at_most(hits: int, trials: int) -> float:
+    """Clopper-Pearson's upper end of a probability."""
+    return float(beta.ppf(1 - RISK, hits + 1, trials - hits)) if hits < trials else 1.0
+
+
+def at_least(hits: int, trials: int) -> float:
+    return 1 - at_most(trials - hits, trials)
+
+
+def found_epsilon(inside: NDArray[np.float64], outside: NDArray[np.float64], delta: float) -> float:
+    """An epsilon that the mechanism certainly exceeds, by its best threshold test."""
+    half = len(inside) // 2
+
+    def bound(one: NDArray[np.float64], other: NDArray[np.float64], cut: float) -> float:
+        """Rejecting beyond the cut: P(one) <= e^eps P(other) + delta."""
+        sure = at_least(int((one > cut).sum()), len(one)) - delta
+        return math.log(max(sure, 1e-12) / at_most(int((other > cut).sum()), len(other)))
+
+    best = 0.0
+    for one, other in ((inside, outside), (-outside, -inside)):
+        cuts = np.quantile(other[:half], 1 - np.geomspace(1e-4, 0.9, 60))
+        cut = max(cuts, key=lambda c: bound(one[:half], other[:half], c))
+        best = max(best, bound(one[half:], other[half:], float(cut)))
+    return best
+
+
+def audited(
+    cfg: DPLoraConfig, noise: NoiseSource, *, records: int = 1, **trainer: bool
+) -> tuple[float, float]:
+    """What the attack finds and what is claimed."""
+    mechanism = _mechanism(cfg.sampling_rate, cfg.noise_multiplier or 0.0, cfg.steps)
+    model = Directions(cfg.clip_norm, **trainer)
+    units = [[i] * records for i in range(TRIALS)]
+    _advance(cfg, mechanism, model, units, noise, range(cfg.steps), lambda done, total: None)
+    claim = guarantee(mechanism.event, DELTA).epsilon
+    return found_epsilon(model.theta[:TRIALS], model.theta[TRIALS:], DELTA), claim
+
+
+def config(**settings: float) -> DPLoraConfig:
+    defaults = {
+        "sampling_rate": 0.5, "steps": 3, "noise_multiplier": 1.5, "clip_norm": 0.7,
+        "expected_batch": 100.0, "learning_rate": 1.0,
+    }  # fmt: skip
+    return DPLoraConfig(**(defaults | settings))
+
+
+class Quieter(SeededNoise):
+    """The noise divided by a number; by infinity there is none."""
+
+    kind = "broken"
+
+    def __init__(self, by: float) -> None:
+        super().__init__(7)
+        self._by = by
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        return values if math.isinf(self._by) else super().gaussian(values, sigma / self._by)
+
+
+class Everybody(SeededNoise):
+    """All units in every sample, at the price of some."""
+
+    kind = "broken"
+
+    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+        return np.ones(units, np.bool_)
+
+
+class Once(SeededNoise):
+    """One sample for all steps."""
+
+    kind = "broken"
+
+    def __init__(self) -> None:
+        super().__init__(7)
+        self._kept: NDArray[np.bool_] | None = None
+
+    def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
+        if self._kept is None:
+            self._kept = super().sample(units, rate)
+        return self._kept
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sampling_rate": 1.0, "noise_multiplier": 3.0},
+        {"sampling_rate": 0.25, "noise_multiplier": 1.0, "steps": 4},
+    ],
+    ids=str,
+)
+def test_the_attack_stays_below_the_claim(settings: dict[str, float]) -> None:
+    found, claim = audited(config(**settings), OpenDPNoise())
+    assert 0.1 * claim < found <= claim  # not blind either
+
+
+def test_records_of_a_unit_that_are_clipped_together_are_one_contribution() -> None:
+    found, claim = audited(config(), OpenDPNoise(), records=3)
+    assert 0.1 * claim < found <= claim
+
+
+BROKEN = {
+    "no noise": (Quieter(math.inf), {}, {}),
+    "an eighth of the noise": (Quieter(8.0), {}, {}),
+    "everybody sampled": (Everybody(7), {}, {"sampling_rate": 0.05}),
+    "one sample for all steps": (
+        Once(),
+        {},
+        {"sampling_rate": 0.05, "noise_multiplier": 2.0, "steps": 30},
+    ),
+    "no clipping": (SeededNoise(7), {"clipped": False}, {}),
+    "records clipped one by one": (SeededNoise(7), {"together": False, "records": 4}, {}),
+}
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_broken_step_is_caught(name: str) -> None:
+    noise, trainer, settings = BROKEN[name]
+    found, claim = audited(config(**settings), noise, **trainer)
+    assert found > claim
+
+
+def test_the_bounds_of_the_counts_hold_and_are_not_idle() -> None:
+    assert at_most(0, 10_000) == pytest.approx(-math.log(RISK) / 10_000, rel=1e-2)
+    assert at_most(10_000, 10_000) == 1
+    assert at_least(0, 10_000) == 0
+    assert 0.47 < at_least(5000, 10_000) < 0.5 < at_most(5000, 10_000) < 0.53
+    rng = np.random.default_rng(0)
+    plain = rng.normal(size=(2, TRIALS))
+    assert found_epsilon(plain[0], plain[1], DELTA) < 0.2  # nothing where there is nothing
+    apart = found_epsilon(plain[0] + 1, plain[1], DELTA)
+    assert 1.0 < apart < 4.38  # mu = 1 at delta 1e-5
