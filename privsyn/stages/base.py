@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from datetime import date as Date
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
@@ -17,6 +17,9 @@ from privsyn.ledger import Account, AccountSpec, Ledger, open_ledger
 from privsyn.release import Plan
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
+
+if TYPE_CHECKING:
+    from privsyn.backends.rank_group import Group
 
 EXPERIMENT_COPY = "/.dvc/tmp/exps"
 """Where DVC copies a project for experiments outside the workspace."""
@@ -50,6 +53,7 @@ class Context:
         progress: Receives counts of finished outputs.
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
+        group: Processes that torchrun started beside this one, to help the stage train.
     """
 
     config: Config
@@ -60,6 +64,7 @@ class Context:
     progress: Progress = silent
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
+    group: Group | None = None
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -140,6 +145,7 @@ def open_context(
     day: Date | None = None,
     origin: Mapping[str, str] | None = None,
     progress: Progress = silent,
+    group: Group | None = None,
 ) -> Context:
     """The context of a project, from its params.yaml and ``a.b.c=value`` overrides.
 
@@ -154,6 +160,7 @@ def open_context(
         origin=origin or {},
         as_filed=not overrides or _shapes_output(config) == _shapes_output(load_config(params)),
         progress=progress,
+        group=group,
     )
 
 
