@@ -61,7 +61,8 @@ def steps(
     size = network.config.vocab_size
     width = trainer._width
     units = [[(rng.integers(0, size, width).tolist(), 1)] for _ in range(batch)]
-    mechanism, noise = SampledGaussian(0.01, 1.0, 1000), OpenDPNoise()
+    mechanism = SampledGaussian(0.01, 1.0, 1000, arguments.sampler)
+    noise = OpenDPNoise()
     optimiser = torch.optim.AdamW(trainer._parts, lr=1e-4)
     passes = [
         trainer._batch(units[start : start + trainer._units])
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--micro-batch", type=int, default=8)
+    parser.add_argument("--sampler", choices=["opendp", "table"], default="opendp")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--checkpointing", action="store_true")

@@ -51,6 +51,8 @@ class Noiseless(OpenDPNoise):
         """The values themselves."""
         return values
 
+    fine_gaussian = gaussian
+
 
 def load_pairs(path: Path, labelled: bool) -> Pairs:
     """Label and text of every line."""

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -19,6 +21,7 @@ from privsyn.errors import ConfigError, PrivsynError
 from privsyn.progress import show_progress
 
 if TYPE_CHECKING:
+    from privsyn.backends.rank_group import Group
     from privsyn.release import Plan, StudentPlan
     from privsyn.stages.base import Context, Progress
 
@@ -54,14 +57,38 @@ def _context(
     overrides: list[str] | None,
     day: str | None = None,
     progress: Progress | None = None,
+    group: Group | None = None,
 ) -> Context:
     from privsyn.config import environment_overrides
     from privsyn.stages.base import open_context, silent
 
     settings = [*environment_overrides(), *(overrides or ())]
     return open_context(
-        params, settings, day=_day(day), progress=progress or silent, origin=_origin()
+        params,
+        settings,
+        day=_day(day),
+        progress=progress or silent,
+        origin=_origin(),
+        group=group,
     )
+
+
+@contextmanager
+def _ranks() -> Iterator[Group | None]:
+    """The processes torchrun started; each but the first helps the first to train, and exits."""
+    from privsyn.backends.rank_processes import by_hand, joined
+
+    place = by_hand()
+    if place is None:
+        yield None
+        return
+    with joined(place) as group:
+        if place.rank > 0:
+            from privsyn.backends.ranks import serve
+
+            serve(group)  # rank 0 says with which model and settings
+            raise typer.Exit
+        yield group
 
 
 def _day(text: str | None) -> Date | None:
@@ -300,18 +327,17 @@ def stage_plan(
 
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Train the model of a begun release, for methods that train one."""
+    """Train the model of a begun release, for methods that train one. May be run by torchrun."""
     from privsyn.release import StudentPlan
     from privsyn.stages.train import train
 
-    planned = _read_plan(plan_file)
-    if isinstance(planned, StudentPlan):
-        raise ConfigError(
-            f"{plan_file} plans a student, which trains on no records.",
-            hint="Run: privsyn stage generate",
-        )
-    with show_progress(err) as progress:
-        train(_context(params, overrides, progress=progress), planned)
+    with _ranks() as group, show_progress(err) as progress:
+        planned = _read_plan(plan_file)
+        if isinstance(planned, StudentPlan):
+            raise ConfigError(
+                f"{plan_file} plans a student, which is trained by the stage generate."
+            )
+        train(_context(params, overrides, progress=progress, group=group), planned)
 
 
 @stage_app.command("generate")
@@ -323,16 +349,21 @@ def stage_generate(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Draw a release: reserve, partition, generate, certify, copy to synthetic/<method>."""
+    """Draw a release: reserve, partition, train, generate, certify, copy to synthetic/<method>.
+
+    May be run by torchrun, where a model is trained.
+    """
     from privsyn.release import StudentPlan
     from privsyn.stages.certify import export
     from privsyn.stages.generate import generate
     from privsyn.stages.reserve import settle
     from privsyn.stages.run import draw
 
-    planned = _read_plan(plan_file)
-    with show_progress(err) as progress:
-        ctx = _context(params, overrides, progress=progress)
+    with _ranks() as group, show_progress(err) as progress:
+        planned = _read_plan(plan_file)
+        ctx = _context(params, overrides, progress=progress, group=group)
+        if group is not None and (isinstance(planned, StudentPlan) or shard is not None):
+            group.close()  # these stages are one process's work
         if isinstance(planned, StudentPlan):
             from privsyn.stages.distill import draw_student
 

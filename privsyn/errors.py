@@ -14,6 +14,7 @@
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
+    |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
     `-- PublishError             exit 1   DVC or git refused                  (retryable)
 
@@ -138,6 +139,15 @@ class ValidationFailed(PrivsynError):
     """The synthetic file fails its suite. It stays in quarantine; its cost stays charged."""
 
     exit_code = 5
+
+
+class TrainingInterrupted(PrivsynError):
+    """Of the processes that train together one is gone, out of memory, or of another kind.
+
+    Training goes on from its last checkpoint when it is run again.
+    """
+
+    retryable = True
 
 
 class TrackingUnavailable(PrivsynError):

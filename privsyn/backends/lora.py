@@ -172,9 +172,9 @@ class LoraTrainer:
         self._began = self._theta.detach().clone()
         self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
         self._hooks = _attach_hooks(self._network)
-        self._units = max(1, training.micro_batch // training.records_per_unit)
+        self.units_per_pass = max(1, training.micro_batch // training.records_per_unit)
         if not self._keeps_units_apart():
-            self._units = 1
+            self.units_per_pass = 1
 
     def encode(self, label: str | None, text: str) -> Row:
         """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
@@ -193,18 +193,18 @@ class LoraTrainer:
             except (MemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error):
                     raise
-                if self._units == 1:
+                if self.units_per_pass == 1:
                     raise MemoryError("one unit's records do not fit") from None
             # Outside the except block, which would keep the tensors of the failed pass.
-            self._units = -(-self._units // 2)
+            self.units_per_pass = -(-self.units_per_pass // 2)
             self._forget()
             if not self._keeps_units_apart():  # other shapes may take other kernels
                 self._units = 1
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
-        for start in range(0, len(units), self._units):
-            parts = self._contributions(units[start : start + self._units])
+        for start in range(0, len(units), self.units_per_pass):
+            parts = self._contributions(units[start : start + self.units_per_pass])
             # Whole numbers below 2^53: exact in float64 and in any order.
             total += torch.cat([part.sum(0, dtype=torch.float64) for part in parts])
         return np.asarray(total.to(torch.int64).cpu().numpy())
@@ -223,7 +223,7 @@ class LoraTrainer:
     def _batch(self, units: Sequence[Sequence[Row]]) -> tuple[Tensor, Tensor]:
         """Tokens and what is to be predicted, each of one shape whatever the units."""
         records = self._training.records_per_unit
-        tokens = np.full((self._units * records, self._width), self._eos)
+        tokens = np.full((self.units_per_pass * records, self._width), self._eos)
         targets = np.full_like(tokens, _IGNORED)
         for place, unit in enumerate(units):
             for number, (ids, start) in enumerate(unit[:records]):
@@ -266,7 +266,7 @@ class LoraTrainer:
         size = int(self._network.config.get_text_config().vocab_size)
         rows = [
             (rng.integers(0, size, rng.integers(2, self._width + 1)).tolist(), 1)
-            for _ in range(self._units)
+            for _ in range(self.units_per_pass)
         ]
         # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
         noise = torch.from_numpy(rng.normal(scale=0.02, size=self.size)).float()
@@ -297,6 +297,16 @@ class LoraTrainer:
             group["lr"] = learning_rate
         self._theta.grad = torch.from_numpy(gradient).float().to(self._device)
         self._optimiser.step()
+        self._write(self._theta.detach())
+
+    def numbers(self) -> NDArray[np.float32]:
+        """See protocols.SharedTrainer."""
+        return np.array(self._theta.detach().cpu().numpy())
+
+    def take(self, numbers: NDArray[np.float32]) -> None:
+        """See protocols.SharedTrainer."""
+        with torch.no_grad():
+            self._theta.copy_(torch.from_numpy(numbers))
         self._write(self._theta.detach())
 
     def _write(self, theta: Tensor) -> None:

@@ -252,6 +252,19 @@ class Trainer(Protocol):
         """What was trained, by file name: weights, no optimiser and no randomness."""
 
 
+class SharedTrainer(Trainer, Protocol):
+    """A trainer that several processes hold copies of, each for a share of the units."""
+
+    units_per_pass: int
+    """Units that go through the model together. Falls where memory does not suffice."""
+
+    def numbers(self) -> NDArray[np.float32]:
+        """Trained numbers, shape (size,)."""
+
+    def take(self, numbers: NDArray[np.float32]) -> None:
+        """Go on with other trained numbers, shape (size,); the optimiser stays as it is."""
+
+
 class Writer(Protocol):
     """A trained language model that writes records."""
 

@@ -277,7 +277,7 @@ def _renyi_loss(leaf: Event, order: float) -> float:
         case Pure(epsilon):
             return conversions.pure_rdp(epsilon, order)
         case SampledGaussian(rate, noise, steps) if rate < 1:
-            slack = conversions.LATTICE_SLACK * (order - 0.5) / (order - 1) if rate else 0.0
+            slack = conversions.LATTICE_SLACK * (1 + 0.5 / (order - 1)) if rate else 0.0
             return steps * conversions.sampled_gaussian_rdp(rate, noise, order) + slack
         case _:
             total = _rho(leaf)

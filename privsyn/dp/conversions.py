@@ -191,8 +191,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-LATTICE_SLACK = 2.0**-25
-"""[B12] What discrete noise may add to the log density ratio of a sampled Gaussian, all steps."""
+LATTICE_SLACK = 2.0**-22
+"""[B12] [B13] What noise as it is drawn may add to the loss of a sampled Gaussian, all steps."""
 
 
 def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:

@@ -1,4 +1,4 @@
-"""Where private randomness comes from: OpenDP's exact samplers, or a seeded twin for tests.
+"""Where private randomness comes from: exact samplers and the OS, or a seeded twin for tests.
 
 A noise source only draws. What a draw costs is known to the mechanism that asks for it
 (mechanisms.py), from the same numbers.
@@ -17,8 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.dp import table_gaussian
+
 _TOGETHER = 1 << 15
 """Numbers of a vector that one thread draws noise for."""
+
+_MOST = 1 << 62
 
 
 class NoiseSource(Protocol):
@@ -26,7 +30,7 @@ class NoiseSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """``opendp`` (OS entropy, exact), or another word, which makes a release not private."""
+        """``opendp`` (OS entropy), or another word, which makes a release not private."""
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
         """An index drawn with probability proportional to exp(score / scale)."""
@@ -37,6 +41,9 @@ class NoiseSource(Protocol):
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
         """``values`` plus independent discrete Gaussian noise."""
 
+    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """The same on a lattice of at least 2^20 steps per sigma; not exact, see [B13]."""
+
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """Which of ``units`` are in a Poisson sample: each by itself, with probability ``rate``."""
 
@@ -44,6 +51,7 @@ class NoiseSource(Protocol):
 class OpenDPNoise:
     """Exact samplers of OpenDP over OS entropy: the only source a private release may use.
 
+    ``fine_gaussian`` alone is our own, and not exact to the last bit.
     It holds no state, so that nothing of it can be stored, forked or replayed.
     """
 
@@ -66,13 +74,21 @@ class OpenDPNoise:
 
         Long vectors are cut among the processors: the sampler takes 8 to 12 us a number.
         """
-        draw = _gaussian(sigma)
-        if len(values) <= _TOGETHER:
-            return np.asarray(draw(np.ascontiguousarray(values)), np.int64)
-        parts = np.array_split(values, -(-len(values) // _TOGETHER))
-        with ThreadPoolExecutor() as threads:
-            noisy = list(threads.map(draw, map(np.ascontiguousarray, parts)))
-        return np.concatenate([np.asarray(part, np.int64) for part in noisy])
+        return _in_parts(_gaussian(sigma), values)
+
+    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """Discrete Gaussian noise from a table; values are first held to +-2^62.
+
+        Raises:
+            ValueError: sigma outside [2^20, 2^57].
+        """
+        table = table_gaussian.table(float(sigma))
+
+        def draw(part: NDArray[np.int64]) -> NDArray[np.int64]:
+            noise = table_gaussian.sample(table, len(part))  # below 2^62: the sum fits
+            return np.asarray(np.clip(part, -_MOST, _MOST) + noise, np.int64)
+
+        return _in_parts(draw, values)
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """A Poisson sample; the rate is rounded down to a multiple of 2^-64."""
@@ -106,10 +122,24 @@ class SeededNoise:
         noise = np.rint(self._rng.normal(scale=sigma, size=values.shape))
         return np.asarray(values + noise.astype(np.int64), np.int64)
 
+    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """As ``gaussian``."""
+        return self.gaussian(values, sigma)
+
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """Uniform variables below the rate."""
         chosen: NDArray[np.bool_] = self._rng.random(units) < rate
         return chosen
+
+
+def _in_parts(draw: Callable[[Any], Any], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A draw over a vector, a long one cut among the processors."""
+    if len(values) <= _TOGETHER:
+        return np.asarray(draw(np.ascontiguousarray(values)), np.int64)
+    parts = np.array_split(values, -(-len(values) // _TOGETHER))
+    with ThreadPoolExecutor() as threads:
+        noisy = list(threads.map(draw, map(np.ascontiguousarray, parts)))
+    return np.concatenate([np.asarray(part, np.int64) for part in noisy])
 
 
 @lru_cache(maxsize=64)

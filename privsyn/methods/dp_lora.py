@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from privsyn.backends.protocols import PromptTemplate, Trainer, Training
 from privsyn.config import PerformanceConfig, Section
@@ -29,7 +29,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event
 from privsyn.dp.events import Sequence as EventSequence
-from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
+from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian, Sampler
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods import label_split
 from privsyn.methods.base import Backends, MethodPlan, Role, Sample, unwatched
@@ -80,6 +80,11 @@ class DPLoraConfig(Section):
         allow_inf_nan=False,
         description="Noise over the clip norm (sigma). Null: the least that privacy.epsilon "
         "allows.",
+    )
+    sampler: Sampler = Field(
+        default="opendp",
+        description="Who draws the noise. opendp: exactly, 10 us a number. table: some 50 times as "
+        "fast, its distance from exact noise bounded and in the price; for large adapters.",
     )
     rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
     alpha: float = Field(
@@ -149,6 +154,15 @@ class DPLoraConfig(Section):
         if min((value or {"": 1}).values()) < 1:
             raise ValueError("label_split must give every label at least 1")
         return value
+
+    @model_validator(mode="after")
+    def _samples_for_the_table(self) -> DPLoraConfig:
+        if self.sampler == "table" and self.sampling_rate == 1:
+            raise ValueError(
+                "sampler=table needs a sampling_rate below 1, without which the price sets nothing "
+                "aside for it; use opendp"
+            )
+        return self
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, 0-based."""
@@ -261,7 +275,9 @@ class DPLora:
         Raises:
             PrivsynError: The adapter did not move, though it was trained.
         """
-        mechanism = _mechanism(cfg.sampling_rate, plan.derived["noise_multiplier"], cfg.steps)
+        mechanism = _mechanism(
+            cfg.sampling_rate, plan.derived["noise_multiplier"], cfg.steps, cfg.sampler
+        )
         labels = [bucket.cell.label for bucket in buckets]
         trainer = models.base.trainer(_training(cfg, labels, unit))
         sizes = _sizes(cfg, labels)
@@ -345,9 +361,11 @@ class DPLora:
             yield from zip(part, writer.write(part), strict=True)
 
 
-def _mechanism(rate: float, sigma: float, steps: int) -> SampledGaussian:
+def _mechanism(
+    rate: float, sigma: float, steps: int, sampler: Sampler = "opendp"
+) -> SampledGaussian:
     """Samples and noise of all steps: the one place where noise and cost come from."""
-    return SampledGaussian(rate, sigma, steps)
+    return SampledGaussian(rate, sigma, steps, sampler)
 
 
 def _advance(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from datetime import date as Date
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from privsyn.config import Config, DatasetConfig, load_config
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
@@ -18,6 +18,9 @@ from privsyn.methods.base import SETTINGS
 from privsyn.release import Plan
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
+
+if TYPE_CHECKING:
+    from privsyn.backends.rank_group import Group
 
 EXPERIMENT_COPY = "/.dvc/tmp/exps"
 """Where DVC copies a project for experiments outside the workspace."""
@@ -51,6 +54,7 @@ class Context:
         progress: Receives counts of finished outputs.
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
+        group: Processes that torchrun started beside this one, to help the stage train.
     """
 
     config: Config
@@ -61,6 +65,7 @@ class Context:
     progress: Progress = silent
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
+    group: Group | None = None
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -141,6 +146,7 @@ def open_context(
     day: Date | None = None,
     origin: Mapping[str, str] | None = None,
     progress: Progress = silent,
+    group: Group | None = None,
 ) -> Context:
     """The context of a project, from its params.yaml and ``a.b.c=value`` overrides.
 
@@ -155,6 +161,7 @@ def open_context(
         origin=origin or {},
         as_filed=not overrides or _shapes_output(config) == _shapes_output(load_config(params)),
         progress=progress,
+        group=group,
     )
 
 

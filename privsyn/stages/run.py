@@ -25,6 +25,8 @@ def draw(ctx: Context, planned: Plan) -> None:
         backends = load_models(ctx, planned)
         shards = partition(ctx, planned)
         train(ctx, planned, backends=backends)
+        if ctx.group is not None:
+            ctx.group.close()  # the rest is one process's work
         for shard in range(shards):
             generate(ctx, planned, shard, backends)
     certify(ctx, planned)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from privsyn.backends.rank_processes import started
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
 from privsyn.data.partition import load_shard
 from privsyn.methods.base import Backends, Trained
 from privsyn.release import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.generate import TRAINED_BY, begun, drawing, trained
+from privsyn.stages.generate import TRAINED_BY, begun, drawing, load_models, trained
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import BUCKETS, TRAIN
 
@@ -24,7 +27,8 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
     makes the release LOST.
 
     Args:
-        ctx: Config and ledger.
+        ctx: Config, ledger, and the processes that torchrun started to help, if it did. Else this
+            one starts as many as performance.processes says.
         plan: The release; its account must hold a BEGUN entry.
         backends: Models already loaded; None loads what the config names.
 
@@ -38,7 +42,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
     folder, done = trained(scratch), scratch / TRAINED_BY
     if done.exists():
         return folder
-    with drawing(ctx, plan, TRAIN, backends) as drawn:
+    with _shared(ctx, plan, backends) as shared, drawing(ctx, plan, TRAIN, shared) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
@@ -64,3 +68,22 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         sync_folder(folder)
         write_json_atomic(done, {"noise": drawn.noise.kind}, mode=0o600)
     return folder
+
+
+@contextmanager
+def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Backends]:
+    """The models, with the one to be trained shared among all processes, where there are several.
+
+    The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
+    end with the block.
+    """
+    backends = load_models(ctx, plan) if backends is None else backends
+    models, performance = ctx.config.models, ctx.config.performance
+    if ctx.group is None and performance.processes == 1:
+        yield backends
+        return
+    with closing(ctx.group) if ctx.group is not None else started(performance) as group:
+        from privsyn.backends.ranks import RanksModel
+
+        model = RanksModel(backends.base, group, models, performance)
+        yield Backends({**backends.models, "base": model})

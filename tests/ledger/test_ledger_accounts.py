@@ -195,7 +195,8 @@ def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
 
 def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
     lite.open_account(PURE)
-    for event in (ZCDP(0.01), Gaussian(50.0), Sequence((Pure(0.1), ZCDP(0.01)))):
+    sampled = SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)
+    for event in (ZCDP(0.01), Gaussian(50.0), sampled, Sequence((Pure(0.1), ZCDP(0.01)))):
         with pytest.raises(BudgetError, match="pure events only"):
             reserve(lite, "r", event)
         seen = lite.preview(PURE, event)
