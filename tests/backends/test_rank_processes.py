@@ -66,7 +66,7 @@ def test_a_process_that_does_not_start_is_named(monkeypatch):
     assert torch.get_num_threads() == threads
 
 
-def test_the_others_end_with_rank_zero_however_it_ends():
+def test_the_others_end_with_rank_zero_however_it_ends(tmp_path):
     """The others hold the same stderr: it ends when the last of them has."""
     script = Path(__file__).with_name("rank_zero.py")
     with subprocess.Popen(
@@ -74,7 +74,7 @@ def test_the_others_end_with_rank_zero_however_it_ends():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(script.parents[2])},
+        env=os.environ | {"PYTHONPATH": str(script.parents[2]), "TMPDIR": str(tmp_path)},
     ) as leader:
         assert leader.stdout.readline() == "up\n"
         leader.kill()

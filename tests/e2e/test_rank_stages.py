@@ -96,7 +96,7 @@ def test_torchrun_starts_the_processes(project):
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("train: 0 of 6") == 1, "one process draws"
