@@ -173,8 +173,7 @@ class LoraTrainer:
         self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
         self._hooks = _attach_hooks(self._network)
         self.units_per_pass = max(1, training.micro_batch // training.records_per_unit)
-        if not self._keeps_units_apart():
-            self.units_per_pass = 1
+        self._settle_passes()
 
     def encode(self, label: str | None, text: str) -> Row:
         """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
@@ -198,8 +197,7 @@ class LoraTrainer:
             # Outside the except block, which would keep the tensors of the failed pass.
             self.units_per_pass = -(-self.units_per_pass // 2)
             self._forget()
-            if not self._keeps_units_apart():  # other shapes may take other kernels
-                self._units = 1
+            self._settle_passes()  # other shapes may take other kernels
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
@@ -257,6 +255,21 @@ class LoraTrainer:
             if hasattr(module, "activations"):
                 module.activations = []
 
+    def _settle_passes(self) -> None:
+        """So many units per pass, or half as many, as memory has room for; one where they mix."""
+        while True:
+            try:
+                apart: bool | None = self._keeps_units_apart()
+            except (MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                apart = None
+            if apart is None:
+                self._forget()
+            if apart or self.units_per_pass == 1:
+                return
+            self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
+
     def _keeps_units_apart(self) -> bool:
         """Whether a unit's contribution is the same to the last bit wherever it stands.
 
@@ -279,11 +292,6 @@ class LoraTrainer:
             thinned = self._contributions(
                 [[row] if i % 2 == 0 else [] for i, row in enumerate(rows)]
             )
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            self._forget()
-            return False
         finally:
             self._write(self._theta.detach())
         return all(

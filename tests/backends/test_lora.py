@@ -709,6 +709,34 @@ def test_short_of_memory_passes_are_halved_and_the_sum_is_the_same(make, error, 
     np.testing.assert_array_equal(sums[2], sums[0])
 
 
+def test_after_a_halving_units_that_mix_now_are_passed_one_by_one(folders):
+    """Other shapes may take other kernels: here passes of two rows mix, those of four do not."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network = AutoModelForCausalLM.from_pretrained(folders("llama")).requires_grad_(False)
+    network.model.layers[0].register_forward_hook(
+        lambda module, args, out: out + 5e-4 * out.mean(0, keepdim=True) * (len(out) == 2)
+    )
+    trainer = LoraTrainer(network, AutoTokenizer.from_pretrained(folders("llama")), TRAINING, "x")
+    stirred(trainer)
+    units = units_of(trainer)
+    whole, kept = trainer.clipped_sum(units), trainer.state()
+    short = Short(trainer, 2, torch.OutOfMemoryError)
+    np.testing.assert_array_equal(trainer.clipped_sum(units), whole)
+    assert short.sizes[0] == 4
+    assert short.sizes[-len(units) :] == [1] * len(units)
+    assert trainer.state() == kept  # the check put everything back
+
+
+def test_passes_are_halved_as_often_as_needed_and_not_given_up_at_once(make):
+    trainer = make(micro_batch=16)
+    units = units_of(trainer)
+    whole = trainer.clipped_sum(units)
+    short = Short(trainer, 5, MemoryError)
+    np.testing.assert_array_equal(trainer.clipped_sum(units), whole)
+    assert short.sizes[-1] == 4
+
+
 def test_one_unit_that_does_not_fit_is_a_memory_error_and_others_are_passed_on(make):
     trainer = make()
     units = units_of(trainer)
