@@ -33,7 +33,7 @@ demo: setup
 		TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --benchmark-disable $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --benchmark-disable $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -321,6 +321,7 @@ def _register(ctx: Context, planned: StudentPlan, folder: Path, sealed: Mapping[
     }
     name = f"{parent.dataset.name}-{planned.method}"
     ctx.lineage.register_model(run, name, folder / certificate.MODEL, tags)
+    ctx.lineage.finish(run)
 
 
 @contextmanager

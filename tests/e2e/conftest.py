@@ -17,6 +17,7 @@ from small_project import (
     EMBEDDED,
     METHODS,
     RUN_DAG,
+    STUDENT,
     Driven,
     Project,
     build_project,
@@ -25,6 +26,7 @@ from small_project import (
     stand_in,
 )
 
+from operators.project import teaches
 from privsyn.methods.base import Backends
 
 
@@ -50,7 +52,8 @@ def driven(
     root = tmp_path_factory.mktemp(f"drivers-{method}")
     base = build_project(
         root / "base",
-        methods={method: METHODS[method] | EMBEDDED.get(method, {})},
+        methods={method: METHODS[method] | EMBEDDED.get(method, {})}
+        | ({"distill": STUDENT} if teaches(method) else {}),
         dataset={"holdout": 0.4},
     )
     base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])

@@ -63,11 +63,23 @@ METHODS: dict[str, dict[str, object]] = {
         "sequences_per_label": 12,
         "max_tokens": 4,
     },
+    "dp_lora": {
+        "sampling_rate": 0.5,
+        "expected_batch": 8,
+        "steps": 3,
+        "rank": 2,
+        "target_modules": ["q_proj"],
+        "max_tokens": 6,
+        "texts_per_label": 12,
+    },
 }
+STUDENT: dict[str, object] = {"epochs": 1, "max_tokens": 8, "batch_size": 16}
+"""Of a teacher's release: DVC and Airflow go on to it."""
 EMBEDDED: dict[str, dict[str, object]] = {
     "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},
     "private_evolution": {},
     "keyphrase_seeding": {},
+    "dp_lora": {},
 }
 """Settings on top of these that write as many texts as the embedder of evaluate wants."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
