@@ -63,11 +63,22 @@ METHODS: dict[str, dict[str, object]] = {
         "sequences_per_label": 12,
         "max_tokens": 4,
     },
+    "dp_lora": {
+        "sampling_rate": 0.5,
+        "steps": 3,
+        "expected_batch": 8,
+        "noise_multiplier": 2.0,
+        "rank": 2,
+        "max_tokens": 6,
+        "texts_per_label": 12,
+        "target_modules": ["q_proj"],
+    },
 }
 EMBEDDED: dict[str, dict[str, object]] = {
     "invisible_ink": {"texts_per_label": 11, "max_tokens": 3},
     "private_evolution": {},
     "keyphrase_seeding": {},
+    "dp_lora": {},
 }
 """Settings on top of these that write as many texts as the embedder of evaluate wants."""
 WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")

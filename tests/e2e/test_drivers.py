@@ -11,7 +11,7 @@ from small_project import DRIVERS, environment
 
 from operators.project import dag_id
 from privsyn import certificate
-from privsyn.methods.base import load_method
+from privsyn.methods.base import Trained, load_method
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -43,8 +43,10 @@ def test_release_ids_costs_and_ledger_rows_are_equal(driven):
 @pytest.mark.parametrize("name", DRIVERS)
 def test_each_release_is_whole_and_verifies(driven, name):
     entry, folder = release_of(driven, name)
-    pictures = {"exhibits"} if driven[name].method == "private_evolution" else set()
-    assert {path.name for path in folder.iterdir()} - pictures == {
+    besides = {"private_evolution": {"exhibits"}, "dp_lora": {"model"}}
+    own = besides.get(driven[name].method, set())
+    assert own <= {path.name for path in folder.iterdir()} | {"exhibits"}
+    assert {path.name for path in folder.iterdir()} - own == {
         "synthetic.jsonl",
         "certificate.json",
         "validation.json",
@@ -81,16 +83,24 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
         client = MlflowClient(f"sqlite:///{state / 'mlflow.db'}")
         experiment = client.get_experiment_by_name("privsyn")
         runs = client.search_runs([experiment.experiment_id])
-        (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        (parent,) = [
+            run
+            for run in runs
+            if "mlflow.parentRunId" not in run.data.tags
+            and run.data.tags["privsyn.release_id"] == entry.release_id
+        ]
         nested = {
             run.info.run_name
             for run in runs
             if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
         }
-        whole = load_method(driven[name].method).whole
+        method = load_method(driven[name].method)
+        trained = isinstance(method, Trained)
+        whole = method.whole and not trained
         drawn = {"generate-0"} if whole else {"generate-0", "generate-1"}
         assert {"partition", "certify"} | drawn <= nested
         assert whole == ("generate-1" not in nested)
+        assert trained == ("train" in nested)
         assert {"validate", "evaluate", "publish"} <= nested
         assert parent.data.tags["privsyn.release_id"] == entry.release_id
         assert parent.data.tags["privsyn.ledger_entry"] == str(entry.number)
