@@ -42,9 +42,12 @@ FILES = {"adapter_model.safetensors", "adapter_config.json", "labels.json"}
 def make(make_project):
     """A project of this method; settings of the method go on top."""
 
-    def get(name="project", performance=(), **settings):
+    def get(name="project", performance=(), holdout=0.25, **settings):
         return make_project(
-            name, methods={NAME: SETTINGS | settings}, performance=dict(performance)
+            name,
+            methods={NAME: SETTINGS | settings},
+            performance=dict(performance),
+            dataset={"holdout": holdout},
         )
 
     return get
@@ -297,6 +300,10 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
     """The check above on the code most people write."""
     from privsyn.methods import dp_lora
 
+    class Everybody(Constant):
+        def sample(self, units, rate):
+            return np.ones(units, np.bool_)
+
     def by_sample(cfg, mechanism, trainer, units, noise, steps, progress):
         for t in steps:
             chosen = mechanism.sample(len(units), noise)
@@ -305,7 +312,9 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
         return trainer.state()
 
     monkeypatch.setattr(dp_lora, "_advance", by_sample)
-    found = published_by_neighbours(make(), NAME, Constant, release)
+    found = published_by_neighbours(make(holdout=0.0), NAME, Everybody, release)
+    assert found["longer"] == found["base"]
+    assert found["added"] != found["base"] != found["unit removed"]
     with pytest.raises(AssertionError):
         assert_alike(found)
 
@@ -313,7 +322,7 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
 # --- kills ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [(1, 2, 3, 4, 0), (5, 1, 6, 0), (10, 1, 0)])
+@pytest.mark.parametrize("kills", [(1, 2, 6, 0), (4, 1, 0)])
 def test_killed_at_any_call_it_ends_at_the_planned_cost(make, tmp_path, kills):
     """Each step is two calls, sample and noise; before them, the histogram of labels."""
     project = make(performance={"checkpoint_steps": 2, "shards": 2}, label_noise=8.0)
@@ -433,7 +442,6 @@ def test_a_release_whose_draws_are_gone_is_lost(make, gone):
 
 def test_a_release_is_trained_by_one_process_at_a_time(make):
     ctx = make().context()
-    planned, _ = begin(ctx)
     refused = []
 
     class Second(SeededNoise):
@@ -446,6 +454,7 @@ def test_a_release_is_trained_by_one_process_at_a_time(make):
 
     noise = Second(1)
     ctx.noise = lambda: noise
+    planned, _ = begin(ctx)
     assert train(ctx, planned, backends=Backends(stand_ins())) is not None
     assert refused
 
@@ -489,6 +498,7 @@ def test_a_killed_copy_of_the_model_is_made_anew(make):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # asked by peft
 def test_the_embedded_model_is_adapted_and_asked_for_more(make):
     import torch
     from peft import PeftModel
