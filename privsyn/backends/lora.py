@@ -178,7 +178,8 @@ class LoraTrainer:
     def encode(self, label: str | None, text: str) -> Row:
         """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
         prompt = self._prompts.public(self._training.template, label)
-        lead = "" if self._training.template.public.endswith((" ", "\n")) else " "
+        template = self._training.template
+        lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
         ids = self._prompts.reference(text.strip(), lead, self._training.max_tokens)
         if len(ids) < self._training.max_tokens:
             ids.append(self._eos)
@@ -388,17 +389,17 @@ def clip_to_lattice(gradients: Sequence[Tensor], clip_norm: float) -> list[Tenso
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
-    norms = _norms(gradients)
+    norms = _squares(gradients).sqrt()
     factors = (_SAFE * CLIP_STEPS / norms.clamp(min=clip_norm)).float()[:, None]
     whole = [(part.float() * factors).trunc_() for part in gradients]
-    sound = (_norms(whole) <= CLIP_STEPS)[:, None]  # false for NaN
+    # Sums of squares below 2^53 are exact, and false for NaN.
+    sound = (_squares(whole) <= CLIP_STEPS**2)[:, None]
     return [torch.where(sound, part, torch.zeros_like(part)) for part in whole]
 
 
-def _norms(parts: Sequence[Tensor]) -> Tensor:
-    """L2 norm of each row over all parts, in float64."""
-    own = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in parts]
-    return torch.stack(own).square().sum(0).sqrt()
+def _squares(parts: Sequence[Tensor]) -> Tensor:
+    """Squared L2 norm of each row over all parts, in float64."""
+    return torch.stack([part.double().square().sum(1) for part in parts]).sum(0)
 
 
 def adapt(network: Any, training: Training, source: str) -> Any:
@@ -546,4 +547,5 @@ def _is_out_of_memory(error: BaseException) -> bool:
         isinstance(error, MemoryError | torch.OutOfMemoryError)
         or "DefaultCPUAllocator" in text
         or "out of memory" in text
+        or "ALLOC_FAILED" in text
     )

@@ -242,7 +242,7 @@ def encode(
     prompts = PromptEncoder(tokenizer, "student")
     prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
     # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
-    lead = "" if template.public.endswith((" ", "\n")) else " "
+    lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
     found = []
     for label, text in texts:
         prefix, body = prefixes[label], prompts.reference(text.strip(), lead, max_tokens)

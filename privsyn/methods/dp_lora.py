@@ -69,7 +69,8 @@ class DPLoraConfig(Section):
     )
     clip_norm: float = Field(
         default=1.0,
-        gt=0,
+        ge=1e-6,
+        le=1e6,
         allow_inf_nan=False,
         description="L2 norm every unit's gradient is clipped to (C).",
     )

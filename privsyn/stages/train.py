@@ -40,7 +40,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         return None
     scratch = ctx.workspace.scratch(plan.id)
     folder, done = trained(scratch), scratch / TRAINED_BY
-    if done.exists():
+    if done.exists() and folder.is_dir():
         return folder
     with _shared(ctx, plan, backends) as shared, drawing(ctx, plan, TRAIN, shared) as drawn:
 

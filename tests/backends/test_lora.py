@@ -398,13 +398,13 @@ def test_clipping_without_its_check_would_pass_what_is_not_finite(monkeypatch):
 
     bad = [torch.tensor([[math.nan, 1.0]])]
     assert not clip_to_lattice(bad, 1.0)[0].any()
-    real, calls = lora._norms, []
+    real, calls = lora._squares, []
 
     def blind(parts):
         calls.append(1)
         return real(parts) if len(calls) == 1 else torch.zeros(1, dtype=torch.float64)
 
-    monkeypatch.setattr(lora, "_norms", blind)
+    monkeypatch.setattr(lora, "_squares", blind)
     assert clip_to_lattice(bad, 1.0)[0].isnan().any()
 
 
