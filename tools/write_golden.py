@@ -11,6 +11,9 @@ with it. Opacus brings torch. So each source has a throw-away environment:
     uv pip install --python /tmp/golden-opacus/bin/python opacus==1.6.0 torch==2.13.0
     /tmp/golden-opacus/bin/python tools/write_golden.py opacus
 
+    uv pip install --python /tmp/golden/bin/python "numpy<2.3"
+    /tmp/golden/bin/python tools/write_golden.py bounded_range
+
 ``exact`` holds the closed forms and integrals in 40-digit arithmetic, as decimal strings: a
 reported loss may never lie below them. The other files hold what the libraries report.
 """
@@ -247,7 +250,53 @@ def opacus() -> dict[str, Any]:
     return {"source": f"opacus {version('opacus')}", "sampled_gaussian": cases}
 
 
-SOURCES = {"exact": exact, "dp_accounting": dp_accounting, "opacus": opacus}
+DRAWS = (
+    (2.0, 1, 1.0),
+    (0.5065, 48, 9.0),
+    (0.0637, 48, 0.9),
+    (0.1104, 16, 0.9),
+    (0.2026, 300, 9.3),
+    (1.2232, 48, 27.0),
+)
+"""Range, count, epsilon."""
+
+
+def bounded_range(choices: int = 200) -> dict[str, Any]:
+    """Delta of an adversary who picks t among multiples of range / choices, draw by draw.
+
+    His losses stay on a lattice, so this is what he reaches: a bound from below, by nothing but
+    the definition of a draw.
+    """
+    import numpy as np
+
+    def delta(eta: float, count: int, epsilon: float) -> float:
+        places = np.arange(-count * choices, count * choices + 1)
+        left = np.maximum(0.0, 1 - np.exp(np.minimum(epsilon - places * (eta / choices), 0.0)))
+        for _ in range(count):  # left[i]: delta when so much loss is behind him
+            kept = len(left) - 2 * choices
+            best = np.zeros(kept)
+            for j in range(choices + 1):
+                up = (1 - np.exp(-(choices - j) * eta / choices)) / (1 - np.exp(-eta))
+                high, low = left[choices + j :][:kept], left[j:][:kept]
+                best = np.maximum(best, up * high + (1 - up) * low)
+            left = best
+        return float(left[0])
+
+    return {
+        "source": f"strategies on {choices} values of t, enumerated",
+        "draws": [
+            {"range": eta, "count": count, "epsilon": epsilon, "delta": delta(eta, count, epsilon)}
+            for eta, count, epsilon in DRAWS
+        ],
+    }
+
+
+SOURCES = {
+    "exact": exact,
+    "dp_accounting": dp_accounting,
+    "opacus": opacus,
+    "bounded_range": bounded_range,
+}
 
 
 def main(names: list[str]) -> None:

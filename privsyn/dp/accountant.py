@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.dp import conversions
+from privsyn.dp import bounded_range, conversions
 from privsyn.dp.events import (
     ZCDP,
+    BoundedRange,
     DiscreteGaussian,
     Disjoint,
     Event,
     Gaussian,
     Pure,
+    Rounds,
     SampledGaussian,
     Sequence,
     leaves,
 )
+
+_FAR = 20.0
+"""Logarithm of epsilon over the target beyond which ``calibrate`` halves its range."""
 
 CALIBRATION_MARGIN = 1e-12
 """Relative room left below a target, for the roundings of the caller's own arithmetic."""
@@ -96,8 +102,9 @@ def guarantee(event: Event, delta: float) -> Guarantee:
     """The tightest known guarantee at ``delta``.
 
     Pure loss by randomised response, zCDP by CKS20 Corollary 13 at the best real order, Gaussian
-    noise by its exact curve, sampled Gaussians by their loss distribution, mixtures by their Renyi
-    curve; the smallest where several apply. Epsilon is rounded up.
+    noise by its exact curve, bounded-range draws and what is mixed with them by their exact
+    adaptive composition, sampled Gaussians by their loss distribution; the smallest where several
+    apply. Epsilon is rounded up.
 
     Raises:
         ValueError: delta outside [0, 1), or no finite epsilon at this delta (zCDP at delta 0).
@@ -121,8 +128,43 @@ def epsilon_at(event: Event, delta: float) -> float:
     found.append(conversions.zcdp_epsilon(_fold(event, _rho), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
         found.append(renyi_epsilon(event, delta))  # else it is the rho curve
+    found.append(composed_epsilon(event, delta))
     found.append(loss_distribution_epsilon(event, delta))
     return min(found)
+
+
+def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELLS) -> float:
+    """Epsilon by the exact adaptive composition of [B15]; infinite where it does not apply.
+
+    It applies to pure and bounded-range steps in their order, and to Gaussian noise that no
+    bounded-range draw follows.
+
+    Args:
+        event: What is priced.
+        delta: In [0, 1).
+        cells: Fineness of the grid; fewer are quicker, and never below the truth either.
+    """
+    _check_delta(delta)
+    composed = _composed(event)
+    if composed is None or delta == 0 or not composed.blocks:
+        return math.inf
+    blocks = composed.blocks if composed.draws else _largest_first(composed.blocks)
+    return bounded_range.epsilon(blocks, delta, composed.mu_squared, cells)
+
+
+def composed_roughly(event: Event, delta: float) -> float:
+    """``composed_epsilon`` on a coarse grid: quick, up to .5% more, never below the truth."""
+    return composed_epsilon(event, delta, cells=_QUICK_CELLS)
+
+
+def _largest_first(blocks: tuple[bounded_range.Rounds, ...]) -> tuple[bounded_range.Rounds, ...]:
+    """Pure steps alone, which commute: one price for every order."""
+    counts: Counter[bounded_range.Step] = Counter()
+    for steps, count in blocks:
+        for step in steps:
+            counts[step] += count
+    losses = sorted(counts.items(), key=lambda item: -bounded_range.width_of(item[0]))
+    return tuple(((step,), count) for step, count in losses)
 
 
 def renyi_epsilon(event: Event, delta: float) -> float:
@@ -134,12 +176,12 @@ def renyi_epsilon(event: Event, delta: float) -> float:
 def loss_distribution_epsilon(event: Event, delta: float) -> float:
     """Epsilon by the loss distribution alone; infinite where the event has no sampled Gaussian."""
     _check_delta(delta)
-    parts = _sampled_parts(event)
+    parts, pure = _sampled_parts(event)
     if not parts or delta == 0:
         return math.inf
     from privsyn.dp.loss_distribution import sampled_gaussian_epsilon  # late: loads scipy
 
-    return sampled_gaussian_epsilon(parts, delta)
+    return sampled_gaussian_epsilon(parts, delta, pure)
 
 
 def calibrate_rho(target: Guarantee) -> float:
@@ -188,7 +230,7 @@ def calibrate(
         increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
             largest one within the target is wanted; else (a noise scale) the smallest.
         price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
-        tolerance: How close, relative to the parameter.
+        tolerance: How close, relative to the parameter or to epsilon, whichever comes first.
 
     Returns:
         A parameter that was itself checked: its event is within the target.
@@ -199,21 +241,100 @@ def calibrate(
     if not 0 < low <= high < math.inf:
         raise ValueError(f"low={low!r} and high={high!r} must be finite with 0 < low <= high")
 
-    def fits(value: float) -> bool:
-        return (price or epsilon_at)(make(value), target.delta) <= target.epsilon
+    ends = {math.log(low): low, math.log(high): high}
 
-    safe, bold = (low, high) if increasing else (high, low)
-    if not fits(safe):
+    def parameter(log_value: float) -> float:
+        return ends.get(log_value) or min(max(math.exp(log_value), low), high)
+
+    def excess(log_value: float) -> float:
+        """Logarithm of epsilon over the target: at most 0 where the parameter fits."""
+        epsilon = (price or epsilon_at)(make(parameter(log_value)), target.delta)
+        if epsilon <= target.epsilon:
+            return max(-_FAR, math.log(epsilon / target.epsilon)) if epsilon else -_FAR
+        return min(_FAR, math.log(epsilon / target.epsilon)) if target.epsilon else _FAR
+
+    safe, bold = math.log(low if increasing else high), math.log(high if increasing else low)
+    at_safe = excess(safe)
+    if at_safe > 0:
         raise ValueError(
             f"no parameter in [{low:g}, {high:g}] reaches epsilon={target.epsilon:g} at "
             f"delta={target.delta:g}; widen the range"
         )
-    if fits(bold):
-        return bold
-    while abs(bold - safe) > tolerance * min(bold, safe):
-        middle = math.sqrt(bold) * math.sqrt(safe)
-        safe, bold = (middle, bold) if fits(middle) else (safe, middle)
+    at_bold = excess(bold)
+    if at_bold <= 0:
+        return parameter(bold)
+    width = math.inf
+    while abs(bold - safe) > tolerance and at_safe < -tolerance:
+        # A secant in logarithms, aimed a little to the safe side; the middle where it gains little.
+        middle = (safe + bold) / 2
+        if max(at_bold, -at_safe) < _FAR and abs(bold - safe) < width / 2:
+            middle = safe + (bold - safe) * (at_safe + tolerance / 2) / (at_safe - at_bold)
+            middle = min(max(middle, min(safe, bold)), max(safe, bold))
+        width = abs(bold - safe)
+        if middle in (safe, bold):
+            break
+        at_middle = excess(middle)
+        if at_middle <= 0:
+            safe, at_safe = middle, at_middle
+        else:
+            bold, at_bold = middle, at_middle
+    return parameter(safe)
+
+
+def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: int) -> float:
+    """Largest range of ``count`` bounded-range draws whose event stays within ``target``.
+
+    Guarantee: ``epsilon_at(make(range), target.delta) <= target.epsilon``.
+
+    Args:
+        make: Event of a range.
+        target: What the event may cost.
+        count: Draws that make up most of the event: where the search begins.
+
+    Raises:
+        ValueError: delta is 0, or no range is within the target.
+    """
+    by_rho = math.sqrt(8 * calibrate_rho(target) / count)  # what zCDP would allow
+    return calibrate_composed(make, target, by_rho * (1 - 1e-6), _RANGE_TOLERANCE)
+
+
+def calibrate_composed(
+    make: Callable[[float], Event], target: Guarantee, by_zcdp: float, tolerance: float
+) -> float:
+    """Largest parameter whose event stays within ``target``, where more of it costs more.
+
+    Guarantee: ``epsilon_at(make(parameter), target.delta) <= target.epsilon``.
+
+    Exact composition mostly buys a few hundredths to tenths more than zCDP: it is looked for
+    coarsely first, then exactly.
+
+    Args:
+        make: Event of a parameter.
+        target: What the event may cost.
+        by_zcdp: A parameter within the target, by its cost in zCDP.
+        tolerance: As in ``calibrate``.
+
+    Raises:
+        ValueError: by_zcdp is not within the target.
+    """
+    safe = by_zcdp
+    for price, widest, near in (
+        (composed_roughly, 1.15, max(tolerance, 1e-4)),
+        (epsilon_at, 1.02, tolerance),
+    ):
+        if price(make(safe), target.delta) > target.epsilon:
+            safe = by_zcdp  # all prices are above the truth, and not in one order
+            if price is composed_roughly:
+                continue
+        bold = safe * widest
+        while safe < bold:
+            found = calibrate(make, target, safe, bold, True, price=price, tolerance=near)
+            safe, bold = found, (2 * bold if found == bold else found)
     return safe
+
+
+_QUICK_CELLS = 10
+_RANGE_TOLERANCE = 1e-5
 
 
 def shown(epsilon: float, digits: int = 6) -> str:
@@ -261,11 +382,111 @@ def filter_epsilon(spent: float, delta: float, order: float) -> float:
     return conversions.rdp_epsilon(spent, order, delta) if spent else 0.0
 
 
+def gaussian_mu_squared(event: Event) -> float:
+    """Squared mu of an event that is mu-Gaussian DP; infinite where none is known.
+
+    Guarantee: events chosen adaptively, whose squared mu add up to mu^2, are together mu-Gaussian
+    DP (Dong, Roth, Su 2022). Draws get the least mu whose curve covers theirs [B16]. A sampled
+    Gaussian has none: its noise is on a lattice, or from a table, for which a release owes delta
+    that a sum of mu does not hold.
+    """
+    gaussian = all(math.isfinite(_mu_squared(leaf)) for leaf in leaves(event))
+    return _fold(event, _mu_squared) if gaussian else _covered(event)
+
+
+def _covered(event: Event) -> float:
+    """By the curve of exact composition, in pieces of so many steps; sums over what has none."""
+    composed = _composed(event)
+    if composed is not None:
+        total = composed.mu_squared
+        for steps, count in composed.blocks:
+            rounds = max(1, _MU_PIECE // len(steps))
+            whole, rest = divmod(count, rounds)
+            for times, pieces in ((rounds, whole), (rest, 1)):
+                if times and pieces:
+                    total += pieces * bounded_range.gaussian_mu(((steps, times),)) ** 2
+        return total
+    match event:
+        case Sequence(events):
+            return math.fsum(gaussian_mu_squared(child) for child in events)
+        case Rounds(events, count):
+            return count * math.fsum(gaussian_mu_squared(child) for child in events)
+        case _:
+            return math.inf
+
+
+_MU_PIECE = 128
+
+
+def pure_loss(event: Event) -> float:
+    """Pure epsilon of an event; infinite where it has none."""
+    return _fold(event, _pure)
+
+
+def gaussian_budget(epsilon: float, delta: float) -> float:
+    """Total squared mu an account may spend at (epsilon, delta), rounded down [B16]."""
+    _check_cap(epsilon, delta)
+    low, high = 0.0, 2 * max(epsilon, 1.0) * 4
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        fits = conversions.gaussian_epsilon(math.sqrt(middle), delta) <= epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def repeated(event: Event, count: int) -> Event | None:
+    """``count`` copies of an event as one that is priced by its loss distribution.
+
+    None where copies are no such event: only sampled and plain Gaussians in sequence are, whose
+    dominating distributions are fixed with the first copy.
+    """
+    match event:
+        case SampledGaussian(rate, noise, steps):
+            return SampledGaussian(rate, noise, steps * count)
+        case Gaussian(noise, once):
+            return Gaussian(noise, once * count)
+        case DiscreteGaussian(noise, once):
+            return DiscreteGaussian(noise, once * count)
+        case Sequence(events):
+            copies = [repeated(child, count) for child in events]
+            kept = tuple(copy for copy in copies if copy is not None)
+            return Sequence(kept) if len(kept) == len(copies) else None
+        case _:
+            return None
+
+
+def scaled(event: Event, factor: float) -> Event:
+    """The event with all its noise ``factor`` times as large."""
+    match event:
+        case Pure(epsilon):
+            return Pure(epsilon / factor)
+        case ZCDP(one, count):
+            return ZCDP(one / factor**2, count)
+        case BoundedRange(width, count):
+            return BoundedRange(width / factor, count)
+        case Gaussian(noise, count):
+            return Gaussian(noise * factor, count)
+        case DiscreteGaussian(noise, count):
+            return DiscreteGaussian(noise * factor, count)
+        case SampledGaussian(rate, noise, steps):
+            return SampledGaussian(rate, noise * factor, steps)
+        case Sequence(events):
+            return Sequence(tuple(scaled(child, factor) for child in events))
+        case Rounds(events, count):
+            return Rounds(tuple(scaled(child, factor) for child in events), count)
+        case Disjoint(events, cells):
+            return Disjoint(tuple(scaled(child, factor) for child in events), cells)
+
+
 def _fold(event: Event, price: Callable[[Event], float]) -> float:
-    """Sum over sequences, maximum over disjoint parts [B8]."""
+    """Sum over sequences and rounds, maximum over disjoint parts [B8]."""
     match event:
         case Sequence(events):
             return math.fsum(_fold(child, price) for child in events)
+        case Rounds(events, count):
+            return count * math.fsum(_fold(child, price) for child in events)
         case Disjoint(events):
             return max(_fold(child, price) for child in events)
         case _:
@@ -288,6 +509,8 @@ def _pure(leaf: Event) -> float:
     match leaf:
         case Pure(epsilon):
             return epsilon
+        case BoundedRange(width, count):
+            return width * count
         case _:
             return 0.0 if _rho(leaf) == 0 else math.inf
 
@@ -298,6 +521,8 @@ def _rho(leaf: Event) -> float:
             return epsilon * epsilon / 2
         case ZCDP(one, count):
             return one * count
+        case BoundedRange(width, count):
+            return width * width / 8 * count * (1 + conversions.ROUNDING)
         case _:
             return _mu_squared(leaf) / 2
 
@@ -313,19 +538,100 @@ def _mu_squared(leaf: Event) -> float:
             return math.inf
 
 
-def _sampled_parts(event: Event) -> tuple[tuple[float, float, int], ...]:
-    """Sampled and plain Gaussians in sequence, of which one is sampled; else nothing."""
-    children = event.events if isinstance(event, Sequence) else (event,)
+@dataclass(frozen=True)
+class _Composed:
+    """What exact composition takes: steps in their order, and Gaussian noise after them."""
+
+    blocks: tuple[bounded_range.Rounds, ...] = ()
+    mu_squared: float = 0.0
+
+    @property
+    def draws(self) -> bool:
+        steps = (step for steps, _ in self.blocks for step in steps)
+        return any(isinstance(step, bounded_range.Draw) for step in steps)
+
+    def then(self, other: _Composed) -> _Composed | None:
+        """One after the other; None where a draw would follow Gaussian noise."""
+        if self.mu_squared and other.draws:
+            return None
+        return _Composed(self.blocks + other.blocks, self.mu_squared + other.mu_squared)
+
+    def times(self, count: int) -> _Composed | None:
+        """So many in a row."""
+        if count == 1 or not self.blocks:
+            return _Composed(self.blocks, self.mu_squared * count)
+        if self.mu_squared and self.draws:
+            return None
+        length = sum(times * len(steps) for steps, times in self.blocks)
+        if length > _LONGEST_ROUND:
+            return None
+        once = tuple(step for steps, times in self.blocks for _ in range(times) for step in steps)
+        return _Composed(((once, count),), self.mu_squared * count)
+
+
+_LONGEST_ROUND = 1000
+"""Steps of one round that exact composition takes; longer ones are priced by their Renyi curve."""
+
+
+def _composed(event: Event) -> _Composed | None:
+    """An event for [B15]; None for one it does not hold for."""
+    match event:
+        case Pure(epsilon):
+            steps = (bounded_range.Response(epsilon),)
+            return _Composed(((steps, 1),)) if epsilon else _Composed()
+        case BoundedRange(width, count):
+            draw = (bounded_range.Draw(width),)
+            return _Composed(((draw, count),)) if width else _Composed()
+        case Sequence(events) | Rounds(events):
+            whole: _Composed | None = _Composed()
+            for child in events:
+                part = _composed(child)
+                whole = whole.then(part) if whole is not None and part is not None else None
+            count = event.count if isinstance(event, Rounds) else 1
+            return whole.times(count) if whole is not None else None
+        case Disjoint(events):
+            parts = [_composed(child) for child in dict.fromkeys(events)]
+            if len(parts) == 1:
+                return parts[0]
+            gaussian = [part for part in parts if part is not None and not part.blocks]
+            if len(gaussian) < len(parts):
+                return None
+            return _Composed(mu_squared=max(part.mu_squared for part in gaussian))
+        case _:
+            mu_squared = _mu_squared(event)
+            return _Composed(mu_squared=mu_squared) if math.isfinite(mu_squared) else None
+
+
+def _in_sequence(event: Event) -> Iterator[Event]:
+    if isinstance(event, Sequence):
+        for child in event.events:
+            yield from _in_sequence(child)
+    else:
+        yield event
+
+
+def _sampled_parts(
+    event: Event,
+) -> tuple[tuple[tuple[float, float, int], ...], tuple[float, ...]]:
+    """Sampled and plain Gaussians, and pure losses, of a sequence with a sampled one; or nothing.
+
+    All of them are dominated by one pair of distributions whatever is chosen adaptively, so their
+    order does not matter.
+    """
+    children = _in_sequence(event)
     parts: list[tuple[float, float, int]] = []
+    pure: list[float] = []
     for child in children:
         match child:
             case SampledGaussian(rate, noise, steps):
                 parts += [(rate, noise, steps)] if rate else []
             case Gaussian(noise, count) | DiscreteGaussian(noise, count):
                 parts.append((1.0, noise, count))
+            case Pure(epsilon):
+                pure += [epsilon] if epsilon else []
             case _:
-                return ()
-    return tuple(parts) if any(rate < 1 for rate, *_ in parts) else ()
+                return (), ()
+    return (tuple(parts), tuple(pure)) if any(rate < 1 for rate, *_ in parts) else ((), ())
 
 
 def _check_delta(delta: float) -> None:

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 LATTICE = 2**24
 """Lattice steps per unit of a logit."""
 
+DEEPEST = 2.0**15
+"""How far below the largest logit of a public row a token still counts, in logits: at any sensible
+temperature its probability is 0."""
+
 _LARGEST = float(np.finfo(np.float64).max) / 4
+_HELD = 2**61
+_LOW = 32
 
 
 def clip_difference(
@@ -89,11 +95,63 @@ def to_grid(x: NDArray[Any], bound: float) -> NDArray[np.int64]:
         bound: The clip bound in logits.
 
     Raises:
-        ValueError: ``bound`` is negative, not finite, or so large that 2^16 rows could overflow.
+        ValueError: ``bound`` is negative, not finite or above 2^23.
     """
     limit = grid_bound(bound)
     steps = np.rint(_clip(np.asarray(x, np.float64), bound) * LATTICE).astype(np.int64)
     return steps.clip(-limit, limit)
+
+
+def public_grid(z: NDArray[Any]) -> NDArray[np.int64]:
+    """Logits of public rows on the lattice, without a constant of their row.
+
+    Guarantee: every entry lies in [-2^38, 2^38], for any input whatever: the largest of a row at
+    the upper end, one more than ``DEEPEST`` below it, minus infinity and NaN at the lower. So 10^6
+    times an entry and a held ExactSum fit int64 together [B14].
+
+    Args:
+        z: Logits, shape (..., vocabulary).
+
+    >>> (public_grid(np.array([1e4, 9999.0, -3.4e38])) / LATTICE).tolist()
+    [16384.0, 16383.0, -16384.0]
+    """
+    half = DEEPEST / 2
+    return to_grid(clip_recentre(z, half), half)
+
+
+class ExactSum:
+    """A sum of rows of whole numbers, exact however many rows there are and however large.
+
+    Guarantee: ``held`` is the true sum, held to [-2^61, 2^61] once and at the end. Adding a row
+    whose entries lie in [-D, D] moves it by at most D in L-inf, whatever is in the sum already; an
+    int64 sum that wraps around would move by 2^64 [B14].
+
+    Args:
+        size: Entries of a row.
+
+    >>> total = ExactSum(1)
+    >>> for _ in range(8):
+    ...     total.add(np.array([[2**62]]))
+    >>> total.held().tolist() == [2**61]
+    True
+    """
+
+    def __init__(self, size: int) -> None:
+        self._high = np.zeros(size, np.int64)
+        self._low = np.zeros(size, np.int64)  # 0 to 2^32 - 1
+
+    def add(self, rows: NDArray[np.int64]) -> None:
+        """Add rows of a micro-batch, shape (fewer than 2^31, size)."""
+        low = self._low + (rows & (2**_LOW - 1)).sum(axis=0, dtype=np.int64)
+        self._high += (rows >> _LOW).sum(axis=0, dtype=np.int64) + (low >> _LOW)
+        self._low = low & (2**_LOW - 1)
+
+    def held(self) -> NDArray[np.int64]:
+        """The sum, shape (size,), nearest to it where it is out of range."""
+        most = _HELD >> _LOW
+        whole = (np.clip(self._high, -most - 1, most) << _LOW) + self._low
+        held: NDArray[np.int64] = np.clip(whole, -_HELD, _HELD)
+        return held
 
 
 def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:
@@ -127,6 +185,6 @@ def _clip(x: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
 
 
 def _check(bound: float) -> None:
-    # 2^47 lattice steps leave room for 2^16 rows in an int64 sum and are exact in float64.
+    # 2^47 lattice steps are exact in float64.
     if not 0 <= bound <= 2.0**23:
         raise ValueError(f"bound={bound!r} must lie in [0, 2^23]")

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 ROUNDING = 2.0**-46
 """[B10] Bound of the rounding error of a sum of few terms, relative to the sum of magnitudes."""
@@ -163,13 +164,38 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Phi(x) - e^epsilon Phi(y), x = mu/2 - epsilon/mu, y = x - mu; e^epsilon phi(y) = phi(x) [B5].
     """
+    return float(gaussian_deltas(mu, np.array([epsilon]))[0])
+
+
+def gaussian_deltas(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``gaussian_delta`` at several epsilons of at least 0."""
+    kept, taken = _gaussian_terms(mu, epsilons)
+    return np.maximum(0.0, kept - taken)
+
+
+def gaussian_chord(
+    mu: float, epsilons: NDArray[np.float64], width: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values at epsilon and at epsilon + width of a line in e^epsilon that lies below delta.
+
+    Delta is convex in e^epsilon, with derivative -Phi(y) there; the line is its tangent at the
+    middle. A curve under its own chord is under delta if its ends are under these.
+    """
+    kept, taken = _gaussian_terms(mu, epsilons + width / 2)
+    middle = kept - taken
+    return middle - taken * math.expm1(-width / 2), middle - taken * math.expm1(width / 2)
+
+
+def _gaussian_terms(
+    mu: float, epsilons: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Phi(x) and e^epsilon Phi(y)."""
     from scipy.special import erfcx, ndtr  # late: planning a zCDP method does without scipy
 
-    x = mu / 2 - epsilon / mu
-    y = x - mu
-    half, root = 0.5 * math.exp(-x * x / 2), math.sqrt(2)
-    first = float(ndtr(x)) if x > 0 else half * float(erfcx(-x / root))
-    return max(0.0, first - half * float(erfcx(-y / root)))
+    x = mu / 2 - epsilons / mu
+    half, root = 0.5 * np.exp(-x * x / 2), math.sqrt(2)
+    first = np.where(x > 0, ndtr(x), half * erfcx(np.maximum(-x, 0.0) / root))
+    return first, half * erfcx((mu - x) / root)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 FORMAT_VERSION = 1
@@ -40,6 +41,25 @@ class ZCDP:
 
     def __post_init__(self) -> None:
         _real(self, "rho", low=0.0)
+        _natural(self, "count")
+
+
+@dataclass(frozen=True)
+class BoundedRange:
+    """``count`` adaptive draws whose log ratio between neighbours lies in [t - range, t].
+
+    t in [0, range] may depend on the draw and on all before; it is ``range`` that is public. The
+    exponential mechanism is one (Durfee, Rogers 2019).
+
+    >>> BoundedRange(range=0.5, count=48)
+    BoundedRange(range=0.5, count=48)
+    """
+
+    range: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _real(self, "range", low=0.0)
         _natural(self, "count")
 
 
@@ -115,6 +135,21 @@ class Sequence:
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """All of ``events``, one after the other, and that ``count`` times over, on the same units.
+
+    The same as a sequence of ``count`` such sequences, each chosen after those before. Costs add.
+    """
+
+    events: tuple[Event, ...]
+    count: int
+
+    def __post_init__(self) -> None:
+        _events(self.events, "rounds")
+        _natural(self, "count")
+
+
+@dataclass(frozen=True)
 class Disjoint:
     """Each of ``cells`` public parts of the data runs one of ``events``. Costs the dearest one.
 
@@ -141,26 +176,84 @@ class Disjoint:
             raise ValueError("a sampled Gaussian cannot run inside disjoint parts")
 
 
-Event: TypeAlias = Pure | ZCDP | Gaussian | DiscreteGaussian | SampledGaussian | Sequence | Disjoint
+Event: TypeAlias = (
+    Pure
+    | ZCDP
+    | BoundedRange
+    | Gaussian
+    | DiscreteGaussian
+    | SampledGaussian
+    | Sequence
+    | Rounds
+    | Disjoint
+)
 
 KINDS: Mapping[str, type[Any]] = {
     "pure": Pure,
     "zcdp": ZCDP,
+    "bounded_range": BoundedRange,
     "gaussian": Gaussian,
     "discrete_gaussian": DiscreteGaussian,
     "sampled_gaussian": SampledGaussian,
     "sequence": Sequence,
+    "rounds": Rounds,
     "disjoint": Disjoint,
 }
 
 
 def leaves(event: Event) -> Iterator[Event]:
     """The events without children, in order."""
-    if isinstance(event, Sequence | Disjoint):
+    if isinstance(event, Sequence | Rounds | Disjoint):
         for child in event.events:
             yield from leaves(child)
     else:
         yield event
+
+
+def as_zcdp(event: Event) -> Event:
+    """An event with bounded-range draws, and pure steps between them, as zCDP: of earlier plans.
+
+    A draw of range eta is eta^2 / 8 zCDP [B4], rounded up; rounds become a sequence of their parts.
+    """
+    match event:
+        case BoundedRange(width, count):
+            return ZCDP(_rho_of(Fraction(width) ** 2 / 8), count)
+        case Rounds(events, count):
+            parts = tuple(_repeated(child, count) for child in reversed(events))
+            return Sequence(parts)
+        case Sequence(events):
+            return Sequence(tuple(as_zcdp(child) for child in events))
+        case Disjoint(events, cells):
+            return Disjoint(tuple(as_zcdp(child) for child in events), cells)
+        case _:
+            return event
+
+
+def agree(one: Event, other: Event, tolerance: float = 1e-12) -> bool:
+    """Whether two events are the same but for the rounding of their numbers."""
+    if type(one) is not type(other):
+        return False
+    for field in fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "events":
+            if len(a) != len(b) or not all(map(agree, a, b)):
+                return False
+        elif abs(a - b) > tolerance * abs(a):
+            return False
+    return True
+
+
+def _repeated(event: Event, count: int) -> Event:
+    exact = Fraction(event.epsilon) ** 2 / 2 if isinstance(event, Pure) else None
+    exact = Fraction(event.range) ** 2 / 8 if isinstance(event, BoundedRange) else exact
+    if exact is None:
+        raise ValueError(f"rounds of {type(event).__name__} were never priced as zCDP")
+    return ZCDP(_rho_of(exact), count)
+
+
+def _rho_of(exact: Fraction) -> float:
+    value = float(exact)
+    return value if Fraction(value) >= exact else math.nextafter(value, math.inf)
 
 
 def to_json(event: Event) -> dict[str, Any]:

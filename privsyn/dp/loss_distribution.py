@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from privsyn.dp.bounded_range import before_response
 from privsyn.dp.conversions import LATTICE_SLACK, ROUNDING
 
 POINTS = 2**18
@@ -27,17 +28,32 @@ POINTS = 2**18
 
 _COARSE = 2**13
 _TAIL = 1e-6
-"""Share of delta that a step's cut-off tails may take in all."""
+"""Share of delta that a step's cut-off tails may take in all: it is charged."""
+_ASIDE = 1e-6
+"""Share of delta set aside for what the sampler adds [B12] [B13]."""
+_READ = 1e-9
+"""The same for the roundings of delta itself, when epsilon is read off between grid points."""
+_BLIND = 1e-3
+"""Share of delta that the FFT's error may take before another tilt is tried."""
 
+_WIDEST = 690.0
+"""Losses of one step beyond this are left to other bounds: their exponentials overflow."""
+_TILTS, _CLOSER = 8, 1e-4
+_TILT_RANGE = math.log(1e-2), math.log(1e5)
 _NUDGE = 1e-5
 _EPSILON = float(np.finfo(np.float64).eps)
+
+_MOST_PURE = 300.0
+"""Pure losses in sum beyond which e^loss, and the grid, would be too large."""
 
 Part = tuple[float, float, int]
 """Rate, noise multiplier, steps."""
 
 
 @lru_cache(maxsize=256)
-def sampled_gaussian_epsilon(parts: tuple[Part, ...], delta: float) -> float:
+def sampled_gaussian_epsilon(
+    parts: tuple[Part, ...], delta: float, pure: tuple[float, ...] = ()
+) -> float:
     """An upper bound on the epsilon of some sampled Gaussians composed, at ``delta``.
 
     Guarantee: (epsilon, delta)-DP for neighbours that differ by one unit that is there or
@@ -46,11 +62,15 @@ def sampled_gaussian_epsilon(parts: tuple[Part, ...], delta: float) -> float:
     Args:
         parts: Rate in (0, 1], noise multiplier and steps of each.
         delta: In (0, 1).
+        pure: Losses of pure steps on the same units, each as randomised response [B3].
 
     Returns:
         Epsilon, at least 0; infinite where the grid cannot hold the losses.
     """
-    return max(_direction(parts, delta, removed) for removed in (True, False))
+    if math.fsum(pure) > _MOST_PURE:
+        return math.inf
+    removal = _direction(parts, delta, True, pure=pure)
+    return max(removal, _direction(parts, delta, False, enough=removal, pure=pure))
 
 
 @dataclass(frozen=True)
@@ -70,16 +90,53 @@ class _Step:
     steps: int
 
 
-def _direction(parts: Sequence[Part], delta: float, removed: bool) -> float:
+def _direction(
+    parts: Sequence[Part],
+    delta: float,
+    removed: bool,
+    enough: float = 0.0,
+    pure: Sequence[float] = (),
+) -> float:
+    """A bound for one of the two directions; below ``enough`` it need not be close."""
     tail = delta * _TAIL / sum(steps for *_, steps in parts)
     span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
-    if not math.isfinite(span):
+    if not span < _WIDEST:
         return math.inf
-    # Where the losses lie, on a coarse grid; then a fine one there. Any tilt is sound.
+    # Where the losses lie, on a coarse grid; then a fine one there.
     width = span / _COARSE
     steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
-    tilt = _tilt(steps, width, delta)
+    # Any tilt is sound, so the least of several bounds is. The best of Chernoff's bound at delta is
+    # near the best here, but where epsilon is far below Chernoff's it blows up the FFT's error:
+    # then the best at the epsilon found.
+    tilt, least = _tilt(steps, width, math.log(delta)), math.inf
+    for _ in range(_TILTS):
+        epsilon, blind = _tilted_epsilon(parts, delta, removed, tail, span, tilt, least, pure)
+        closer, least = epsilon < least * (1 - _CLOSER), min(least, epsilon)
+        if not (blind and closer) or least <= enough:
+            break
+        tilt = _saddle(steps, width, least)
+    return least
+
+
+def _tilted_epsilon(
+    parts: Sequence[Part],
+    delta: float,
+    removed: bool,
+    tail: float,
+    span: float,
+    tilt: float,
+    known: float,
+    pure: Sequence[float],
+) -> tuple[float, bool]:
+    """Epsilon from the FFT under one tilt, and whether its error took a large share of delta.
+
+    The window reaches down to ``known``, a bound found before, where that is finite.
+    """
+    width = span / _COARSE
+    steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
+    if math.isfinite(known):
+        reach = max(reach, (_moment(steps, width, tilt) - math.log(delta)) / tilt - known / 2)
     width = max(2 * reach, span) / POINTS
     steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
     log_moment = _moment(steps, width, tilt)
@@ -95,16 +152,23 @@ def _direction(parts: Sequence[Part], delta: float, removed: bool) -> float:
     # delta(e) e^(tilt e - log_moment), e a grid point: sums of the tilted mass above it.
     down, decay = math.exp(-tilt * width), math.exp(-(1 + tilt) * width)
     above = _discounted(mass, down) - _discounted(mass, decay)
-    deltas = (above + error) * np.exp(np.minimum(log_moment - tilt * losses, 700.0))
-    deltas += infinite + beyond
-    fits = np.flatnonzero(deltas > delta * (1 - _TAIL))
+    untilted = np.exp(np.minimum(log_moment - tilt * losses, 700.0))
+    deltas = (above + error) * untilted + (infinite + beyond)
+    for loss in pure:
+        deltas = before_response(np.minimum(deltas, 1.0), loss, width)
+    most = delta * (1 - _ASIDE) * (1 - _READ)
+    fits = np.flatnonzero(deltas > most)
+    slack = len(parts) * LATTICE_SLACK
     if not len(fits):
-        return max(0.0, float(losses[0]) + len(parts) * LATTICE_SLACK)
+        return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
     last = int(fits[-1])
     if last + 1 >= POINTS:
-        return math.inf
-    epsilon = float(losses[last + 1])
-    return max(0.0, epsilon + len(parts) * LATTICE_SLACK + ROUNDING * (1 + abs(epsilon)))
+        return math.inf, False
+    # Between grid points delta is linear in e^epsilon.
+    share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
+    epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
+    blind = error * float(untilted[last]) > _BLIND * delta and epsilon > 0
+    return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
 
 
 def _range(rate: float, noise: float, removed: bool, tail: float) -> tuple[float, float]:
@@ -195,14 +259,24 @@ def _moment(steps: Sequence[_Step], width: float, tilt: float) -> float:
     return math.fsum(step.steps * _log_moment(step, width, tilt) for step in steps)
 
 
-def _tilt(steps: Sequence[_Step], width: float, delta: float) -> float:
+def _tilt(steps: Sequence[_Step], width: float, log_delta: float) -> float:
     """The tilt of the best Chernoff bound at delta."""
 
     def epsilon(log_tilt: float) -> float:
         tilt = math.exp(log_tilt)
-        return (_moment(steps, width, tilt) - math.log(delta)) / tilt
+        return (_moment(steps, width, tilt) - log_delta) / tilt
 
-    return math.exp(_lowest(epsilon, math.log(1e-2), math.log(1e5)))
+    return math.exp(_lowest(epsilon, *_TILT_RANGE))
+
+
+def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
+    """The tilt of the best Chernoff bound at epsilon."""
+
+    def log_delta(log_tilt: float) -> float:
+        tilt = math.exp(log_tilt)
+        return _moment(steps, width, tilt) - tilt * epsilon
+
+    return math.exp(_lowest(log_delta, *_TILT_RANGE))
 
 
 def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:

@@ -28,8 +28,13 @@ The curves differ by about (x / sigma)^2 / 8 relative in delta, x < 40 standard 
 CLIP_STEPS = 2**24
 """Lattice steps of the norm that a contribution to a sampled Gaussian is clipped to."""
 
-Sampler = Literal["opendp", "table"]
-"""Who draws the noise of a sampled Gaussian: OpenDP, exactly, or a table, faster [B13]."""
+Sampler = Literal["auto", "opendp", "table"]
+"""Who draws the noise of a sampled Gaussian: OpenDP, exactly, or a table, faster [B13].
+
+auto: the table for vectors of more than TABLE_ABOVE numbers, where it may be used.
+"""
+
+TABLE_ABOVE = 50_000
 
 _FINER = 2**16
 _LARGEST = 2**46
@@ -40,9 +45,9 @@ _LEAST_SIGMA, _MOST_STEPS, _MOST_NUMBERS = 2.0**36, 2**16, 2**28
 class ExponentialMechanism:
     """One index with probability proportional to exp(score / scale).
 
-    Guarantee: (sensitivity / scale)^2 / 2 zCDP. The log probability of every index moves by an
-    amount within one interval of width 2 sensitivity / scale (bounded range), and bounded range
-    eta implies eta^2 / 8 zCDP (Cesar and Rogers 2021): [B4] in bounds.md.
+    Guarantee: the log probability of every index moves by an amount within one interval of width
+    eta = 2 sensitivity / scale (bounded range). That is (sensitivity / scale)^2 / 2 zCDP (Cesar and
+    Rogers 2021): [B4] in bounds.md; many draws composed cost less by their exact curve [B15].
 
     Attributes:
         sensitivity: Most by which any one score moves between neighbours (L-inf), lattice steps.
@@ -57,9 +62,9 @@ class ExponentialMechanism:
         _check_positive("scale", self.scale)
 
     @property
-    def event(self) -> events.ZCDP:
+    def event(self) -> events.BoundedRange:
         """Price of one draw."""
-        return events.ZCDP(rho=_up((Fraction(self.sensitivity) / Fraction(self.scale)) ** 2 / 2))
+        return events.BoundedRange(range=_up(2 * Fraction(self.sensitivity) / Fraction(self.scale)))
 
     def draw(self, scores: NDArray[np.int64], noise: NoiseSource) -> int:
         """Draw one index.
@@ -185,7 +190,7 @@ class SampledGaussian:
         rate: Probability of each unit to enter a sample.
         noise_multiplier: Standard deviation of the noise over the clip norm.
         steps: How many sums are drawn, each chosen after those before.
-        sampler: Who draws the noise. The price is the same. ``table`` needs a rate below 1:
+        sampler: Who draws the noise. The price is the same. The table needs a rate below 1:
             without sampling nothing is set aside.
     """
 
@@ -206,7 +211,7 @@ class SampledGaussian:
         if self.sampler not in get_args(Sampler):
             raise ValueError(f"sampler={self.sampler!r} is none of {get_args(Sampler)}")
         most = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
-        if self.sampler == "table" and not (self.rate < 1 and self.noise_multiplier <= most):
+        if self.sampler == "table" and not self._table_holds:
             raise ValueError(
                 f"sampler='table' needs rate={self.rate!r} below 1 and "
                 f"noise_multiplier={self.noise_multiplier!r} at most {most}; use 'opendp'"
@@ -216,6 +221,11 @@ class SampledGaussian:
     def event(self) -> events.SampledGaussian:
         """Price of all steps."""
         return events.SampledGaussian(self.rate, self.noise_multiplier, self.steps)
+
+    @property
+    def _table_holds(self) -> bool:
+        most = table_gaussian.MOST_SIGMA / (CLIP_STEPS * _FINER)
+        return self.rate < 1 and self.noise_multiplier <= most
 
     def sample(self, units: int, noise: NoiseSource) -> NDArray[np.bool_]:
         """Which units are in the sample of a step. Secret, like the number of them."""
@@ -236,7 +246,8 @@ class SampledGaussian:
         if total.size > _MOST_NUMBERS:
             raise ValueError(f"{total.size} numbers are more than {_MOST_NUMBERS}")
         held = np.clip(total, -_LARGEST, _LARGEST)  # as a map of sums 1-Lipschitz; never reached
-        add = noise.fine_gaussian if self.sampler == "table" else noise.gaussian
+        large = self.sampler == "auto" and total.size > TABLE_ABOVE and self._table_holds
+        add = noise.fine_gaussian if self.sampler == "table" or large else noise.gaussian
         fine = add(held * _FINER, self.noise_multiplier * CLIP_STEPS * _FINER)
         return fine / (CLIP_STEPS * _FINER)
 

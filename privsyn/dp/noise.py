@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -173,7 +174,17 @@ def _gaussian(sigma: float) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=1)
 def _opendp() -> Any:
-    import opendp.prelude as dp  # late: the import takes seconds and planning draws nothing
+    # Late, for planning draws nothing; and not opendp.prelude, which imports scikit-learn, pandas
+    # and pyarrow: seconds of every process.
+    from opendp import domains, measurements, measures, metrics, mod
 
-    dp.enable_features("contrib")
-    return dp
+    mod.enable_features("contrib")
+    return SimpleNamespace(
+        m=measurements,
+        atom_domain=domains.atom_domain,
+        vector_domain=domains.vector_domain,
+        l1_distance=metrics.l1_distance,
+        l2_distance=metrics.l2_distance,
+        linf_distance=metrics.linf_distance,
+        zero_concentrated_divergence=measures.zero_concentrated_divergence,
+    )

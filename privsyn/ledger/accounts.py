@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.records import Private
+from privsyn.dp.events import load
 from privsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from privsyn.config import Config
     from privsyn.dp.accountant import Guarantee
+    from privsyn.ledger.balances import Filter
 
 
 class State(StrEnum):
@@ -28,6 +30,37 @@ class State(StrEnum):
     COMMITTED = "COMMITTED"
     LOST = "LOST"
     VOID = "VOID"
+
+
+@dataclass(frozen=True)
+class Split:
+    """How an account's delta is shared by its filters: fixed at its creation.
+
+    Attributes:
+        renyi: For any mixture of releases.
+        gaussian: For releases with Gaussian noise or of the exponential mechanism.
+        repeats: For releases of one and the same event, such as trained models of one recipe.
+    """
+
+    renyi: float = 0.2
+    gaussian: float = 0.4
+    repeats: float = 0.4
+
+    def __post_init__(self) -> None:
+        shares = (self.renyi, self.gaussian, self.repeats)
+        if not all(0 <= share <= 1 for share in shares) or math.fsum(shares) > 1 + 1e-12:
+            raise ValueError(f"shares={shares} must be at least 0 and add up to at most 1")
+        if self.renyi == 0:
+            raise ValueError("renyi=0: no filter would be left for a mixture of releases")
+
+    @classmethod
+    def declared(cls, sampled: Collection[bool]) -> Split:
+        """The split for methods of which each samples its units (a trained model), or does not."""
+        if set(sampled) == {True}:
+            return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
+        if set(sampled) == {False}:
+            return cls(renyi=0.08, gaussian=0.9, repeats=0.02)
+        return cls()
 
 
 @dataclass(frozen=True)
@@ -45,6 +78,8 @@ class AccountSpec:
         period_epsilon: Cap within the window, at the account's delta.
         unit_column: Column that holds the unit's id: what the unit is, whatever it is called.
             None where every row is its own unit.
+        split: Shares of delta of a new account's filters; None: the default. An account that is
+            open keeps what it was opened with.
     """
 
     name: str
@@ -56,6 +91,7 @@ class AccountSpec:
     period_days: int | None = None
     period_epsilon: float | None = None
     unit_column: str | None = None
+    split: Split | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for key in ("name", "dataset", "unit", "adjacency", "unit_column"):
@@ -76,8 +112,13 @@ class AccountSpec:
             )
 
     @classmethod
-    def of(cls, config: Config) -> AccountSpec:
-        """The spec a config asks for."""
+    def of(cls, config: Config, sampled: Collection[bool] = ()) -> AccountSpec:
+        """The spec a config asks for.
+
+        Args:
+            config: The project's.
+            sampled: Of each of account.methods, whether it samples its units.
+        """
         account, period = config.account, config.account.period
         return cls(
             name=account.name,
@@ -89,6 +130,7 @@ class AccountSpec:
             period_days=period.days if period else None,
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
+            split=Split.declared(sampled),
         )
 
 
@@ -141,16 +183,19 @@ class Entry:
         event: The privacy event, as ``privsyn.dp.events.dump`` writes it.
         loss: Renyi loss (nats) at the account's order; pure epsilon where the account's delta is 0.
         period_loss: Likewise at the order of the period cap; None without one.
+        mu_squared: Squared mu of its Gaussian DP; None in an account without such a filter.
         epsilon: Guarantee of this release alone.
         delta: Guarantee of this release alone.
-        reserved_at: When its cost was set aside (UTC); what the period cap counts by.
-        changed_at: Last change of state (UTC).
+        reserved_at: When its cost was set aside (UTC).
+        changed_at: Last change of state (UTC). A finished release leaves the period cap's window
+            by it; one that may still draw is always inside.
         scratch: Where a begun release draws.
-        host: Machine that began it.
+        host: Machine that began it: for people, not a part of what it is.
         nonce: What pins it to that scratch.
         artifact_sha256: Digest of the synthetic file, once committed.
         certificate_sha256: Digest of the certificate, once committed.
         reason: Why it is void or lost.
+        reserved_by: Who set its cost aside: user, driver, and of Airflow DAG and run.
     """
 
     number: int
@@ -171,6 +216,8 @@ class Entry:
     artifact_sha256: str | None = None
     certificate_sha256: str | None = None
     reason: str | None = None
+    mu_squared: float | None = None
+    reserved_by: Mapping[str, str] | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -184,9 +231,81 @@ class Entry:
         """Whether its cost counts."""
         return self.state is not State.VOID
 
+    @property
+    def open(self) -> bool:
+        """Whether it may still draw."""
+        return self.state in (State.RESERVED, State.BEGUN)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: no nonce, times as ISO text."""
         return _plain(self, "nonce")
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """The private file behind a version of a dataset. Internal: see data/source.py.
+
+    Attributes:
+        version: The dataset's version.
+        fingerprint: Keyed hash of its content, with the ledger's source key.
+        same: Whether one with the content of another version may be paid for again.
+        strict: Whether one that another account has paid for is refused.
+    """
+
+    version: str
+    fingerprint: str
+    same: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A fingerprint the ledger holds. Internal.
+
+    Attributes:
+        release_id: The release it was noted with.
+        account: The account that pays.
+        version: The dataset's version.
+        fingerprint: Keyed hash of the file's content.
+    """
+
+    release_id: str
+    account: str
+    version: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A release that was asked for and refused. Nothing was spent.
+
+    Attributes:
+        number: 1-based position among all refusals.
+        at: When (UTC).
+        account: Account that was asked.
+        release_id: Release that was asked for; None where an account was.
+        method: Its method.
+        epsilon: Its guarantee.
+        delta: Its guarantee.
+        error: Class of the error.
+        message: What was said.
+        refused_by: Who asked: user, driver, and of Airflow DAG and run.
+    """
+
+    number: int
+    at: datetime
+    account: str
+    release_id: str | None
+    method: str | None
+    epsilon: float | None
+    delta: float | None
+    error: str
+    message: str
+    refused_by: Mapping[str, str] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return _plain(self)
 
 
 @dataclass(frozen=True)
@@ -198,7 +317,8 @@ class Change:
         at: Time (UTC), as written into the hash.
         account: Account it concerns.
         release_id: Release it concerns; None for a change of the account itself.
-        change: ``OPENED`` or ``RENAMED`` for an account, else the release's new state.
+        change: ``OPENED`` or ``RENAMED`` for an account, ``UPGRADED`` for the ledger itself, else
+            the release's new state or ``DERIVED``.
         body: What the change recorded.
         previous: Hash of the row before.
         hash: SHA-256 over ``previous`` and this row's canonical JSON.
@@ -228,8 +348,10 @@ class Fill:
         budget: Loss at that order the cap admits (nats).
         spent: Loss charged so far.
         left: ``budget - spent``, at least 0.
+        share: Spent part of the cap, 0 to 1, by the filter that is the least full.
         spent_epsilon: Epsilon, at the cap's delta, proved for what is spent.
-        left_epsilon: Epsilon, at the cap's delta, of the largest zCDP release that fits now.
+        left_epsilon: Epsilon, at the cap's delta, of the largest release of Gaussian noise that
+            fits now.
     """
 
     cap: Guarantee
@@ -237,13 +359,9 @@ class Fill:
     budget: float
     spent: float
     left: float
+    share: float
     spent_epsilon: float
     left_epsilon: float
-
-    @property
-    def share(self) -> float:
-        """Spent part of the budget, 0 to 1."""
-        return self.spent / self.budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,9 +391,20 @@ class Balance(Fill):
     entries: int
     period: Window | None = None
 
+    def figures(self) -> dict[str, Any]:
+        """Cap, losses and room under the names that plans and certificates give them."""
+        return {
+            "cap": {"epsilon": self.cap.epsilon, "delta": self.cap.delta},
+            "order": self.order,
+            "budget": self.budget,
+            "spent": self.spent,
+            "left": self.left,
+            "left_epsilon": self.left_epsilon,
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return _plain(self) | {"share": self.share}
+        return _plain(self)
 
 
 @dataclass(frozen=True)
@@ -285,18 +414,34 @@ class Preview:
     Attributes:
         balance: The account now; an empty one if it does not exist.
         asked: Loss of the release at the account's order; inf for an event the account refuses.
+        takes: Part of the whole cap it takes, by the filter it weighs least in; the larger part of
+            lifetime and period cap.
         fits: Whether ``reserve`` would succeed.
         exists: Whether the account is in the ledger.
         key_id: Public id of the account's partition key, if it exists.
         entry: The release's own entry, if it is already charged: it then costs nothing more.
+        filters: The caps, with what is charged to them and what the release asks.
     """
 
     balance: Balance
     asked: float
+    takes: float
     fits: bool
     exists: bool
     key_id: str | None = None
     entry: Entry | None = None
+    filters: tuple[Filter, ...] = field(default=(), repr=False)
+
+    @property
+    def room(self) -> float:
+        """Epsilon, at the cap's delta, of the largest release of this kind that fits now."""
+        return min(one.cap.room(one.held, load(one.asked.event)) for one in self.filters)
+
+    @property
+    def copies(self) -> int:
+        """How many more releases like this one fit the lifetime cap, one after the other."""
+        lifetime = self.filters[0]
+        return lifetime.cap.copies(lifetime.held, lifetime.asked)
 
 
 @dataclass(frozen=True)
@@ -309,6 +454,7 @@ class Statement:
         opened_at: Time of creation (UTC).
         balance: Cap, spent share, left.
         releases: Its entries, oldest first.
+        refusals: What it was asked for and refused, oldest first.
     """
 
     spec: AccountSpec
@@ -316,6 +462,7 @@ class Statement:
     opened_at: datetime
     balance: Balance
     releases: tuple[Entry, ...]
+    refusals: tuple[Refusal, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -325,6 +472,7 @@ class Statement:
             "opened_at": self.opened_at.isoformat(),
             "balance": self.balance.as_dict(),
             "releases": [entry.as_dict() for entry in self.releases],
+            "refusals": [refusal.as_dict() for refusal in self.refusals],
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ from privsyn.ledger.accounts import (
     Balance,
     Entry,
     Preview,
+    Refusal,
+    State,
     Statement,
     Window,
     moment,
 )
-from privsyn.ledger.caps import Cap, check_kind
-from privsyn.ledger.rows import Row, caps_of, spec_of
+from privsyn.ledger.caps import Cap, Charge, check_kind
+from privsyn.ledger.rows import SHARES, Row, caps_of, spec_of
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
@@ -27,8 +30,10 @@ if TYPE_CHECKING:
 
 def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
     """The caps an account of this spec gets at its creation."""
-    period = None if spec.period_epsilon is None else Cap.of(spec.period_epsilon, spec.delta)
-    return Cap.of(spec.epsilon, spec.delta), period
+    lifetime = Cap.of(spec.epsilon, spec.delta, spec.split)
+    if spec.period_epsilon is None:
+        return lifetime, None
+    return lifetime, Cap.of(spec.period_epsilon, spec.delta, spec.split)
 
 
 def new_row(spec: AccountSpec) -> Row:
@@ -48,6 +53,9 @@ def new_row(spec: AccountSpec) -> Row:
         "period_epsilon": spec.period_epsilon,
         "period_order": period.order if period else None,
         "period_budget": period.budget if period else None,
+        **(asdict(lifetime.split) if lifetime.split else dict.fromkeys(SHARES)),
+        "gaussian_budget": lifetime.gaussian_budget,
+        "period_gaussian_budget": period.gaussian_budget if period else None,
         "key_id": None,
     }
 
@@ -62,77 +70,97 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     """
     lifetime, period = caps_of(row)
     charged = [entry for entry in entries if entry.charged]
-    fill = _fill(lifetime, [entry.loss for entry in charged])
+    fill = _fill(lifetime, [Charge.of(entry) for entry in charged])
     window = None
     if period is not None:
         recent = _recent(row, charged, now)
         window = Window(
             days=row["period_days"],
             entries=len(recent),
-            **_fill(period, [entry.period_loss or 0.0 for entry in recent]),
+            **_fill(period, [Charge.of(entry, period=True) for entry in recent]),
         )
         fill["left_epsilon"] = min(fill["left_epsilon"], window.left_epsilon)
     return Balance(account=row["name"], entries=len(charged), period=window, **fill)
 
 
-def _fill(cap: Cap, losses: Sequence[float]) -> dict[str, Any]:
+def _fill(cap: Cap, held: Sequence[Charge]) -> dict[str, Any]:
     from privsyn.dp.accountant import Guarantee
 
-    spent = cap.total(losses)
-    left = max(0.0, cap.budget - spent)
+    spent = cap.total(charge.loss for charge in held)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),
         "order": cap.order,
         "budget": cap.budget,
         "spent": spent,
-        "left": left,
-        "spent_epsilon": cap.spent_epsilon(spent),
-        "left_epsilon": cap.room_epsilon(left),
+        "left": max(0.0, cap.budget - spent),
+        "share": cap.share(held),
+        "spent_epsilon": cap.spent_epsilon(held),
+        "left_epsilon": cap.room_epsilon(held),
     }
 
 
 def _recent(row: Row, charged: Sequence[Entry], now: datetime) -> list[Entry]:
-    """The charged releases inside the period cap's window, oldest first."""
+    """The charged releases inside the period cap's window, in the order in which they leave it.
+
+    A release draws at any time between its reservation and its end, so it counts all that time and
+    for a window's length after: whatever was drawn within a window is inside when the window ends.
+    """
     start = now - timedelta(days=row["period_days"])
-    inside = [entry for entry in charged if entry.reserved_at > start]
-    return sorted(inside, key=lambda entry: entry.reserved_at)
+    inside = [entry for entry in charged if entry.open or entry.changed_at > start]
+    return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
 
 
 def preview(
     row: Row, entries: Sequence[Entry], event: Event, entry: Entry | None, now: datetime
 ) -> Preview:
     """What reserving ``event`` would meet; ``entry`` is the release's own, if it is known."""
-    asked = caps_of(row)[0].loss(event)
     known = entry if entry is not None and entry.charged else None
+    filters = _filters(row, entries, event, now)
     return Preview(
         balance=balance(row, entries, now),
-        asked=asked,
-        fits=known is not None or _fits(row, entries, event, now),
+        asked=filters[0].asked.loss,
+        takes=max(one.takes for one in filters),
+        fits=known is not None or _fits(row, filters, event),
         exists=row["key_id"] is not None,
         key_id=row["key_id"],
         entry=known,
+        filters=tuple(filters),
     )
 
 
-def _fits(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> bool:
+def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
     try:
         check_kind(spec_of(row), event)
     except BudgetError:
         return False
-    return not any(short for *_, short in _filters(row, entries, event, now))
+    return all(one.cap.fits(one.held, one.asked) for one in filters)
 
 
-def _filters(
-    row: Row, entries: Sequence[Entry], event: Event, now: datetime
-) -> list[tuple[Cap, list[float], float, bool]]:
-    """Per filter: the cap, what counts against it, what is asked, and whether it is refused."""
+@dataclass(frozen=True)
+class Filter:
+    """A cap, what is charged to it, and what a release asks of it."""
+
+    cap: Cap
+    held: tuple[Charge, ...]
+    asked: Charge
+
+    @property
+    def takes(self) -> float:
+        """Part of the whole cap that the release takes, by the filter it weighs least in."""
+        return self.cap.share([self.asked])
+
+
+def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:
+    """The lifetime cap and, where there is one, the period cap."""
     lifetime, period = caps_of(row)
     charged = [entry for entry in entries if entry.charged]
-    asked = [(lifetime, [entry.loss for entry in charged], lifetime.loss(event))]
+    held = tuple(Charge.of(entry) for entry in charged)
+    filters = [Filter(lifetime, held, lifetime.charge(event))]
     if period is not None:
-        recent = [entry.period_loss or 0.0 for entry in _recent(row, charged, now)]
-        asked.append((period, recent, period.loss(event)))
-    return [(cap, losses, loss, not cap.fits(losses, loss)) for cap, losses, loss in asked]
+        recent = _recent(row, charged, now)
+        inside = tuple(Charge.of(entry, period=True) for entry in recent)
+        filters.append(Filter(period, inside, period.charge(event)))
+    return filters
 
 
 def check_fits(
@@ -149,55 +177,95 @@ def check_fits(
         BudgetExceeded: Says asked, left and short by, and what would fit.
     """
     filters = _filters(row, entries, event, now)
-    for name, (cap, losses, asked, refused) in zip(("lifetime", "period"), filters, strict=False):
-        if not refused:
+    release = f"release {release_id} (epsilon={guarantee.epsilon:.4g}, delta={guarantee.delta:.4g})"
+    for name, one in zip(("lifetime", "period"), filters, strict=False):
+        if one.cap.fits(one.held, one.asked):
             continue
-        left = max(0.0, cap.budget - cap.total(losses))
-        short = asked - left
-        unit = "epsilon" if cap.order is None else f"Renyi loss at order {cap.order:.4g}"
-        room = cap.room_epsilon(left)
+        room = one.cap.room(one.held, event)
         if name == "lifetime":
             what = f"account {row['name']}"
             hint = (
-                f"Lower privacy.epsilon to about {_floor(room)} or less."
+                f"Lower privacy.epsilon to {_floor(room)} or less."
                 if room > 0
-                else ("The account is used up; that is final for this dataset.")
+                else "The account is used up; that is final for this dataset."
             )
         else:
             what = f"account {row['name']} in {row['period_days']} days"
-            hint = _when(row, entries, cap, asked, now)
-        raise BudgetExceeded(
-            f"{what} cannot pay for release {release_id} (epsilon={guarantee.epsilon:.4g}, "
-            f"delta={guarantee.delta:.4g}): asked {asked:.4g}, left {left:.4g} of "
-            f"{cap.budget:.4g}, short by {short:.4g} ({unit}; cap epsilon={cap.epsilon:g}, "
-            f"delta={cap.delta:g}). Nothing was spent.",
-            asked=asked,
-            left=left,
-            short=short,
-            hint=hint,
+            hint = _when(row, entries, one.cap, one.asked, now)
+        raise _exceeded(one, room, f"{what} cannot pay for {release}", hint)
+
+
+def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
+    """Refuse to begin a reserved release while what else was drawn fills the period cap.
+
+    ``reserve`` admits nothing that could come to this; an older version of privsyn did. The other
+    reservations draw nothing before they begin, and are looked at then.
+
+    Raises:
+        BudgetExceeded: As check_fits. The release stays reserved.
+    """
+    period = caps_of(row)[1]
+    if period is None:
+        return
+    others = [other for other in entries if other.charged and other.state is not State.RESERVED]
+    held = tuple(Charge.of(other, period=True) for other in _recent(row, others, now))
+    asked = Charge.of(entry, period=True)
+    if not period.fits(held, asked):
+        what = f"account {row['name']} in {row['period_days']} days"
+        raise _exceeded(
+            Filter(period, held, asked),
+            period.room_epsilon(held),
+            f"{what} has no room to begin release {entry.release_id}",
+            _when(row, others, period, asked, now),
         )
+
+
+def _exceeded(one: Filter, room: float, what: str, hint: str) -> BudgetExceeded:
+    cap = one.cap
+    left = max(0.0, cap.budget - cap.total(charge.loss for charge in one.held))
+    short = one.asked.loss - left
+    unit = "epsilon" if cap.order is None else f"Renyi loss at order {cap.order:.4g}"
+    return BudgetExceeded(
+        f"{what}: there is room for epsilon={_floor(room)} of its kind. Nothing was spent. "
+        f"(In {unit}: asked {one.asked.loss:.4g}, left {left:.4g} of {cap.budget:.4g}, short by "
+        f"{short:.4g}; cap epsilon={cap.epsilon:g}, delta={cap.delta:g}.)",
+        asked=one.asked.loss,
+        left=left,
+        short=short,
+        hint=hint,
+    )
 
 
 def _floor(value: float) -> str:
     """Three digits, rounded down: a hint must not name what will be refused again."""
+    if value <= 0:
+        return "0"
     digits = 2 - math.floor(math.log10(value))
     return f"{math.floor(value * 10**digits) / 10**digits:g}"
 
 
-def _when(row: Row, entries: Sequence[Entry], cap: Cap, asked: float, now: datetime) -> str:
+def _when(row: Row, entries: Sequence[Entry], cap: Cap, asked: Charge, now: datetime) -> str:
     """When the window will have room."""
     if not cap.fits([], asked):
         return f"It is more than the whole of account.period.epsilon={cap.epsilon:g}."
     recent = _recent(row, [entry for entry in entries if entry.charged], now)
     while recent:
-        oldest = recent.pop(0)
-        if cap.fits([entry.period_loss or 0.0 for entry in recent], asked):
-            day = oldest.reserved_at + timedelta(days=row["period_days"])
-            return f"It fits from {day:%Y-%m-%d %H:%M} UTC on."
+        first = recent.pop(0)
+        if not cap.fits([Charge.of(entry, period=True) for entry in recent], asked):
+            continue
+        if first.open:
+            return (
+                f"It fits {row['period_days']} days after release {first.release_id}, which is "
+                f"{first.state} and may still draw, has ended."
+            )
+        day = first.changed_at + timedelta(days=row["period_days"])
+        return f"It fits from {day:%Y-%m-%d %H:%M} UTC on."
     return ""
 
 
-def statement(row: Row, entries: Sequence[Entry], now: datetime) -> Statement:
+def statement(
+    row: Row, entries: Sequence[Entry], refusals: Sequence[Refusal], now: datetime
+) -> Statement:
     """An account and its releases."""
     return Statement(
         spec=spec_of(row),
@@ -205,4 +273,5 @@ def statement(row: Row, entries: Sequence[Entry], now: datetime) -> Statement:
         opened_at=moment(row["opened_at"]),
         balance=balance(row, entries, now),
         releases=tuple(entries),
+        refusals=tuple(refusals),
     )

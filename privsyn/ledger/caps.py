@@ -1,86 +1,307 @@
-"""The cap of an account: a fixed-order Renyi filter, valid for events chosen adaptively.
+"""The cap of an account: filters, each valid for events chosen adaptively, that share its delta.
 
-At creation the account fixes the order ``a`` that leaves the most room and the budget
-``B = epsilon + (ln delta + ln a) / (a - 1) - ln(1 - 1/a)``; a release is admitted while the losses
-at ``a`` sum to at most ``B`` (Feldman and Zrnic 2021, with the conversion of Canonne, Kamath and
-Steinke 2020, Cor. 13). Taking the best order of the running sum instead would be wrong: whoever
-picks the second release after seeing the first reaches twice the delta. With delta = 0 the loss is
-the pure epsilon and the budget the cap.
+At creation the account splits its delta over three filters and fixes their budgets:
+
+- *Renyi*: at the order ``a`` that leaves the most room, losses sum to at most
+  ``B = epsilon + (ln delta + ln a) / (a - 1) - ln(1 - 1/a)`` (Feldman and Zrnic 2021, with the
+  conversion of Canonne, Kamath and Steinke 2020, Cor. 13). Taking the best order of the running sum
+  instead would be wrong: whoever picks the second release after seeing the first reaches twice the
+  delta.
+- *Gaussian*: squared mu of releases that are mu-Gaussian DP sum to at most that of the Gaussian
+  mechanism at the cap (Smith and Thakurta 2022; Koskela, Tobaben, Honkela 2023).
+- *Repeats*: all releases so far are of one event, which the first release fixed before anything was
+  seen, and that many of it compose to the cap by their exact loss distribution.
+
+Two rules need no delta: *pure* releases whose epsilons add up to the cap, and a *first* release
+within the cap by its own certificate, after which nothing fits. A release is admitted while one of
+the five holds for everything charged; [B16] in dp/bounds.md proves that they are together the cap.
+With delta = 0 the loss is the pure epsilon and the budget the cap. An account opened when there was
+a Renyi filter alone keeps it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from privsyn.dp.events import Event, SampledGaussian, leaves
-from privsyn.errors import BudgetError
-from privsyn.ledger.accounts import AccountSpec
+from privsyn.dp.events import Event, SampledGaussian, dump, leaves, load
+from privsyn.errors import BudgetError, ConfigError
+from privsyn.ledger.accounts import AccountSpec, Entry, Split
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a release takes from a cap.
+
+    Attributes:
+        loss: Renyi loss at the cap's order; pure epsilon where delta is 0.
+        mu_squared: Squared mu of its Gaussian DP; None in an account without such a filter.
+        event: The event, as the ledger stores it.
+    """
+
+    loss: float
+    mu_squared: float | None
+    event: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, entry: Entry, *, period: bool = False) -> Charge:
+        """What an entry takes from the lifetime cap, or from the period cap."""
+        loss = (entry.period_loss or 0.0) if period else entry.loss
+        return cls(loss, entry.mu_squared, entry.event)
 
 
 @dataclass(frozen=True)
 class Cap:
-    """One filter.
+    """The filters of one cap.
 
     Attributes:
         epsilon: What is never exceeded.
         delta: At this delta.
         order: Renyi order, fixed at creation; None where delta is 0.
         budget: Largest sum of losses at that order (nats).
+        split: Shares of delta; None in an account with a Renyi filter alone.
+        gaussian_budget: Largest sum of squared mu; None as ``split``.
     """
 
     epsilon: float
     delta: float
     order: float | None
     budget: float
+    split: Split | None = None
+    gaussian_budget: float | None = None
 
     @classmethod
-    def of(cls, epsilon: float, delta: float) -> Cap:
-        """The filter of a new account."""
-        from privsyn.dp.accountant import filter_budget, filter_order
+    def of(cls, epsilon: float, delta: float, split: Split | None = None) -> Cap:
+        """The filters of a new account.
 
-        order = filter_order(epsilon, delta)
-        budget = filter_budget(epsilon, delta, order)
-        return cls(epsilon, delta, order if math.isfinite(order) else None, budget)
+        Raises:
+            ConfigError: The cap is so extreme that its budget cannot be computed.
+        """
+        try:
+            cap = cls._of(epsilon, delta, split or Split())
+            cap.room_epsilon([])
+        except (ArithmeticError, ValueError):
+            raise ConfigError(
+                f"an account's cap of epsilon={epsilon:g} at delta={delta:g} is out of the range "
+                "that can be computed.",
+                hint="Choose account.epsilon, account.delta and account.period less extreme.",
+            ) from None
+        return cap
 
-    def loss(self, event: Event) -> float:
-        """What an event takes from the budget; inf where the filter cannot admit its kind."""
-        from privsyn.dp.accountant import loss_at
+    @classmethod
+    def _of(cls, epsilon: float, delta: float, split: Split) -> Cap:
+        from privsyn.dp.accountant import filter_budget, filter_order, gaussian_budget
 
-        return float(loss_at(event, self.order or math.inf))
+        if delta == 0:
+            return cls(epsilon, delta, None, filter_budget(epsilon, delta, math.inf))
+        renyi = delta * split.renyi
+        order = filter_order(epsilon, renyi)
+        budget = filter_budget(epsilon, renyi, order)
+        room = gaussian_budget(epsilon, delta * split.gaussian) if split.gaussian else None
+        return cls(epsilon, delta, order, max(budget, 0.0), split, room)
 
-    def fits(self, losses: Iterable[float], asked: float) -> bool:
-        """Whether the budget covers ``losses`` and ``asked``, without rounding in the sum."""
-        if not asked < math.inf:
-            return False
-        return sum((self._exact(loss) for loss in losses), self._exact(asked)) <= self._exact(
-            self.budget
-        )
+    def charge(self, event: Event) -> Charge:
+        """What an event takes; inf where a filter cannot admit its kind."""
+        from privsyn.dp.accountant import gaussian_mu_squared, loss_at
+
+        loss = float(loss_at(event, self.order or math.inf))
+        mu_squared = float(gaussian_mu_squared(event)) if self.split else None
+        return Charge(loss, mu_squared, dump(event))
+
+    def admits(self, held: Sequence[Charge], asked: Charge, *, repeats: bool = True) -> str | None:
+        """The rule that covers what is charged together with what is asked; None if none does.
+
+        ``repeats=False`` leaves out the rule that takes up to a second to look at.
+        """
+        losses = [charge.loss for charge in (*held, asked)]
+        if self._within(losses, self.budget):
+            return "renyi" if self.order else "pure"
+        if self.split is None:
+            return None
+        room = self.gaussian_budget
+        if room and self._within([charge.mu_squared for charge in (*held, asked)], room):
+            return "gaussian"
+        from privsyn.dp.accountant import epsilon_at, pure_loss
+
+        events = [load(charge.event) for charge in (*held, asked)]
+        pure = [pure_loss(event) for event in events]
+        if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
+            return "pure"
+        if not held:
+            return "first" if epsilon_at(events[-1], self.delta) <= self.epsilon else None
+        if repeats and self.split.repeats and all(event == events[0] for event in events):
+            delta = self.delta * self.split.repeats
+            if _copies_fit(events[0], len(events), self.epsilon, delta):
+                return "repeats"
+        return None
+
+    def fits(self, held: Sequence[Charge], asked: Charge) -> bool:
+        """Whether some rule covers them."""
+        return self.admits(held, asked) is not None
+
+    def copies(self, held: Sequence[Charge], asked: Charge) -> int:
+        """How many more releases of this event fit, one after the other.
+
+        Of a sampled Gaussian at least so many: its repeats take seconds to count exactly, which
+        ``admits`` does for the one that is asked.
+        """
+        from privsyn.dp.accountant import pure_loss
+
+        charges = [*held, asked]
+        rules = [([charge.loss for charge in charges], self.budget)]
+        if self.gaussian_budget:
+            rules.append(([_known(charge) for charge in charges], self.gaussian_budget))
+        if self.split:
+            rules.append(([pure_loss(load(charge.event)) for charge in charges], self.epsilon))
+        most = 1 if self.admits(held, asked, repeats=not held) else 0
+        for losses, budget in rules:
+            if not all(map(math.isfinite, losses)):
+                continue
+            *spent, each = map(self._exact, losses)
+            left = self._exact(budget) - sum(spent, Fraction(0))
+            fitting = MOST_COPIES if each == 0 else math.floor(left / each)
+            most = max(most, min(fitting, MOST_COPIES))
+        return most
+
+    def room(self, held: Sequence[Charge], event: Event) -> float:
+        """Epsilon, at the cap's delta, of the largest release of this kind that fits; 0 if none.
+
+        The kind is the event with all its noise larger or smaller. Rounded down by up to 2%.
+        """
+        if self.order is None:
+            return self.room_epsilon(held)
+        if self.split is not None and not held:
+            return self.epsilon  # as a first release
+        from privsyn.dp.accountant import epsilon_at, scaled
+
+        def fits(log_factor: float) -> bool:
+            try:
+                return self.fits(held, self.charge(scaled(event, math.exp(log_factor))))
+            except (ArithmeticError, ValueError):  # noise beyond what a number holds
+                return False
+
+        noisy, quiet = 0.0, 0.0
+        step = 0.5
+        if fits(0.0):
+            while step < _FURTHEST and fits(quiet - step):
+                quiet -= step
+                step *= 2
+            noisy, quiet = quiet, quiet - step
+        else:
+            while not fits(noisy + step):
+                noisy += step
+                step *= 2
+                if noisy > _FURTHEST:
+                    return 0.0
+            noisy, quiet = noisy + step, noisy
+        while noisy - quiet > 0.01:
+            middle = (noisy + quiet) / 2
+            noisy, quiet = (middle, quiet) if fits(middle) else (noisy, middle)
+        return min(epsilon_at(scaled(event, math.exp(noisy)), self.delta), self.epsilon)
 
     def total(self, losses: Iterable[float]) -> float:
         """Sum of losses, rounded once."""
+        losses = list(losses)
+        if not all(map(math.isfinite, losses)):
+            return math.inf
         return float(sum((self._exact(loss) for loss in losses), Fraction(0)))
 
-    def _exact(self, value: float) -> Fraction:
-        # A pure epsilon is the decimal that was written: three releases of 0.1 fill a cap of 0.3.
-        return Fraction(repr(value)) if self.order is None else Fraction(value)
+    def share(self, held: Sequence[Charge]) -> float:
+        """Spent part of the cap, 0 to 1: of the filter that is the least full."""
+        shares = [self.total(charge.loss for charge in held) / self.budget] if self.budget else []
+        if self.gaussian_budget:
+            shares.append(math.fsum(map(_known, held)) / self.gaussian_budget)
+        return min(1.0, *shares) if held else 0.0
 
-    def spent_epsilon(self, spent: float) -> float:
-        """Epsilon proved for a sum of losses."""
+    def spent_epsilon(self, held: Sequence[Charge]) -> float:
+        """Epsilon, at the cap's delta, proved for what is charged; at most the cap."""
         from privsyn.dp.accountant import filter_epsilon
 
-        return filter_epsilon(spent, self.delta, self.order or math.inf)
+        if not held:
+            return 0.0
+        spent = self.total(charge.loss for charge in held)
+        if self.split is None:
+            return filter_epsilon(spent, self.delta, self.order or math.inf)
+        from privsyn.dp.conversions import gaussian_epsilon
 
-    def room_epsilon(self, left: float) -> float:
-        """Epsilon, at the cap's delta, of the largest zCDP release that ``left`` pays for."""
-        if self.order is None or left <= 0:
-            return max(0.0, left)
+        proved = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
+        mu_squared = math.fsum(_known(charge) for charge in held)
+        if self.split.gaussian and math.isfinite(mu_squared):
+            gaussian = gaussian_epsilon(math.sqrt(mu_squared), self.delta * self.split.gaussian)
+            proved.append(gaussian)
+        return min(self.epsilon, *proved)  # charged at all means covered by some rule
+
+    def room_epsilon(self, held: Sequence[Charge]) -> float:
+        """Epsilon, at the cap's delta, of the largest release of Gaussian noise that fits."""
+        left = max(0.0, self.budget - self.total(charge.loss for charge in held))
+        if self.order is None or (self.split is None and left == 0):
+            return left
         from privsyn.dp.accountant import guarantee
+        from privsyn.dp.conversions import gaussian_epsilon
         from privsyn.dp.events import ZCDP
 
-        return guarantee(ZCDP(left / self.order), self.delta).epsilon
+        if self.gaussian_budget is None:
+            return guarantee(ZCDP(left / self.order), self.delta).epsilon
+        if not held:
+            return self.epsilon
+        spent = math.fsum(map(_known, held))
+        mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
+        return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
+
+    def _within(self, losses: Sequence[float | None], budget: float) -> bool:
+        """Whether losses are within a budget, without rounding in their sum."""
+        known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+        if len(known) < len(losses):
+            return False
+        return sum(map(self._exact, known), Fraction(0)) <= self._exact(budget)
+
+    def _exact(self, value: float) -> Fraction:
+        return _decimal(value) if self.order is None else Fraction(value)
+
+
+def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
+    """Whether so many copies of an event compose to at most (epsilon, delta).
+
+    What fitted and what did not is remembered: more copies never cost less.
+    """
+    from privsyn.dp.accountant import epsilon_at, repeated
+    from privsyn.dp.conversions import LATTICE_SLACK
+
+    def fit(number: int) -> bool:
+        copies = repeated(event, number)
+        if copies is None:
+            return False
+        slack = number * LATTICE_SLACK  # of the noise's lattice [B12], once a release
+        return epsilon_at(copies, delta) + slack <= epsilon
+
+    fitting, beyond = _KNOWN.get((event, epsilon, delta), (0, MOST_COPIES))
+    if fitting < count < beyond:
+        if fit(count):
+            further = min(2 * count, (count + beyond) // 2)  # so that a long history costs little
+            fitting, beyond = (further, beyond) if fit(further) else (count, further)
+        else:
+            beyond = count
+        _KNOWN[event, epsilon, delta] = fitting, beyond
+    return count <= fitting
+
+
+_KNOWN: dict[tuple[Event, float, float], tuple[int, int]] = {}
+
+MOST_COPIES = 2**17
+_FURTHEST = 40.0
+
+
+def _known(charge: Charge) -> float:
+    """Squared mu of a charge; infinite where its release has none."""
+    return math.inf if charge.mu_squared is None else charge.mu_squared
+
+
+def _decimal(value: float) -> Fraction:
+    """A pure epsilon is the decimal that was written: three releases of 0.1 fill a cap of 0.3."""
+    return Fraction(repr(value))
 
 
 def check_kind(spec: AccountSpec, event: Event) -> None:

@@ -15,13 +15,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from privsyn.errors import VerificationError
 from privsyn.ledger import tables
 from privsyn.ledger.accounts import Change, State, stamp
 
 OPENED = "OPENED"
 RENAMED = "RENAMED"
 DERIVED = "DERIVED"
-"""Changes that are no state: an account is opened, its column renamed; a release has offspring."""
+UPGRADED = "UPGRADED"
+VALIDATED = "VALIDATED"
+"""Changes that are no state: an account is opened, its column renamed; a release has offspring;
+the rules that later rows are held to have changed; a validation was written."""
+
+NOTES = (DERIVED, VALIDATED)
+"""Of these, what a committed release may get. Charges nothing and changes no table."""
 
 GENESIS = "0" * 64
 
@@ -35,7 +42,7 @@ BEFORE: Mapping[str, tuple[State | None, ...]] = {
 """State -> the states it may follow; None is a release the ledger has not seen."""
 
 UNBEGUN: Mapping[str, None] = dict.fromkeys(
-    ("scratch", "host", "nonce", "artifact_sha256", "certificate_sha256", "reason")
+    ("scratch", "host", "nonce", "artifact_sha256", "certificate_sha256", "reason", "reserved_by")
 )
 
 
@@ -71,13 +78,32 @@ def key_digest(key: bytes) -> str:
 
 
 def lock(connection: Connection) -> tuple[int, str]:
-    """Lock the head until the transaction ends: of all writers one goes on."""
+    """Lock the head until the transaction ends: of all writers one goes on.
+
+    Raises:
+        VerificationError: Somebody deleted it.
+    """
     row = connection.execute(
         sa.select(tables.head.c.seq, tables.head.c.hash)
         .where(tables.head.c.id == 1)
         .with_for_update()  # SQLite's BEGIN IMMEDIATE has the lock already and ignores this
-    ).one()
+    ).one_or_none()
+    if row is None:
+        raise broken("its head is gone")
     return row.seq, row.hash
+
+
+def length(connection: Connection) -> int | None:
+    """Rows of the history by its head; None where that is gone."""
+    return connection.execute(sa.select(tables.head.c.seq)).scalar()
+
+
+def broken(what: str) -> VerificationError:
+    """The error of a ledger that somebody edited."""
+    return VerificationError(
+        f"ledger: {what}.",
+        hint="Restore the ledger from a backup and find out who changed it.",
+    )
 
 
 def append(
@@ -107,7 +133,7 @@ def append(
     connection.execute(
         sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
-    if change == DERIVED:  # charges nothing and changes no table
+    if change in (*NOTES, UPGRADED):  # charges nothing and changes no table
         return row
     values = project(row)
     if change == RENAMED:
@@ -125,12 +151,19 @@ def append(
     return row
 
 
+LATER: Mapping[str, None] = dict.fromkeys(
+    ("renyi", "gaussian", "repeats", "gaussian_budget", "period_gaussian_budget")
+)
+"""Columns that accounts of the first schemas do not have: a single filter has all of delta."""
+
+
 def project(row: Change) -> dict[str, Any]:
     """The columns that a row sets in the table of accounts or of entries."""
     body = dict(row.body)
+    by = body.pop("by", None)
     if row.change == OPENED:
         del body["key_sha256"]
-        return {"name": row.account, "opened_at": row.at, **body}
+        return {"name": row.account, "opened_at": row.at, **LATER, **body}
     if row.change == RENAMED:
         return {"unit_column": body["unit_column"]}
     values = {"state": str(row.change), "changed_at": row.at, **body}
@@ -140,14 +173,20 @@ def project(row: Change) -> dict[str, Any]:
             "account": row.account,
             "reserved_at": row.at,
             "event": canonical(body["event"]),
+            "mu_squared": body.get("mu_squared"),
             **UNBEGUN,  # a void release is reserved anew with nothing left of its first life
+            "reserved_by": None if by is None else canonical(by),
         }
     return values
 
 
-def walk(connection: Connection, release_id: str | None = None) -> Iterator[Change]:
-    """The rows of the history, oldest first."""
+def walk(
+    connection: Connection, release_id: str | None = None, change: str | None = None
+) -> Iterator[Change]:
+    """The rows of the history, of a release or a kind of change if given, oldest first."""
     query = sa.select(tables.history).order_by(tables.history.c.seq)
+    if change is not None:
+        query = query.where(tables.history.c.change == change)
     if release_id is not None:
         query = query.where(tables.history.c.release_id == release_id)
     for row in connection.execute(query):

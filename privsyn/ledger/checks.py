@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from math import isclose
 from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import AccountMismatch, BudgetError, ReleaseLost, VerificationError
+from privsyn.errors import (
+    AccountMismatch,
+    BudgetError,
+    DataError,
+    ReleaseLost,
+    VerificationError,
+)
 from privsyn.ledger import rows
-from privsyn.ledger.accounts import SETTINGS, AccountSpec, Entry, State
+from privsyn.ledger.accounts import SETTINGS, AccountSpec, DatasetSource, Entry, Source, State
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +44,7 @@ def check_same(asked: AccountSpec, held: AccountSpec) -> None:
     """Refuse a spec that is not the account's, naming the first setting that differs."""
     for item in fields(AccountSpec):
         given, fixed = getattr(asked, item.name), getattr(held, item.name)
-        if given == fixed:
+        if given == fixed or not item.compare:
             continue
         if item.name == "unit_column":
             given, fixed = given or "null", fixed or "null"
@@ -112,6 +118,69 @@ def check_entry(
             f"release {entry.release_id} is in the ledger with {name} {held}, not {asked}.",
             hint="The plan was edited, or made by another version of privsyn: plan again.",
         )
+
+
+def check_source(
+    connection: Connection, account: str, entry: Entry | None, source: DatasetSource
+) -> None:
+    """Refuse a private file that its account knows under another version, or as another file.
+
+    Args:
+        connection: A transaction.
+        account: The account that pays.
+        entry: The release, if it is known: what was noted with it before it began can be replaced.
+        source: The file and its version.
+
+    Raises:
+        DataError: As said.
+    """
+    for held in rows.sources(connection, account=account):
+        if held.version == source.version and held.fingerprint != source.fingerprint:
+            if entry is not None and entry.release_id == held.release_id and entry.open:
+                continue
+            raise DataError(
+                f"dataset.version={source.version}: the private file is not the one that release "
+                f"{held.release_id} was made from under this version.",
+                hint="Give the new file a dataset.version of its own, which is a new charge, or "
+                "put the earlier file back.",
+            )
+    if source.same or (entry is not None and entry.charged):
+        return
+    for held in rows.sources(connection, account=account, fingerprint=source.fingerprint):
+        if held.version != source.version:
+            raise DataError(
+                f"dataset.version={source.version}: the private file has the same content as "
+                f"version {held.version}, of which release {held.release_id} was made.",
+                hint=f"Wait for new data, set dataset.version={held.version}, or set "
+                "dataset.same_source=true to pay for the same data again.",
+            )
+
+
+def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSource) -> None:
+    """Refuse a private file that another account has paid for, where the source is strict.
+
+    Raises:
+        BudgetError: Names that account.
+    """
+    if not source.strict:
+        return
+    known = rows.sources(connection, fingerprint=source.fingerprint)
+    others = [held for held in known if held.account != account]
+    if others:
+        raise BudgetError(
+            f"account.strict=true: {paid_elsewhere(account, others)}.",
+            hint=f"Set account.name={others[-1].account} and its dataset.name. Nothing was spent.",
+        )
+
+
+def paid_elsewhere(account: str, others: Sequence[Source]) -> str:
+    """What to say of a private file that other accounts have paid for."""
+    names = ", ".join(sorted({held.account for held in others}))
+    return (
+        f"the private file of account {account} is one that account {names} has paid for "
+        f"(release {others[-1].release_id}): the budgets of both are spent on the same data, and "
+        "their losses add up"
+    )
 
 
 def check_state(entry: Entry, wanted: State) -> None:

@@ -117,6 +117,16 @@ class Lease:
         self._failure: PrivsynError | None = None
         self._trouble: LedgerUnavailable | None = None
         self._confirmed = confirmed
+        self._steps: Callable[[], int] = lambda: 0
+
+    @property
+    def steps(self) -> int:
+        """Draws of the part that are on file now; told with every renewal and at the end."""
+        return self._steps()
+
+    def count(self, steps: Callable[[], int]) -> None:
+        """Say how the draws on file are counted. Called from the renewing thread too."""
+        self._steps = steps
 
     def __repr__(self) -> str:
         return f"Lease({self.release_id!r}, {self.part!r}, token={self.token})"
@@ -225,7 +235,8 @@ def take(connection: Connection, release_id: str, part: str, ttl: float, now: da
         "expires_at": stamp(now + timedelta(seconds=ttl)),
     }
     if row is None:
-        connection.execute(sa.insert(leases).values(release_id=release_id, part=part, **values))
+        values |= {"release_id": release_id, "part": part, "steps": 0}
+        connection.execute(sa.insert(leases).values(values))
     else:
         connection.execute(sa.update(leases).where(*_key(release_id, part)).values(values))
     return token
@@ -252,7 +263,7 @@ def extend(connection: Connection, lease: Lease, now: datetime) -> None:
     connection.execute(
         sa.update(leases)
         .where(*_key(lease.release_id, lease.part))
-        .values(expires_at=stamp(now + timedelta(seconds=lease.ttl)))
+        .values(expires_at=stamp(now + timedelta(seconds=lease.ttl)), steps=_grown(lease))
     )
 
 
@@ -261,8 +272,19 @@ def free(connection: Connection, lease: Lease) -> None:
     connection.execute(
         sa.update(leases)
         .where(*_key(lease.release_id, lease.part), leases.c.token == lease.token)
-        .values(machine=None)
+        .values(machine=None, steps=_grown(lease))
     )
+
+
+def _grown(lease: Lease) -> sa.ColumnElement[int]:
+    """The count of draws, which never gets less."""
+    return sa.case((leases.c.steps < lease.steps, lease.steps), else_=leases.c.steps)
+
+
+def parts(connection: Connection, release_id: str) -> dict[str, int]:
+    """Every part of a release that was ever held, and the draws it had on file when last told."""
+    query = sa.select(leases.c.part, leases.c.steps).where(leases.c.release_id == release_id)
+    return {row.part: row.steps for row in connection.execute(query)}
 
 
 def check_alone(connection: Connection, release_id: str, now: datetime, *, but_mine: bool) -> None:

@@ -6,6 +6,7 @@ SQLite and PostgreSQL both take, and runs in the transaction that records it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -13,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import BudgetError
+from privsyn.ledger import chain
 from privsyn.ledger.accounts import stamp
-from privsyn.ledger.tables import migrations
+from privsyn.ledger.tables import head, migrations
 
 LOCK = 0x7072_6976_7379_6E00  # "privsyn": the advisory lock of PostgreSQL migrations
 
@@ -52,7 +54,54 @@ def m001_first_tables(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (m001_first_tables,)
+def m002_who_sources_steps(connection: Connection) -> None:
+    """Who reserved, refusals, sources of versions, counts of draws.
+
+    A ledger with a history gets a row in it that says so: up to that row the period cap counted by
+    the time of reservation, after it it counts whatever may still draw.
+    """
+    for statement in (
+        "ALTER TABLE ledger_entry ADD COLUMN reserved_by TEXT",
+        "ALTER TABLE ledger_lease ADD COLUMN steps BIGINT NOT NULL DEFAULT 0",
+        "CREATE TABLE ledger_refusal (number BIGINT PRIMARY KEY, at TEXT NOT NULL,"
+        " account TEXT NOT NULL, release_id TEXT, method TEXT, epsilon DOUBLE PRECISION,"
+        " delta DOUBLE PRECISION, error TEXT NOT NULL, message TEXT NOT NULL, refused_by TEXT)",
+        "CREATE TABLE ledger_source (release_id TEXT PRIMARY KEY, account TEXT NOT NULL,"
+        " version TEXT NOT NULL, fingerprint TEXT NOT NULL, noted_at TEXT NOT NULL)",
+        "CREATE INDEX ledger_source_fingerprint ON ledger_source (fingerprint)",
+        "CREATE TABLE ledger_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+        "INSERT INTO ledger_secret (name, value)"  # noqa: S608
+        f" VALUES ('source', '{secrets.token_hex(32)}')",
+    ):
+        connection.exec_driver_sql(statement)
+    if connection.execute(sa.select(head.c.seq)).scalar():
+        now = datetime.now(UTC)
+        chain.append(connection, now, "", None, chain.UPGRADED, {"schema": 2})
+
+
+def m003_filters(connection: Connection) -> None:
+    """Several filters over one cap. Accounts that are open keep the one they have."""
+    for statement in (
+        *(
+            f"ALTER TABLE ledger_account ADD COLUMN {name} DOUBLE PRECISION"
+            for name in (
+                "renyi",
+                "gaussian",
+                "repeats",
+                "gaussian_budget",
+                "period_gaussian_budget",
+            )
+        ),
+        "ALTER TABLE ledger_entry ADD COLUMN mu_squared DOUBLE PRECISION",
+    ):
+        connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (
+    m001_first_tables,
+    m002_who_sources_steps,
+    m003_filters,
+)
 """Step n brings a ledger from version n-1 to n."""
 
 

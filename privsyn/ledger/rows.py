@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.data.records import Private
+from privsyn.errors import VerificationError
 from privsyn.ledger import tables
-from privsyn.ledger.accounts import Account, AccountSpec, Entry, State, moment
+from privsyn.ledger.accounts import (
+    Account,
+    AccountSpec,
+    Entry,
+    Refusal,
+    Source,
+    Split,
+    State,
+    moment,
+)
 from privsyn.ledger.caps import Cap
+
+KEY_BYTES = 32
+"""Length of a partition key."""
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -29,24 +43,64 @@ def spec_of(row: Row) -> AccountSpec:
         period_days=row["period_days"],
         period_epsilon=row["period_epsilon"],
         unit_column=row["unit_column"],
+        split=split_of(row),
     )
+
+
+SHARES = tuple(item.name for item in fields(Split))
+"""Columns of an account that hold its split."""
+
+
+def split_of(row: Row) -> Split | None:
+    """How an account shares its delta; None in one with a single filter."""
+    if row["renyi"] is None:
+        return None
+    return Split(**{name: row[name] for name in SHARES})
 
 
 def caps_of(row: Row) -> tuple[Cap, Cap | None]:
     """The lifetime cap and the period cap an account row fixed."""
-    lifetime = Cap(row["epsilon"], row["delta"], row["renyi_order"], row["budget"])
+    split = split_of(row)
+    lifetime = Cap(
+        row["epsilon"],
+        row["delta"],
+        row["renyi_order"],
+        row["budget"],
+        split,
+        row["gaussian_budget"],
+    )
     if row["period_days"] is None:
         return lifetime, None
-    period = Cap(row["period_epsilon"], row["delta"], row["period_order"], row["period_budget"])
+    period = Cap(
+        row["period_epsilon"],
+        row["delta"],
+        row["period_order"],
+        row["period_budget"],
+        split,
+        row["period_gaussian_budget"],
+    )
     return lifetime, period
 
 
 def account_of(row: Row) -> Account:
-    """An account row as a value."""
+    """An account row as a value.
+
+    Raises:
+        VerificationError: Its partition key is none that the ledger ever drew.
+    """
+    try:
+        key = bytes.fromhex(row["partition_key"])
+    except (TypeError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise VerificationError(
+            f"ledger: the partition key of account {row['name']} was edited.",
+            hint="Restore the ledger from a backup.",
+        )
     return Account(
         spec=spec_of(row),
         key_id=row["key_id"],
-        partition_key=Private(bytes.fromhex(row["partition_key"])),
+        partition_key=Private(key),
         opened_at=moment(row["opened_at"]),
     )
 
@@ -58,7 +112,12 @@ def entry_of(row: Row) -> Entry:
     values["event"] = json.loads(row["event"])
     values["reserved_at"] = moment(row["reserved_at"])
     values["changed_at"] = moment(row["changed_at"])
+    values["reserved_by"] = _who(row["reserved_by"])
     return Entry(**values)
+
+
+def _who(text: str | None) -> dict[str, str] | None:
+    return None if text is None else json.loads(text)
 
 
 def all_accounts(connection: Connection) -> list[Row]:
@@ -100,3 +159,39 @@ def entries_of(connection: Connection, account: str | None) -> list[Entry]:
     if account is not None:
         query = query.where(tables.entries.c.account == account)
     return [entry_of(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
+    """The refusals of an account, or of all, oldest first."""
+    query = sa.select(tables.refusals).order_by(tables.refusals.c.number)
+    if account is not None:
+        query = query.where(tables.refusals.c.account == account)
+    found = []
+    for row in connection.execute(query).mappings():
+        when, who = moment(row["at"]), _who(row["refused_by"])
+        found.append(Refusal(**(dict(row) | {"at": when, "refused_by": who})))
+    return found
+
+
+def sources(
+    connection: Connection, *, account: str | None = None, fingerprint: str | None = None
+) -> list[Source]:
+    """The files behind charged releases: of an account, with a fingerprint, or all."""
+    held, entries = tables.sources.c, tables.entries.c
+    query = (
+        sa.select(held.release_id, held.account, held.version, held.fingerprint)
+        .join(tables.entries, entries.release_id == held.release_id)
+        .where(entries.state != State.VOID.value)
+        .order_by(entries.number)
+    )
+    if account is not None:
+        query = query.where(held.account == account)
+    if fingerprint is not None:
+        query = query.where(held.fingerprint == fingerprint)
+    return [Source(*row) for row in connection.execute(query)]
+
+
+def source_key(connection: Connection) -> str:
+    """The secret that sources are hashed with, in hex."""
+    query = sa.select(tables.secrets.c.value).where(tables.secrets.c.name == "source")
+    return str(connection.execute(query).scalar_one())

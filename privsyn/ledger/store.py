@@ -6,11 +6,12 @@ one after the other, and every call may be repeated: a repetition answers like t
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,25 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import Event, dump
-from privsyn.errors import AccountMismatch, BudgetError, LeaseHeld, VerificationError
-from privsyn.ledger import balances, chain, leases, rows, tables
-from privsyn.ledger.accounts import Account, AccountSpec, Change, Entry, State
+from privsyn.errors import (
+    AccountMismatch,
+    BudgetError,
+    DataError,
+    LeaseHeld,
+    PrivsynError,
+    ReleaseLost,
+    VerificationError,
+)
+from privsyn.ledger import audit, balances, chain, leases, rows, tables
+from privsyn.ledger.accounts import (
+    Account,
+    AccountSpec,
+    Change,
+    DatasetSource,
+    Entry,
+    State,
+    stamp,
+)
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import (
     SHA256,
@@ -28,6 +45,8 @@ from privsyn.ledger.checks import (
     check_entry,
     check_known,
     check_name,
+    check_paid_elsewhere,
+    check_source,
     check_state,
     entry_row,
     lost,
@@ -45,7 +64,11 @@ LONGEST_REASON = 500
 
 
 def open_ledger(
-    url: str, *, clock: Callable[[], datetime] = utc_now, timeout: float = TIMEOUT
+    url: str,
+    *,
+    clock: Callable[[], datetime] = utc_now,
+    timeout: float = TIMEOUT,
+    who: Mapping[str, str] | None = None,
 ) -> Ledger:
     """The ledger at a SQLAlchemy URL. Nothing is created or asked before the first call.
 
@@ -54,11 +77,12 @@ def open_ledger(
         clock: Time of entries and leases. Workers that share a ledger should agree on it to within
             a fraction of a lease's life.
         timeout: Longest wait for another process's write, in seconds.
+        who: Whoever asks, for the record: user, driver, and of Airflow DAG and run.
 
     Raises:
         ConfigError: Not such a URL, or PostgreSQL without its driver.
     """
-    return Ledger(url, clock=clock, timeout=timeout)
+    return Ledger(url, clock=clock, timeout=timeout, who=who)
 
 
 class Ledger(LedgerView):
@@ -72,11 +96,64 @@ class Ledger(LedgerView):
     ``BudgetError`` for one the ledger does not know.
     """
 
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        timeout: float = TIMEOUT,
+        who: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(url, clock=clock, timeout=timeout)
+        self._who = dict(who or {})
+
     @contextmanager
     def _write(self, *, create: bool = False) -> Iterator[Connection]:
         with self._database.write(create=create) as connection:
             chain.lock(connection)
             yield connection
+
+    def _append(
+        self,
+        connection: Connection,
+        account: str,
+        release_id: str | None,
+        change: str,
+        body: Mapping[str, Any],
+    ) -> Change:
+        by = {"by": self._who} if self._who else {}
+        return chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
+
+    @contextmanager
+    def _refusals(
+        self, release_id: str | None = None, account: str = "", **asked: Any
+    ) -> Iterator[None]:
+        """Note what is refused inside the block, as far as the ledger can be written."""
+        try:
+            yield
+        except (BudgetError, DataError, VerificationError) as error:
+            if not error.retryable and not isinstance(error, ReleaseLost):
+                with suppress(PrivsynError):
+                    self._note(error, {"release_id": release_id, "account": account, **asked})
+            raise
+
+    def _note(self, error: PrivsynError, asked: dict[str, Any]) -> None:
+        with self._write() as connection:
+            known = rows.find_entry(connection, asked["release_id"] or "")
+            if known is not None:
+                for name in ("account", "method", "epsilon", "delta"):
+                    asked[name] = asked.get(name) or getattr(known, name)
+            number = connection.execute(sa.select(sa.func.max(tables.refusals.c.number))).scalar()
+            connection.execute(
+                sa.insert(tables.refusals).values(
+                    number=(number or 0) + 1,
+                    at=stamp(self._clock()),
+                    error=type(error).__name__,
+                    message=str(error)[:LONGEST_REASON],
+                    refused_by=chain.canonical(self._who) if self._who else None,
+                    **asked,
+                )
+            )
 
     # Accounts
 
@@ -94,16 +171,17 @@ class Ledger(LedgerView):
             AccountMismatch: The name is taken by another spec, the dataset has an account, or a
                 known release is missing. Nothing is created.
         """
-        with self._database.read() as connection:  # an existing one needs no write lock
-            row = matching(connection, spec) if connection else None
-            check_known(connection, spec.name, known_releases)
-            if row is not None:
+        with self._refusals(account=spec.name):
+            with self._database.read() as connection:  # an existing one needs no write lock
+                row = matching(connection, spec) if connection else None
+                check_known(connection, spec.name, known_releases)
+                if row is not None:
+                    return rows.account_of(row)
+            with self._write(create=True) as connection:
+                row = matching(connection, spec)
+                if row is None:
+                    row = self._open(connection, spec)
                 return rows.account_of(row)
-        with self._write(create=True) as connection:
-            row = matching(connection, spec)
-            if row is None:
-                row = self._open(connection, spec)
-            return rows.account_of(row)
 
     def rename_unit_column(self, name: str, column: str, reason: str) -> Account:
         """Record that the file now calls the unit's column something else; same ids, same unit.
@@ -131,14 +209,14 @@ class Ledger(LedgerView):
                 )
             if was != column:
                 body = {"unit_column": column, "was": was, "reason": reason[:LONGEST_REASON]}
-                chain.append(connection, self._clock(), name, None, chain.RENAMED, body)
+                self._append(connection, name, None, chain.RENAMED, body)
             return rows.account_of(account_row(connection, name))
 
     def _open(self, connection: Connection, spec: AccountSpec) -> Mapping[str, Any]:
-        key = secrets.token_bytes(32)
+        key = secrets.token_bytes(rows.KEY_BYTES)
         body = {name: value for name, value in balances.new_row(spec).items() if name != "name"}
         body |= {"key_id": secrets.token_hex(6), "key_sha256": chain.key_digest(key)}
-        change = chain.append(connection, self._clock(), spec.name, None, chain.OPENED, body)
+        change = self._append(connection, spec.name, None, chain.OPENED, body)
         values = chain.project(change) | {"partition_key": key.hex()}
         connection.execute(sa.insert(tables.accounts).values(values))
         return values
@@ -146,11 +224,18 @@ class Ledger(LedgerView):
     # Releases
 
     def reserve(
-        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
+        self,
+        account: str,
+        release_id: str,
+        event: Event,
+        *,
+        method: str,
+        guarantee: Guarantee,
+        source: DatasetSource | None = None,
     ) -> Entry:
         """Set the cost of a release aside, once: a known release returns its entry as it stands.
 
-        A void release is reserved anew.
+        A void release is reserved anew. What is refused is kept in the table of refusals.
 
         Args:
             account: Name of the account that pays.
@@ -158,23 +243,41 @@ class Ledger(LedgerView):
             event: What the release does to the data; its loss is what is charged.
             method: Name of the method, for the record.
             guarantee: (epsilon, delta) of the release alone, for the record.
+            source: The private file, noted with the release; None where it cannot be read, or need
+                not be, as the release has begun.
 
         Raises:
             BudgetExceeded: It does not fit the account's cap or period cap. Nothing is charged.
-            BudgetError: The account does not take events of this kind.
-            VerificationError: The release is known with another cost, method or account.
+            BudgetError: The account does not take events of this kind; or another account has paid
+                for the file, and the source is strict.
+            DataError: The file changed under its version, or is that of another version.
+            VerificationError: The release is known with another cost, method or account; or the
+                chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        with self._write() as connection:
+        from privsyn.dp.accountant import gaussian_mu_squared  # late: loads numpy
+
+        gaussian_mu_squared(event)  # kept in memory: not computed while others wait for the lock
+        asked = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
+        with self._refusals(release_id, account, **asked), self._write() as connection:
             row = account_row(connection, account)
+            audit.check_account(connection, account)
             check_kind(rows.spec_of(row), event)
             lifetime, period = rows.caps_of(row)
-            loss, period_loss = lifetime.loss(event), period.loss(event) if period else None
+            charge = lifetime.charge(event)
+            loss, period_loss = charge.loss, period.charge(event).loss if period else None
             entry = rows.find_entry(connection, release_id)
             if entry is not None:
                 check_entry(entry, account, method, (loss, period_loss))
+                if source is not None and entry.state is not State.BEGUN:
+                    check_source(connection, account, entry, source)
                 if entry.charged:
+                    self._note_source(connection, entry, source)
                     return entry
+            elif source is not None:
+                check_source(connection, account, None, source)
+            if source is not None:
+                check_paid_elsewhere(connection, account, source)
             now = self._clock()
             entries = rows.entries_of(connection, account)
             balances.check_fits(row, entries, release_id, event, guarantee, now)
@@ -183,19 +286,42 @@ class Ledger(LedgerView):
                 "event": dump(event),
                 "loss": loss,
                 "period_loss": period_loss,
+                "mu_squared": _finite(charge.mu_squared),
                 "epsilon": guarantee.epsilon,
                 "delta": guarantee.delta,
             }
-            chain.append(connection, now, account, release_id, State.RESERVED, body)
-            return entry_row(connection, release_id)
+            self._append(connection, account, release_id, State.RESERVED, body)
+            entry = entry_row(connection, release_id)
+            self._note_source(connection, entry, source)
+            return entry
+
+    def _note_source(
+        self, connection: Connection, entry: Entry, source: DatasetSource | None
+    ) -> None:
+        """What a release that is about to begin will be made from."""
+        if source is None or entry.state is not State.RESERVED:
+            return
+        held = tables.sources
+        connection.execute(sa.delete(held).where(held.c.release_id == entry.release_id))
+        connection.execute(
+            sa.insert(held).values(
+                release_id=entry.release_id,
+                account=entry.account,
+                version=source.version,
+                fingerprint=source.fingerprint,
+                noted_at=stamp(self._clock()),
+            )
+        )
 
     def begin(self, release_id: str, scratch: str, nonce: str) -> Entry:
         """Record, durably, that records are about to be opened: from here the cost stands.
 
         Call it before the first record is read and whenever a release is resumed. A begun release
-        goes on in its own scratch only: same host, folder and nonce. Another nonce in that folder
-        means that its draws are gone, and loses the release, once nobody draws it any more.
-        Another host or folder proves nothing, and changes nothing.
+        goes on where its nonce lies, whatever the host or the folder is called by now: leases keep
+        two processes from drawing one part, and ``parts`` tells an older copy of the scratch.
+        Another nonce in the folder of the host it began on means that its draws are gone, and loses
+        the release, once nobody draws it any more. Elsewhere it proves nothing, and changes
+        nothing.
 
         Args:
             release_id: A reserved release, or a begun one to resume.
@@ -204,31 +330,37 @@ class Ledger(LedgerView):
 
         Raises:
             ReleaseLost: The release is lost, or is now: its scratch was replaced.
-            LeaseHeld: It was begun in another place; or its scratch was replaced while a process,
-                this one included, holds a lease on it.
+            LeaseHeld: Its scratch lies in another place; or was replaced while a process, this one
+                included, holds a lease on it.
+            BudgetExceeded: Its reservation is of an older version of privsyn, and what was drawn
+                since fills the period cap. It stays reserved.
             BudgetError: It is void or already committed.
+            VerificationError: The chain or the account's rows were edited.
         """
         scratch, host, now = os.path.abspath(scratch), platform.node(), self._clock()
-        with self._write() as connection:
+        with self._refusals(release_id), self._write() as connection:
             entry = entry_row(connection, release_id)
+            audit.check_account(connection, entry.account)
             if entry.state is State.RESERVED:
+                row = account_row(connection, entry.account)
+                balances.check_begins(row, rows.entries_of(connection, row["name"]), entry, now)
                 body = {"scratch": scratch, "host": host, "nonce": nonce}
-                chain.append(connection, now, entry.account, release_id, State.BEGUN, body)
+                self._append(connection, entry.account, release_id, State.BEGUN, body)
                 return entry_row(connection, release_id)
             check_state(entry, State.BEGUN)
+            if entry.nonce == nonce:
+                return entry
             if (entry.scratch, entry.host) != (scratch, host):
                 # that scratch may be whole and its driver between two tasks: not ours to end
                 raise LeaseHeld(
-                    f"release {release_id} was begun in {entry.scratch} on {entry.host}, not in "
-                    f"{scratch} on {host}.",
-                    hint="Resume it there. If that folder is gone, give the release up: "
-                    f"privsyn ledger lose {release_id}",
+                    f"release {release_id} was begun in {entry.scratch} on {entry.host}, and "
+                    f"{scratch} on {host} does not hold its draws.",
+                    hint="Resume it with that folder, there or moved here whole: its cost is paid. "
+                    f"Only where the folder is gone for good: privsyn ledger lose {release_id}",
                 )
-            if entry.nonce == nonce:
-                return entry
             leases.check_alone(connection, release_id, now, but_mine=False)
             body = {"reason": "scratch was replaced: its draws are gone"}
-            chain.append(connection, now, entry.account, release_id, State.LOST, body)
+            self._append(connection, entry.account, release_id, State.LOST, body)
         raise lost(release_id, str(body["reason"]))
 
     def commit(
@@ -290,11 +422,42 @@ class Ledger(LedgerView):
             entry = entry_row(connection, release_id)
             check_state(entry, State.COMMITTED)
             for row in chain.walk(connection, release_id):
-                if row.change == chain.DERIVED and dict(row.body) == body:
+                if row.change == chain.DERIVED and body.items() <= dict(row.body).items():
                     return row
-            return chain.append(
-                connection, self._clock(), entry.account, release_id, chain.DERIVED, body
-            )
+            return self._append(connection, entry.account, release_id, chain.DERIVED, body)
+
+    def note_validation(
+        self, release_id: str, name: str, certificate_sha256: str, reports: Mapping[str, str]
+    ) -> Change:
+        """Note the reports of a validated artifact, so that they are found changed. Costs nothing.
+
+        Noting what the newest note of this artifact says changes nothing.
+
+        Args:
+            release_id: The release that was paid for.
+            name: The release, or what was made from it, that was validated.
+            certificate_sha256: Digest of its certificate.
+            reports: SHA-256 of each report, by file name.
+
+        Raises:
+            BudgetError: The release is not committed.
+        """
+        body = {
+            "name": name,
+            "certificate_sha256": certificate_sha256,
+            "reports": dict(reports),
+        }
+        with self._write() as connection:
+            entry = entry_row(connection, release_id)
+            check_state(entry, State.COMMITTED)
+            notes = [
+                row
+                for row in chain.walk(connection, release_id)
+                if row.change == chain.VALIDATED and row.body["name"] == name
+            ]
+            if notes and body.items() <= dict(notes[-1].body).items():
+                return notes[-1]
+            return self._append(connection, entry.account, release_id, chain.VALIDATED, body)
 
     def void(self, release_id: str, reason: str) -> Entry:
         """Give an untouched reservation back.
@@ -303,6 +466,12 @@ class Ledger(LedgerView):
             BudgetError: The release has begun: its cost stands.
         """
         return self._end(release_id, State.RESERVED, State.VOID, reason)
+
+    @contextmanager
+    def held(self, release_id: str) -> Iterator[Entry | None]:
+        """The entry of a release, which nobody can change while the block lasts: keep it short."""
+        with self._write() as connection:
+            yield rows.find_entry(connection, release_id)
 
     def lose(self, release_id: str, reason: str) -> Entry:
         """Declare a begun release spent without an artifact: final.
@@ -327,7 +496,7 @@ class Ledger(LedgerView):
     def _move(
         self, connection: Connection, entry: Entry, state: State, body: Mapping[str, Any]
     ) -> Entry:
-        chain.append(connection, self._clock(), entry.account, entry.release_id, state, body)
+        self._append(connection, entry.account, entry.release_id, state, body)
         return entry_row(connection, entry.release_id)
 
     # Leases
@@ -372,6 +541,11 @@ class Ledger(LedgerView):
         """Give a lease back; nothing happens if it was overtaken."""
         with self._write() as connection:
             leases.free(connection, lease)
+
+
+def _finite(value: float | None) -> float | None:
+    """A number as JSON has it; infinity, which a filter never admits, as none."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _digests(artifact_sha256: str, certificate_sha256: str) -> dict[str, str]:

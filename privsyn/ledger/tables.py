@@ -53,6 +53,11 @@ accounts = sa.Table(
     sa.Column("key_id", sa.Text, nullable=False),
     sa.Column("partition_key", sa.Text, nullable=False),  # hex; secret
     sa.Column("opened_at", sa.Text, nullable=False),
+    sa.Column("renyi", sa.Double),  # shares of delta; null: one Renyi filter has all of it
+    sa.Column("gaussian", sa.Double),
+    sa.Column("repeats", sa.Double),
+    sa.Column("gaussian_budget", sa.Double),
+    sa.Column("period_gaussian_budget", sa.Double),
 )
 
 entries = sa.Table(
@@ -76,6 +81,8 @@ entries = sa.Table(
     sa.Column("artifact_sha256", sa.Text),
     sa.Column("certificate_sha256", sa.Text),
     sa.Column("reason", sa.Text),
+    sa.Column("reserved_by", sa.Text),  # canonical JSON: user, driver, DAG, run
+    sa.Column("mu_squared", sa.Double),
 )
 
 leases = sa.Table(  # a row stays after its release, so that tokens only ever grow
@@ -89,4 +96,37 @@ leases = sa.Table(  # a row stays after its release, so that tokens only ever gr
     sa.Column("pid", sa.BigInteger),
     sa.Column("started", sa.BigInteger),
     sa.Column("expires_at", sa.Text, nullable=False),
+    sa.Column("steps", sa.BigInteger, nullable=False),  # draws on file when it was last told
+)
+
+refusals = sa.Table(  # beside the chain: what is refused must not shape what is certified
+    "ledger_refusal",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("release_id", sa.Text),
+    sa.Column("method", sa.Text),
+    sa.Column("epsilon", sa.Double),
+    sa.Column("delta", sa.Double),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("refused_by", sa.Text),
+)
+
+sources = sa.Table(  # internal, and beside the chain: hashes of that are published
+    "ledger_source",
+    metadata,
+    sa.Column("release_id", sa.Text, primary_key=True),
+    sa.Column("account", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("noted_at", sa.Text, nullable=False),
+)
+
+secrets = sa.Table(
+    "ledger_secret",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),  # hex
 )

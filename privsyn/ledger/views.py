@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from privsyn.data.records import Private
 from privsyn.dp.events import Event
-from privsyn.ledger import audit, balances, chain, rows
+from privsyn.errors import LedgerUnavailable
+from privsyn.ledger import audit, balances, chain, leases, rows
 from privsyn.ledger.accounts import (
     Account,
     AccountSpec,
@@ -15,6 +17,8 @@ from privsyn.ledger.accounts import (
     Change,
     Entry,
     Preview,
+    Refusal,
+    Source,
     Statement,
 )
 from privsyn.ledger.checks import account_row, entry_row, matching
@@ -44,6 +48,16 @@ class LedgerView:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._database.where!r})"
+
+    @property
+    def where(self) -> str:
+        """Address of the ledger for messages: no user, no password."""
+        return self._database.where
+
+    def exists(self) -> bool:
+        """Whether there is a ledger at all: something was written in it."""
+        with self._database.read() as connection:
+            return connection is not None and chain.length(connection) != 0
 
     def find_account(self, name: str) -> Account | None:
         """An account by name, or None."""
@@ -75,9 +89,12 @@ class LedgerView:
 
         Raises:
             AccountMismatch: As ``open_account``.
+            VerificationError: The account's rows, or the chain, were edited.
         """
         with self._database.read() as connection:
             found = matching(connection, spec) if connection else None
+            if connection and found:
+                audit.check_account(connection, spec.name)
             row = found if found is not None else balances.new_row(spec)
             entry = rows.find_entry(connection, release_id) if connection and release_id else None
             entries = rows.entries_of(connection, spec.name) if connection and found else []
@@ -97,11 +114,22 @@ class LedgerView:
             else:
                 found = rows.all_accounts(connection) if connection else []
             entries = rows.entries_of(connection, account) if connection else []
+            refused = rows.refusals_of(connection, account) if connection else []
         now = self._clock()
         return [
-            balances.statement(row, [e for e in entries if e.account == row["name"]], now)
+            balances.statement(
+                row,
+                [entry for entry in entries if entry.account == row["name"]],
+                [refusal for refusal in refused if refusal.account == row["name"]],
+                now,
+            )
             for row in found
         ]
+
+    def refusals(self, account: str | None = None) -> list[Refusal]:
+        """What an account, or any, was asked for and refused, oldest first."""
+        with self._database.read() as connection:
+            return rows.refusals_of(connection, account) if connection else []
 
     def find(self, release_id: str) -> Entry | None:
         """The entry of a release, or None."""
@@ -122,6 +150,44 @@ class LedgerView:
         """Every change of state of a release, or of the whole ledger, oldest first."""
         with self._database.read() as connection:
             return list(chain.walk(connection, release_id)) if connection else []
+
+    def parts(self, release_id: str) -> dict[str, int]:
+        """Every part of a release that a process ever held: the draws it had on file, at least.
+
+        A part that is not here was never drawn. See ``acquire`` for when the count is told.
+        """
+        with self._database.read() as connection:
+            return leases.parts(connection, release_id) if connection else {}
+
+    def source_key(self) -> Private[bytes]:
+        """The secret that fingerprints of private files are made with: one for all accounts.
+
+        Raises:
+            LedgerUnavailable: There is no ledger yet: it comes with its first account.
+        """
+        with self._database.read() as connection:
+            if connection is None:
+                raise LedgerUnavailable(f"ledger {self.where} does not exist.")
+            return Private(bytes.fromhex(rows.source_key(connection)))
+
+    def sources(
+        self, *, account: str | None = None, fingerprint: str | None = None
+    ) -> list[Source]:
+        """The private files behind charged releases, of an account or with a fingerprint."""
+        with self._database.read() as connection:
+            if connection is None:
+                return []
+            return rows.sources(connection, account=account, fingerprint=fingerprint)
+
+    def check(self) -> None:
+        """Check what every balance is computed from: the chain, and the tables against it.
+
+        Raises:
+            VerificationError: Names the row that does not agree.
+        """
+        with self._database.read() as connection:
+            if connection is not None:
+                audit.check_account(connection, None)
 
     def verify(self) -> Audit:
         """Check the hash chain, the tables, the cost of every event and the caps.

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privsyn.dp.clipping import LATTICE, clip_difference, clip_recentre, grid_bound, to_grid
+from privsyn.dp.clipping import (
+    DEEPEST,
+    LATTICE,
+    ExactSum,
+    clip_difference,
+    clip_recentre,
+    grid_bound,
+    public_grid,
+    to_grid,
+)
 
 bounds = st.floats(0, 2.0**20) | st.sampled_from([0.0, 1e-9, 0.1, 1 / 3, 2.0**23])
 shapes = st.tuples(st.integers(0, 4), st.just(6))
@@ -115,3 +124,47 @@ def test_a_bound_out_of_range_is_refused(bad: float) -> None:
 def test_a_gain_out_of_range_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="gain="):
         clip_difference(np.zeros((1, 2)), np.zeros(2), 1.0, bad)
+
+
+whole = st.integers(-(2**62), 2**62 - 1) | st.sampled_from([2**62 - 1, -(2**62), 2**32, -1, 0])
+
+
+@given(st.lists(st.lists(whole, max_size=9), max_size=5))
+@settings(deadline=None)
+def test_exact_sums_are_those_of_whole_numbers_held_once(blocks: list[list[int]]) -> None:
+    total = ExactSum(1)
+    for block in blocks:
+        total.add(np.array(block, np.int64).reshape(-1, 1))
+    exact = sum(map(sum, blocks))
+    assert total.held().tolist() == [min(max(exact, -(2**61)), 2**61)]
+
+
+@given(st.lists(whole, max_size=9), st.integers(0, 2**47))
+@settings(deadline=None)
+def test_one_row_moves_a_held_sum_by_no_more_than_itself(rows: list[int], row: int) -> None:
+    def held(*last: int) -> int:
+        total = ExactSum(1)
+        total.add(np.array([*rows, *last], np.int64).reshape(-1, 1))
+        return int(total.held()[0])
+
+    assert 0 <= held(row) - held() <= row
+    assert 0 <= held() - held(-row) <= row
+
+
+@given(any_rows)
+@settings(deadline=None, max_examples=300)
+def test_public_scores_leave_room_for_the_private_ones(rows: np.ndarray) -> None:
+    steps = public_grid(rows)
+    assert steps.dtype == np.int64
+    assert np.abs(steps).max(initial=0) * 10**6 < 2**58 * 1.0
+    if rows.size:
+        assert (steps.max(axis=1) == DEEPEST / 2 * LATTICE).all()
+
+
+def test_public_scores_keep_differences_and_put_what_is_masked_lowest() -> None:
+    top = 1e4
+    masked = [-np.inf, np.nan, np.finfo(np.float32).min, -1e12]
+    steps = public_grid(np.array([top, top - 1.5, *masked, top - DEEPEST, top - DEEPEST + 1]))
+    assert steps[0] - steps[1] == 1.5 * LATTICE
+    assert len(set(steps[2:7])) == 1
+    assert steps[7] - steps[6] == LATTICE

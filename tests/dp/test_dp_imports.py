@@ -39,3 +39,16 @@ def test_pricing_a_zcdp_release_loads_neither_scipy_nor_opendp() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_draw_loads_no_table_and_no_learning_library() -> None:
+    """opendp.prelude would: seconds of every process that draws."""
+    code = (
+        "import sys, numpy as np\n"
+        "from privsyn.dp.noise import OpenDPNoise\n"
+        "zeros, noise = np.zeros(3, np.int64), OpenDPNoise()\n"
+        "noise.noisy_max(zeros, 1.0, 1); noise.laplace(zeros, 1.0); noise.gaussian(zeros, 1.0)\n"
+        "print(*[name for name in ('sklearn', 'pandas', 'pyarrow') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

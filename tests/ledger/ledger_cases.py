@@ -15,11 +15,13 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
 from privsyn.ledger import AccountSpec, Entry, Ledger, open_ledger
+from privsyn.ledger.accounts import Split
 
 PURE = AccountSpec(
     "clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0, unit_column="patient_id"
 )
-RENYI = dataclasses.replace(PURE, delta=1e-6)
+RENYI = dataclasses.replace(PURE, delta=1e-6, split=Split(renyi=1, gaussian=0, repeats=0))
+"""All of delta for the Renyi filter."""
 
 # forks from a server that has the imports: eight interpreters would take the tests' whole time
 processes = multiprocessing.get_context("forkserver")
@@ -45,9 +47,16 @@ def reserve(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
     )
 
 
+def finish(ledger: Ledger, release: str, event: Event | None = None) -> Entry:
+    """Reserve, begin and commit at once."""
+    reserve(ledger, release, event)
+    ledger.begin(release, f"/scratch/{release}", "n")
+    return ledger.commit(release, "a" * 64, "b" * 64)
+
+
 def race(url: str, spec: AccountSpec, event: Event, number: int, gate: Any, results: Any) -> None:
     """One of several processes that find no ledger and want more than the account has."""
-    ledger = open_ledger(url, timeout=60)
+    ledger = open_ledger(url, timeout=300)
     gate.wait()
     try:
         key = ledger.open_account(spec).key_id

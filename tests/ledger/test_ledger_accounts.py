@@ -2,15 +2,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
 import yaml
-from ledger_cases import PURE, RENYI, Clock, reserve
+from ledger_cases import PURE, RENYI, Clock, finish, reserve
+from scipy.integrate import quad
 
 from privsyn.config import parse_config
 from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
-from privsyn.dp.events import ZCDP, Gaussian, Pure, SampledGaussian, Sequence
+from privsyn.dp.events import (
+    ZCDP,
+    DiscreteGaussian,
+    Disjoint,
+    Event,
+    Gaussian,
+    Pure,
+    SampledGaussian,
+    Sequence,
+)
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
 from privsyn.ledger import AccountSpec, Ledger, open_ledger
 
@@ -175,7 +186,7 @@ def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
     text = str(refused.value)
     assert all(word in text for word in ("asked", "left", "short by", "Nothing was spent"))
     assert "\n" not in text
-    named = float(text.partition("to about ")[2].split()[0])
+    named = float(text.partition("privacy.epsilon to ")[2].split()[0])
     reserve(lite, "third", ZCDP(calibrate_rho(Guarantee(named, 1e-6))))
     with pytest.raises(BudgetExceeded):
         reserve(lite, "fourth", ZCDP(calibrate_rho(Guarantee(0.2, 1e-6))))
@@ -249,7 +260,7 @@ def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
 
 def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
     ledger.open_account(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
-    reserve(ledger, "jan", Pure(0.75))
+    finish(ledger, "jan", Pure(0.75))
     clock.pass_(days=10)
     with pytest.raises(BudgetExceeded, match=r"in 30 days.*It fits from 2026-03-02 12:00 UTC on"):
         reserve(ledger, "feb", Pure(0.75))
@@ -260,15 +271,55 @@ def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock:
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "feb", Pure(0.75))
     clock.pass_(seconds=1)
-    reserve(ledger, "feb", Pure(0.75))
+    finish(ledger, "feb", Pure(0.75))
     clock.pass_(days=30)
-    reserve(ledger, "mar", Pure(0.75))
+    finish(ledger, "mar", Pure(0.75))
     clock.pass_(days=3000)
     balance = ledger.balance("clinic")
     assert (balance.spent, balance.left, balance.left_epsilon) == (2.25, 0.25, 0.25)
     assert (balance.period.entries, balance.period.spent) == (0, 0)
-    with pytest.raises(BudgetExceeded, match=r"to about 0.25 or less"):
+    with pytest.raises(BudgetExceeded, match=r"to 0.25 or less"):
         reserve(ledger, "apr", Pure(0.75))
+    ledger.verify()
+
+
+MONTH = dataclasses.replace(PURE, epsilon=20.0, period_days=30, period_epsilon=1.0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(
+    ledger: Ledger, clock: Clock, begun: bool
+) -> None:
+    """Else releases reserved, or begun, a month apart are drawn together on one day."""
+    ledger.open_account(MONTH)
+    reserve(ledger, "first", Pure(1.0))
+    if begun:
+        ledger.begin("first", "/s", "n")
+    for _ in range(5):
+        clock.pass_(days=31)
+        with pytest.raises(BudgetExceeded, match=r"It fits 30 days after release first, which is"):
+            reserve(ledger, "second", Pure(1.0))
+    assert ledger.balance("clinic").period.spent == 1
+    if begun:
+        ledger.lose("first", "given up")
+        clock.pass_(days=30)
+    else:
+        ledger.void("first", "not wanted")
+    reserve(ledger, "second", Pure(1.0))
+    ledger.verify()
+
+
+def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(MONTH)
+    reserve(ledger, "slow", Pure(1.0))
+    ledger.begin("slow", "/s", "n")
+    clock.pass_(days=29)
+    ledger.commit("slow", "a" * 64, "b" * 64)  # may have drawn until now
+    clock.pass_(days=29)
+    with pytest.raises(BudgetExceeded, match="It fits from 2026-03-31 12:00 UTC on"):
+        reserve(ledger, "next", Pure(1.0))
+    clock.pass_(days=1)
+    reserve(ledger, "next", Pure(1.0))
     ledger.verify()
 
 
@@ -306,3 +357,54 @@ def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock)
     assert told[0]["releases"][0]["epsilon"] == 1.0
     key = ledger.find_account("clinic").partition_key.reveal().hex()
     assert key not in json.dumps(told)
+
+
+MIXED = Sequence((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
+LOSSES = [
+    Pure(0.7),
+    Gaussian(4.0),
+    DiscreteGaussian(5.0, 3),
+    SampledGaussian(0.05, 1.6, 20),
+    MIXED,
+    Disjoint((Sequence((Pure(0.2), ZCDP(0.01))),), 3),
+]
+
+
+def renyi_loss(event: Event, order: float) -> float:
+    """The loss at an order, from the formulas alone; a sampled Gaussian by quadrature."""
+    match event:
+        case Pure(epsilon=e):
+            top = math.log(math.exp(order * e) + math.exp((1 - order) * e))
+            return (top - math.log1p(math.exp(e))) / (order - 1)
+        case Gaussian(noise_multiplier=s, count=n) | DiscreteGaussian(noise_multiplier=s, count=n):
+            return n * order / (2 * s * s)
+        case ZCDP(rho=r, count=n):
+            return n * order * r
+        case SampledGaussian(rate=q, noise_multiplier=s, steps=n):
+
+            def density(x: float) -> float:
+                plain = math.exp(-((x / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
+                return plain * (1 - q + q * math.exp((2 * x - 1) / (2 * s * s))) ** order
+
+            moment, _ = quad(density, -15 * s, 15 * s + order, limit=500, epsabs=0, epsrel=1e-11)
+            return n * math.log(moment) / (order - 1)
+        case Sequence(events=events):
+            return sum(renyi_loss(one, order) for one in events)
+        case Disjoint(events=events):
+            return max(renyi_loss(one, order) for one in events)
+    raise AssertionError(event)
+
+
+@pytest.mark.parametrize("event", LOSSES, ids=lambda event: type(event).__name__)
+def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
+    lite: Ledger, event: Event
+) -> None:
+    """Not the least over orders, scaled: that undercharges all but Gaussians and zCDP."""
+    lite.open_account(RENYI)
+    entry = reserve(lite, "r", event)
+    order = lite.balance("clinic").order
+    assert order == pytest.approx(8.93, abs=0.01)
+    exact = renyi_loss(event, order)
+    assert exact * (1 - 1e-9) <= entry.loss <= exact * 1.002 + 1e-6
+    finish(lite, "s", event)
+    assert lite.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)

@@ -38,9 +38,9 @@ def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: E
     ]
     for worker in workers:
         worker.start()
-    told = [results.get(timeout=60) for _ in workers]
+    told = [results.get(timeout=300) for _ in workers]
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=300)
     assert sorted(outcome for outcome, _ in told) == ["in"] * 3 + ["out"] * 5
     assert len({key for _, key in told}) == 1  # one account, one partition key
     ledger = open_ledger(url)
@@ -49,7 +49,9 @@ def test_eight_processes_want_a_third_each(url: str, spec: AccountSpec, event: E
     assert ledger.verify().rows == 4
 
 
-def meet_before_writing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def meet_before_writing(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> list[str]:
     """Two threads that both want to have read the balance before either writes."""
     meeting = threading.Barrier(2)
     check = balances.check_fits
@@ -58,7 +60,7 @@ def meet_before_writing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list
     def check_and_wait(*arguments: object) -> None:
         check(*arguments)
         try:
-            meeting.wait(timeout=0.5)
+            meeting.wait(timeout=patience)
         except threading.BrokenBarrierError:
             pass  # the other one is kept out: as it should be
 
@@ -83,13 +85,13 @@ def meet_before_writing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     return sorted(outcomes)
 
 
 def test_reading_and_writing_are_one_step(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.open_account(PURE)
-    assert meet_before_writing(ledger, monkeypatch) == ["in", "out"]
+    assert meet_before_writing(ledger, monkeypatch, patience=0.5) == ["in", "out"]
     ledger.verify()
 
 
@@ -99,7 +101,7 @@ def test_without_begin_immediate_both_would_spend(
     """The broken variant that the test above must catch; the audit catches it, too."""
     lite.open_account(PURE)
     sa.event.remove(lite._database._engine, "begin", database._begin_sqlite)
-    assert meet_before_writing(lite, monkeypatch) == ["in", "in"]
+    assert meet_before_writing(lite, monkeypatch, patience=300) == ["in", "in"]
     with pytest.raises(VerificationError, match="does not fit the cap"):
         lite.verify()
 
@@ -111,7 +113,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing(url: str) -> None:
     gate = processes.Event()
     child = processes.Process(target=hang_in_a_write, args=(url, gate))
     child.start()
-    assert gate.wait(60)
+    assert gate.wait(300)
     assert ledger.entry("r").state == "RESERVED"  # readers go on meanwhile
     child.kill()
     child.join()
@@ -126,7 +128,7 @@ def test_a_full_disk_leaves_a_whole_ledger(tmp_path: Path) -> None:
     results = processes.Queue()
     child = processes.Process(target=fill_the_disk, args=(url, 3 * 4096, results))
     child.start()
-    done, kind, text = results.get(timeout=60)
+    done, kind, text = results.get(timeout=300)
     child.join()
     assert kind == "LedgerUnavailable"
     assert "cannot be used" in text

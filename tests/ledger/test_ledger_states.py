@@ -241,23 +241,38 @@ def test_a_replaced_scratch_waits_for_whoever_draws(ledger: Ledger, clock: Clock
 def test_a_driver_elsewhere_can_neither_resume_nor_end_a_release(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without its scratch, that is: a worker with a disk of its own must not end what it sees."""
     ledger.open_account(PURE)
     reserve(ledger, "r")
     ledger.begin("r", "/s", "n")
     before = ledger.history()
-    for nonce in ("n", "another"):
-        with pytest.raises(LeaseHeld, match=r"begun in /s on .*not in /elsewhere"):
-            ledger.begin("r", "/elsewhere", nonce)
-        with monkeypatch.context() as patch:
-            patch.setattr("platform.node", lambda: "other-host")
-            for scratch in ("/s", "/elsewhere"):  # the right nonce too: a copy draws differently
-                with pytest.raises(LeaseHeld, match="on other-host"):
-                    ledger.begin("r", scratch, nonce)
+    with pytest.raises(LeaseHeld, match=r"begun in /s on .*and /elsewhere on .* its cost is paid"):
+        ledger.begin("r", "/elsewhere", "another")
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "other-host")
+        for scratch in ("/s", "/elsewhere"):
+            with pytest.raises(LeaseHeld, match="on other-host"):
+                ledger.begin("r", scratch, "another")
     assert ledger.history() == before
     assert ledger.begin("r", "/s", "n").state is State.BEGUN
     ledger.lose("r", "its folder is gone")
     with pytest.raises(ReleaseLost):
         ledger.begin("r", "/elsewhere", "n")
+
+
+def test_what_a_release_is_is_its_nonce_not_its_host_or_folder(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second worker on the shared folder, a renamed machine, a new container, a moved folder."""
+    ledger.open_account(PURE)
+    reserve(ledger, "r")
+    first = ledger.begin("r", "/s", "n")
+    for host, scratch in (("worker-2", "/s"), ("worker-2", "/mnt/s"), ("worker-1", "/moved")):
+        monkeypatch.setattr("platform.node", lambda host=host: host)
+        assert ledger.begin("r", scratch, "n") == first
+        with ledger.acquire("r", "shard-0"), pytest.raises(LeaseHeld, match="is drawing it"):
+            ledger.acquire("r", "shard-0")  # one part, one process: wherever they are
+    assert len(ledger.history("r")) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 129, "naïve"])

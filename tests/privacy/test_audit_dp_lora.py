@@ -25,10 +25,11 @@ from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
 from privsyn.methods.dp_lora import DPLoraConfig, _advance, _mechanism
 
 DELTA = 1e-5
-TRIALS = 12_000
+TRIALS = 40_000
 """Of each kind, half to choose a threshold and half to count."""
-RISK = 1e-6
-"""Chance that a count's bound is wrong."""
+RISK = 2.5e-10
+"""Chance that a count's bound is wrong (Clopper-Pearson, exact). Four bounds make what is found,
+two for each direction: it is above the truth with probability 1e-9 at most."""
 
 
 class Directions:
@@ -153,16 +154,20 @@ class Once(SeededNoise):
     ],
     ids=str,
 )
-def test_the_attack_stays_below_the_claim(settings: dict[str, float]) -> None:
-    found, claim = audited(config(**settings), OpenDPNoise())
-    assert 0.1 * claim < found <= claim  # not blind either
+@pytest.mark.parametrize("noise", [OpenDPNoise(), SeededNoise(7)], ids=lambda noise: noise.kind)
+def test_the_attack_stays_below_the_claim(settings: dict[str, float], noise: NoiseSource) -> None:
+    found, claim = audited(config(**settings), noise)
+    assert found <= claim  # else with probability 1e-9, see RISK
+    if noise.kind == "seeded":  # the attack is not blind: on one seed, always or never
+        assert 0.15 * claim < found
 
 
 def test_records_of_a_unit_that_are_clipped_together_are_one_contribution() -> None:
-    found, claim = audited(config(), OpenDPNoise(), records=3)
-    assert 0.1 * claim < found <= claim
+    found, claim = audited(config(), SeededNoise(7), records=3)
+    assert 0.15 * claim < found <= claim
 
 
+# All seeded: caught always or never.
 BROKEN = {
     "no noise": (Quieter(math.inf), {}, {}),
     "an eighth of the noise": (Quieter(8.0), {}, {}),
@@ -188,7 +193,7 @@ def test_the_bounds_of_the_counts_hold_and_are_not_idle() -> None:
     assert at_most(0, 10_000) == pytest.approx(-math.log(RISK) / 10_000, rel=1e-2)
     assert at_most(10_000, 10_000) == 1
     assert at_least(0, 10_000) == 0
-    assert 0.47 < at_least(5000, 10_000) < 0.5 < at_most(5000, 10_000) < 0.53
+    assert 0.465 < at_least(5000, 10_000) < 0.5 < at_most(5000, 10_000) < 0.535
     rng = np.random.default_rng(0)
     plain = rng.normal(size=(2, TRIALS))
     assert found_epsilon(plain[0], plain[1], DELTA) < 0.2  # nothing where there is nothing

@@ -149,6 +149,35 @@ def test_guidance_leaves_the_bound_as_it_is():
     assert worst(one_more(3), config(guidance=4.0), Adjacency.ADD_REMOVE) <= 1 + 1e-9
 
 
+MASKS = (float(np.finfo(np.float32).min), -1e12, -1e9, -40_000.0, float("-inf"), float("nan"))
+
+
+@pytest.mark.parametrize("batch_size", [7, 8])
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_size):
+    """Models mask with finfo.min or -1e12: B times that wraps, and one vote turns the sign."""
+
+    def masked(label, reference, tokens):
+        low = {"inf": float("-inf"), "up": 0.0, "nan": float("nan")}.get(reference or "", mask)
+        pull = PULLS[reference] if reference == "mild" else (0.0, 0.0, 0.0)
+        return [pull[0] + 1.0, pull[1], low, low]
+
+    model = FakeLogitModel(("<end>", "a", "x", "y"), script=masked)
+    cfg = config(max_tokens=1, top_k=4, batch_size=batch_size)
+    pairs = [((base,), ((*base, extra),)) for base in ((), ("mild",)) for extra in PULLS]
+    assert worst(pairs, cfg, Adjacency.ADD_REMOVE, model=model) <= 1 + 1e-9
+    plan = InvisibleInk().plan(cfg, TARGET, Adjacency.ADD_REMOVE, RECORD, ())
+    for references in ((), ("inf",), ("up",) * 9, ("nan",)):
+        drawn = law((references,), cfg, plan, Adjacency.ADD_REMOVE, RECORD, model)
+        assert set(drawn) <= {("",), ("a",)}
+
+
+def test_a_clip_bound_of_a_boundless_budget_is_held_to_what_fits():
+    cfg = config(batch_size=1_000_000, temperature=100.0, max_tokens=1)
+    plan = InvisibleInk().plan(cfg, Guarantee(500, 1e-5), Adjacency.ADD_REMOVE, RECORD, ())
+    assert plan.derived["clip_bound"] == 2**15
+
+
 # --- broken variants: each must be caught by the checks above -------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from privsyn.config import PerformanceConfig
+from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rdp
@@ -161,6 +163,41 @@ def test_every_public_term_is_noised():
     assert values.sum() == values[3] == 1
 
 
+def test_the_noise_alone_decides_among_terms_that_no_document_holds():
+    """Noise that grows along the vocabulary: a term is chosen by it, seen or not."""
+
+    class Ramp:
+        kind = "seeded"
+
+        def laplace(self, values, scale):
+            return values + 1000 * np.arange(len(values))[::-1] % 7000
+
+    public = Vocabulary([f"t{i}" for i in range(12)])
+    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    for documents in ([], [["t3"]], [["t0", "t11"], ["t5"]]):
+        values = np.zeros(12, np.int64)
+        for text in itertools.chain(*documents):
+            values[int(text[1:])] += 1
+        expected = sorted(range(12), key=lambda i: (-Ramp().laplace(values, 1.0)[i], i))[:7]
+        chosen = keyphrase_seeding._chosen(config(), choice, public, documents, 7, Ramp())
+        assert chosen.tolist() == expected
+        assert set(chosen.tolist()) - set(np.flatnonzero(values).tolist())
+
+
+def test_a_count_that_noise_takes_to_the_end_of_int64_is_the_least():
+    class Ends:
+        kind = "seeded"
+
+        def laplace(self, values, scale):
+            ends = np.iinfo(np.int64)
+            return np.array([ends.min, 0, ends.max, 5], np.int64)
+
+    public = Vocabulary([f"t{i}" for i in range(4)])
+    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    chosen = keyphrase_seeding._chosen(config(), choice, public, [], 4, Ends())
+    assert chosen.tolist() == [2, 3, 1, 0]
+
+
 # --- the estimates --------------------------------------------------------------------------------
 
 
@@ -298,7 +335,8 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
     """Every vector and scale a run hands to the noise, and its plan."""
     file = tmp_path / "v.txt"
     file.write_text("\n".join(TERMS))
-    cfg = METHOD.resolve(cfg.model_copy(update={"vocabulary": str(file)}), {})
+    pinned = {"vocabulary": str(file), "vocabulary_digest": sha256_file(file)}
+    cfg = METHOD.resolve(cfg.model_copy(update=pinned), {})
     labels = [str(i) for i in range(len(texts))]
     plan = METHOD.plan(cfg, Guarantee(6.0, 1e-6), adjacency, unit, labels)
     counts, name = Counts(), f"journal{len(list(tmp_path.iterdir()))}"

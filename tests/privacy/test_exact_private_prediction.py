@@ -172,6 +172,60 @@ def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
         assert worst([(empty, full)], cfg, Adjacency.ADD_REMOVE, unit) <= 1 + 1e-9
 
 
+def test_no_number_of_references_makes_the_sum_wrap():
+    """At the largest clip bound 2^20 references reach 2^64 lattice steps: one more moves by c."""
+    cfg = config(clip_bound=1e6, svt_threshold=None)
+
+    class Session:
+        """As many equal rows as there are references."""
+
+        def __init__(self, rows: int) -> None:
+            self._rows = np.broadcast_to(np.array([-3e6, 3e6], np.float32), (rows, 2))
+
+        def logits(self, rows: slice = slice(None), columns: object = None) -> np.ndarray:
+            return self._rows[rows]
+
+    class Model:
+        eos, ends = 0, (0,)
+
+        def public_rows(self, template, labels, max_tokens):
+            return Session(1)
+
+        def private_rows(self, template, labels, references, *lengths, declared):
+            return Session(len(references))
+
+    def scores(references: int) -> np.ndarray:
+        bucket = Bucket(Cell(0, None, 0), Private(["x"] * references))
+        performance = PerformanceConfig(rows_per_pass=4096)
+        prompt = PrivatePrediction().prompt(cfg)
+        batch = private_prediction._Batch(cfg, prompt, Model(), bucket, performance, [None])
+        return batch.predict(0, []).scores
+
+    for references in (2**17, 2**19 + 50_000, 2**20):
+        before, after = scores(references).tolist(), scores(references + 1).tolist()
+        moved = [abs(one - other) for one, other in zip(before, after, strict=True)]
+        assert max(moved) <= 10**6 * LATTICE
+        assert before[0] < 0 < before[1]
+
+
+def test_a_public_token_is_never_one_that_is_masked():
+    masked = float(np.finfo(np.float32).min)
+    model = FakeLogitModel(
+        ("<end>", "a", "b", "c"), script=lambda *row: (float("nan"), masked, -50.0, -1e12)
+    )
+    cfg = config(svt_threshold=2.0, max_tokens=1)
+    bucket = Bucket(Cell(0, None, 0), Private([]))
+    batch = private_prediction._Batch(
+        cfg, PrivatePrediction().prompt(cfg), model, bucket, PerformanceConfig(), [None]
+    )
+    _, above = private_prediction._mechanisms(cfg, Adjacency.ADD_REMOVE, RECORD)
+    token, _ = private_prediction._mechanisms(cfg, Adjacency.ADD_REMOVE, RECORD)
+    drawn = private_prediction._draw(
+        cfg, token, above, 2**40, batch, 0, [], SeededNoise(1)
+    )  # a threshold out of reach: public
+    assert drawn == ~2
+
+
 # --- broken variants: each must be caught by the checks above -------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from privsyn.dp.accountant import Guarantee, filter_budget, filter_order
 from privsyn.dp.events import ZCDP
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger import AccountSpec, Ledger, open_ledger
+from privsyn.ledger.caps import Cap
 
 EPSILON, DELTA = 3.0, 1e-6
 ORDERS = np.geomspace(2, 200, 400)
@@ -148,3 +150,11 @@ def test_a_second_account_on_a_lineage_is_refused(make: Callable[[], Ledger]) ->
         with pytest.raises(AccountMismatch, match="dataset d already has the account a"):
             ledger.open_account(AccountSpec(name, "d", "person", "add_remove", epsilon, DELTA))
     assert len(ledger.accounts()) == 1
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("asked", [math.inf, math.nan])
+def test_a_loss_without_a_bound_never_fits(delta: float, asked: float) -> None:
+    cap = Cap.of(1e6, delta)
+    assert cap.fits([], 1.0)
+    assert not cap.fits([], asked)
