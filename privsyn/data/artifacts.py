@@ -134,6 +134,31 @@ def private_folder(path: Path) -> None:
         raise storage_error("make", path, error) from error
 
 
+_PROBE_BYTES = 1 << 14
+
+
+def check_writable(folder: Path) -> None:
+    """Write a small file into a folder, or into the nearest one there is above it, and delete it.
+
+    Raises:
+        StorageError: It cannot be written, is no folder, or its disk is full.
+    """
+    place = folder
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    probe = place / f".probe.{secrets.token_hex(4)}.tmp"
+    try:
+        with open(probe, "xb", opener=private_opener) as stream:
+            stream.write(bytes(_PROBE_BYTES))
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise storage_error("write", folder, error) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+
+
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable: a rename survives a power cut only after this."""
     descriptor = os.open(path, os.O_RDONLY)

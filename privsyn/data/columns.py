@@ -29,7 +29,7 @@ def check_header(
     missing = {setting: name for setting, name in columns.items() if name not in header}
     if missing and may_be_record:
         found = len(missing) < len(columns)
-        if not found or not all(_is_name(name) for name in header):
+        if not found or not all(looks_like_name(name) for name in header):
             setting, column = next(iter(missing.items()))
             raise DataError(
                 f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
@@ -58,7 +58,7 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
         DataError: ``missing`` is not empty.
     """
     for setting, column in missing.items():
-        names = [name for name in names if _is_name(name)]
+        names = [name for name in names if looks_like_name(name)]
         shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
         raise DataError(
@@ -67,6 +67,7 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
         )
 
 
-def _is_name(name: str) -> bool:
+def looks_like_name(name: str) -> bool:
+    """Whether a word of a file's first line may be shown: short, few words, no sentence."""
     pattern = r"[^\W\d][\w.:/()-]*( [\w.:/()-]+){0,2}"
     return len(name) <= 40 and bool(re.fullmatch(pattern, name))

@@ -5,59 +5,36 @@ is dropped as a text is.
 
 What a record may do to a run: nothing but be in it or not. A row that cannot be parsed or decoded,
 has no text, no unit id or a label outside the declared set is dropped in silence; whether it is
-dropped depends on that row alone. Only the shape of the file as a whole (missing, empty, without
+dropped depends on that row alone. One exception: in a CSV file a quote that is not closed takes the
+rows up to the next quote with it. Only the shape of the file as a whole (missing, empty, without
 the column) is an error, and no error or count here ever leaves with a record's content.
-
-A CSV is read as the table its writer meant: an unclosed quote takes the rows it swallows with it.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privsyn.config import PLACEHOLDER, DatasetConfig, ImageConfig
-from privsyn.data.columns import check_header, refuse_missing
 from privsyn.data.image_files import FILE, check_folder, check_npz, folder_rows, npz_rows, read_file
 from privsyn.data.images import from_array, read_image, to_content
+from privsyn.data.lines import CSV, JSONLines, Row
 from privsyn.data.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
+from privsyn.data.public_files import pieces
 from privsyn.data.records import Private, Record
 from privsyn.data.streams import (
     COMPRESSIONS,
-    LONGEST_LINE,
     bounded_lines,
     check_file,
     open_bytes,
     split_suffix,
 )
+from privsyn.data.tally import ENCODING, IMAGE, KIND, MISSING, Tally, folded
 from privsyn.errors import DataError
-
-_ROWS_CHECKED = 1000
-
-Row = tuple[Any, ...]
-"""Values of the wanted columns, in their order."""
-
-
-@dataclass
-class Tally:
-    """Exact counts of one reading. Internal: never logged, published or shown beside a release.
-
-    Attributes:
-        rows: Rows of the file, parsable or not.
-        kept: Records that were handed out.
-    """
-
-    rows: int = 0
-    kept: int = 0
 
 
 def check_source(cfg: DatasetConfig, path: Path | None = None) -> None:
@@ -103,6 +80,29 @@ def read_records(
     return _records(cfg, rows, "unit" in columns, tally or Tally())
 
 
+def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
+    """The private file row by row, used or not: its lines and the values in them, as texts.
+
+    Of Parquet only the texts that are records; of images nothing.
+
+    Raises:
+        DataError: As read_records.
+    """
+    check_source(cfg)
+    if cfg.images is not None:
+        return
+    if split_suffix(cfg.path)[0] == ".parquet":
+        for record in read_records(cfg):
+            text = record.reveal().text
+            yield Private([text, *text.splitlines()])
+        return
+    with open_bytes(cfg.path) as stream:
+        for line in bounded_lines(stream.readline):
+            if line is not None:
+                text = line.decode(cfg.encoding, "replace")
+                yield Private(list(pieces([text], cfg.delimiter or ",")))
+
+
 def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
     """Setting -> column, the content first."""
     wanted: dict[str, str | None]
@@ -117,35 +117,52 @@ def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
 
 
 def _records(
-    cfg: DatasetConfig, rows: Iterator[Row | None], has_units: bool, tally: Tally
+    cfg: DatasetConfig, rows: Iterator[Row | str], has_units: bool, tally: Tally
 ) -> Iterator[Private[Record]]:
-    labels = frozenset(cfg.labels)
+    labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
+    declared = frozenset(cfg.labels)
     width = len(cfg.text_columns) if cfg.images is None else 1
     for number, row in enumerate(rows):
         tally.rows += 1
-        if row is None:
+        if isinstance(row, str):
+            tally.drop(row)
             continue
         content, values = row[:width], iter(row[width:])
-        label = None if cfg.label is None else _identifier(next(values))
-        unit = _identifier(next(values)) if has_units else str(number)
-        if cfg.label is not None and label not in labels:
-            continue  # before the content: decoding an image is dear
-        text = _filled(cfg, content) if cfg.images is None else _image(content[0], cfg.images)
-        if text is None or unit is None:
+        label = None
+        if cfg.label is not None:  # before the content: decoding an image is dear
+            value = next(values)
+            label = _identifier(value)
+            if label is None:
+                tally.drop(f"label: {_fault(value)}")
+                continue
+            if label not in declared:
+                tally.drop_label(labels.get(folded(label)))
+                continue
+        value = next(values) if has_units else number
+        unit = _identifier(value)
+        if unit is None:
+            tally.drop(f"unit: {_fault(value)}")
             continue
-        tally.kept += 1
+        if cfg.images is not None:
+            text = _image(content[0], cfg.images)
+            if text is None:
+                tally.drop(IMAGE)
+                continue
+        else:
+            texts = [_text(value) for value in content]
+            if None in texts:
+                tally.drop(f"text: {_fault(content[texts.index(None)])}")
+                continue
+            text = _filled(cfg, dict(zip(cfg.text_columns, map(str, texts), strict=True)))
+        tally.keep(unit, label, text)
         yield Private(Record(unit, label, text))
 
 
-def _filled(cfg: DatasetConfig, values: Sequence[Any]) -> str | None:
-    """The text of a record: a column, or several in the form of ``cfg.text``; None without one."""
-    texts = [_text(value) for value in values]
-    known = dict(zip(cfg.text_columns, texts, strict=True))
-    if None in texts:
-        return None
-    if cfg.text in known:
-        return texts[0]
-    return PLACEHOLDER.sub(lambda found: str(known[found[1]]), cfg.text)
+def _filled(cfg: DatasetConfig, texts: Mapping[str, str]) -> str:
+    """The text of a record: a column, or several in the form of ``cfg.text``."""
+    if cfg.text in texts:
+        return texts[cfg.text]
+    return PLACEHOLDER.sub(lambda found: texts[found[1]], cfg.text)
 
 
 def _text(value: Any) -> str | None:
@@ -160,6 +177,14 @@ def _text(value: Any) -> str | None:
     except UnicodeError:
         return None
     return value if value and not value.isspace() else None
+
+
+def _fault(value: Any) -> str:
+    """Why a value is neither text nor an identifier, in words that hold nothing of it."""
+    if isinstance(value, str | bytes):
+        return ENCODING if value.strip() else MISSING
+    empty = value is None or value != value
+    return MISSING if empty else KIND
 
 
 def _image(value: Any, wanted: ImageConfig) -> str | None:
@@ -188,89 +213,6 @@ def _identifier(value: Any) -> str | None:
     return _text(value)
 
 
-# -- JSON Lines ---------------------------------------------------------------------------------
-
-
-def _json_objects(path: Path) -> Iterator[dict[str, Any] | None]:
-    with open_bytes(path) as stream:
-        first = True
-        for line in bounded_lines(stream.readline):
-            try:
-                text = (line or b"").decode("utf-8-sig" if first else "utf-8")
-                value = json.loads(text)
-            except (ValueError, RecursionError):  # bad UTF-8, bad JSON, or nested without end
-                value = None
-            first = False
-            yield value if isinstance(value, dict) else None
-
-
-def _json_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Row | None]:
-    names = tuple(columns.values())
-    for value in _json_objects(path):
-        yield None if value is None else tuple(value.get(name) for name in names)
-
-
-def _check_json(path: Path, columns: Mapping[str, str]) -> None:
-    missing, seen, objects = dict(columns), Counter[str](), 0
-    parsable = (value for value in _json_objects(path) if value is not None)
-    for value in islice(parsable, _ROWS_CHECKED):
-        objects += 1
-        seen.update(value.keys())
-        missing = {k: column for k, column in missing.items() if column not in value}
-        if not missing:
-            return
-    if not objects:
-        raise DataError(
-            f"{path} holds no line that is a JSON object in UTF-8.",
-            hint="Write one JSON object a line.",
-        )
-    # A key that most rows have is part of the layout; a rarer one could be content.
-    refuse_missing(path, missing, [name for name, n in seen.items() if 2 * n > objects])
-
-
-# -- CSV ----------------------------------------------------------------------------------------
-
-
-def _csv_table(path: Path) -> Iterator[list[str] | None]:
-    """The header, then the rows; None for one that is malformed or has not the header's length."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    with (
-        open_bytes(path) as stream,
-        io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as text,
-    ):
-        lines = ("\n" if line is None else line for line in bounded_lines(text.readline))
-        reader, width = csv.reader(lines, strict=True), -1
-        while True:
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error:
-                yield None
-                continue
-            if width < 0:
-                width = len(row)
-            yield row if len(row) == width else None
-
-
-def _csv_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Row | None]:
-    table = _csv_table(path)
-    header = next(table) or []
-    places = [header.index(name) for name in columns.values()]
-    for row in table:
-        yield None if row is None else tuple(row[place] for place in places)
-
-
-def _check_csv(path: Path, columns: Mapping[str, str]) -> None:
-    table = _csv_table(path)
-    header = next(table, None)
-    if not header:
-        raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
-    check_header(path, columns, header, may_be_record=True)
-    if all(row is None for row in table):
-        raise DataError(f"{path} holds no row that fits its header.", hint="Check the export.")
-
-
 # -- formats ---------------------------------------------------------------------------------------
 
 
@@ -279,23 +221,25 @@ class _Format:
     """How files of one kind are checked and read."""
 
     check: Callable[[Path, Mapping[str, str]], None]
-    rows: Callable[[Path, Mapping[str, str]], Iterator[Row | None]]
+    rows: Callable[[Path, Mapping[str, str]], Iterator[Row | str]]
 
 
-_JSONL = _Format(_check_json, _json_rows)
-_FORMATS = {
-    ".jsonl": _JSONL,
-    ".ndjson": _JSONL,
-    ".csv": _Format(_check_csv, _csv_rows),
-    ".parquet": _Format(check_parquet, parquet_rows),
-}
-
-
-_IMAGE_FORMATS = {
-    ".npz": _Format(check_npz, npz_rows),
-    ".parquet": _FORMATS[".parquet"],
-}
+_PARQUET = _Format(check_parquet, parquet_rows)
 _FOLDER = _Format(check_folder, folder_rows)
+_IMAGE_FORMATS = {".npz": _Format(check_npz, npz_rows), ".parquet": _PARQUET}
+
+
+def _text_formats(cfg: DatasetConfig) -> Mapping[str, _Format]:
+    """Suffix -> how such a file of texts is read."""
+    lines = JSONLines(cfg.encoding)
+    commas = CSV(cfg.encoding, cfg.delimiter or ",")
+    tabs = CSV(cfg.encoding, cfg.delimiter or "\t")
+    by_line = dict.fromkeys((".jsonl", ".ndjson", ".json"), _Format(lines.check, lines.rows))
+    return by_line | {
+        ".csv": _Format(commas.check, commas.rows),
+        ".tsv": _Format(tabs.check, tabs.rows),
+        ".parquet": _PARQUET,
+    }
 
 
 def _format(cfg: DatasetConfig, path: Path) -> _Format:
@@ -308,7 +252,7 @@ def _format(cfg: DatasetConfig, path: Path) -> _Format:
         return _FOLDER
     check_file(path)
     suffix, packed = split_suffix(path)
-    known = _FORMATS if cfg.images is None else _IMAGE_FORMATS
+    known = _text_formats(cfg) if cfg.images is None else _IMAGE_FORMATS
     if suffix in known and not (packed and suffix == ".npz"):
         return known[suffix]
     packings = ", ".join(COMPRESSIONS)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from privsyn.data.columns import refuse_missing
 from privsyn.data.images import MOST_BYTES
 from privsyn.errors import DataError
+from privsyn.files import open_file
 
 FILE = "file"
 """The unit of a folder of images: ``dataset.unit=file``."""
@@ -85,9 +86,12 @@ def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, .
 
 
 def read_file(path: Path) -> bytes | None:
-    """The bytes of an image file; None where it cannot be read or is too large to be one."""
+    """The bytes of an image file; None where it cannot be read or is too large to be one.
+
+    A pipe or device is none: it is not waited for.
+    """
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             raw = stream.read(MOST_BYTES + 1)
     except OSError:
         return None

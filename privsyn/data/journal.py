@@ -12,7 +12,12 @@ would be chosen by their values. So the room of a line is tried before its draw,
 padded with spaces: their lengths depend on the keys alone, for values of up to 32 characters.
 
 A journal is made once, before the first draw can happen, and only opened from then on: one that is
-missing has been lost with its draws, and is never taken for a new one.
+missing has been lost with its draws, and is never taken for a new one. The ledger keeps a count of
+the entries (``len(journal)``) that only grows, so that one of a backup is not taken for the newest.
+It is told with each renewal of the lease that the part is drawn under, a third of its 60 s life
+apart, before a finished part is handed on, and when a process ends other than by a kill. What a
+killed process drew in its last 20 s may be uncounted: to put an older copy of the scratch back
+in its place then goes unnoticed, if that copy is as new as the last count.
 
 What a draw was made from may have to outlive it too: a population that votes are cast for, say.
 ``keep`` puts such public values into files beside the journal, each before it is used, and the
@@ -73,6 +78,7 @@ class Journal:
         self._crc = 0
         self._length = 0
         self._drawn = False
+        self._durable = 0
         self._failure: PrivsynError | None = None
 
     @classmethod
@@ -148,8 +154,13 @@ class Journal:
         return self._drawn
 
     def __len__(self) -> int:
-        """Number of draws on file."""
+        """Number of entries on file: draws, and public values that are kept."""
         return len(self._values)
+
+    @property
+    def durable(self) -> int:
+        """How many of them are on disk. May be asked for by another thread while this one draws."""
+        return self._durable
 
     def has(self, key: str) -> bool:
         """Whether the draw of this key is on file."""
@@ -381,11 +392,13 @@ class Journal:
             raise self._failure from error
 
     def _sync(self) -> None:
+        entries = len(self._values)
         try:
             os.fsync(self._descriptor)
         except OSError as error:
             self._failure = storage_error("write", self._path, error)
             raise self._failure from error
+        self._durable = entries
 
 
 def _opener(name: str, flags: int) -> int:

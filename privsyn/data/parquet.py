@@ -82,6 +82,16 @@ def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, 
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
+def parquet_columns(path: Path) -> list[str]:
+    """Names of a file's columns.
+
+    Raises:
+        DataError: It is no Parquet file.
+    """
+    with ExitStack() as stack:
+        return list(_open(path, stack).schema_arrow.names)
+
+
 def _leaf(field: Any) -> str:
     """The part of a column that is read: of an image with its path the bytes alone."""
     from pyarrow import types as t

@@ -41,6 +41,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.data.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.data.tally import Tally
 from privsyn.errors import DataError, VerificationError
 
 _SPILL = "spill"
@@ -97,6 +98,7 @@ def partition(
     n_shards: int,
     *,
     before_finish: Callable[[], None] = lambda: None,
+    tally: Tally | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
@@ -113,6 +115,8 @@ def partition(
         before_finish: Called once, when the files of the shards are durable and before the
             partition counts as finished; not where another attempt finished before. If it raises,
             the partition is not finished.
+        tally: Filled in while the file is read; stays empty where the partition is there already.
+            Internal.
 
     Raises:
         DataError: The private file is missing, empty, lacks a column, or is damaged.
@@ -131,7 +135,7 @@ def partition(
     try:
         private_folder(draft)
         private_folder(draft / _SPILL)
-        _spill(cfg, secret, groups, draft / _SPILL, n_shards)
+        _spill(cfg, secret, groups, draft / _SPILL, n_shards, tally)
         _write_shards(cfg.max_records_per_unit, draft / _SPILL, draft, n_shards)
         wipe(draft / _SPILL)
         if not _finished(out, marker):
@@ -220,12 +224,22 @@ def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
             yield record
 
 
+def has_training(cfg: DatasetConfig, key: bytes) -> bool:
+    """Whether there is any record that releases are made from: the first one answers. Internal.
+
+    Raises:
+        DataError: As for partition.
+    """
+    return next(read_training(cfg, key), None) is not None
+
+
 def _spill(
     cfg: DatasetConfig,
     key: _Key,
     groups: dict[str | None, list[Cell]],
     spill: Path,
     n_shards: int,
+    tally: Tally | None,
 ) -> None:
     """First pass: each record to the spill file of its unit, behind its hashes and its shard."""
     paths = [spill / f"{n:02d}" for n in range(_SPILLS)]
@@ -235,7 +249,7 @@ def _spill(
                 stack.enter_context(open(path, "xb", buffering=1 << 16, opener=private_opener))
                 for path in paths
             ]
-            for private in read_records(cfg):
+            for private in read_records(cfg, tally=tally):
                 record = private.reveal()
                 place = key.place(record.unit)
                 group = groups.get(record.label)

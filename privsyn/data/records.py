@@ -12,7 +12,8 @@ T = TypeVar("T")
 class Private(Generic[T]):
     """A private value whose text form is redacted and that refuses to be pickled or serialised.
 
-    ``reveal()`` is the one door; only methods, partitioning and internal evaluation open it.
+    ``reveal()`` is the one door. Of records only methods, the reader of files, partitioning and
+    internal evaluation open it; the ledger's keys travel in it, too.
 
     >>> Private("Ann has flu")
     Private(<redacted>)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from privsyn.config import PerformanceConfig
+from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.spelling import nearest
@@ -47,6 +47,27 @@ SETTINGS: Mapping[str, str] = {"distill": "privsyn.methods.distill:DistillConfig
 
 
 @dataclass(frozen=True)
+class Subject:
+    """What default prompts may say about the records: public.
+
+    Attributes:
+        document: What a record is; None where the config does not say.
+        descriptions: What is said for a label, where not the label itself: pairs.
+    """
+
+    document: str | None = None
+    descriptions: tuple[tuple[str, str], ...] = ()
+
+    def fill(self, prompt: str) -> str:
+        """A prompt with its ``{document}``."""
+        return prompt.replace("{document}", self.document or "text")
+
+
+ANYTHING = Subject()
+"""Records of which the config says nothing."""
+
+
+@dataclass(frozen=True)
 class MethodPlan:
     """What a run will do and cost, computed from public settings alone.
 
@@ -56,6 +77,7 @@ class MethodPlan:
         warnings: Advice on the settings, one line each.
         invariants: Facts about the data the guarantee treats as known; on the certificate.
         rows: Fewest and most rows the artifact may hold. None: one row per cell.
+        divisor: Records a bucket is divided by, where each cell is a bucket of its own.
     """
 
     event: Event
@@ -63,6 +85,7 @@ class MethodPlan:
     warnings: tuple[str, ...] = ()
     invariants: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
+    divisor: int | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +202,10 @@ class Method(Protocol):
     Config: ClassVar[type[Any]]
     whole: ClassVar[bool]
     """Whether a run needs all cells at once, so that the release is drawn in one shard."""
+    samples: ClassVar[bool]
+    """Whether it reads Poisson samples of the units, drawn anew at every step."""
+    counts: ClassVar[str]
+    """What its progress counts: tokens, steps, texts."""
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """The models a run needs."""
@@ -190,10 +217,23 @@ class Method(Protocol):
         adjacency: Adjacency,
         unit: PrivacyUnit,
         labels: Sequence[str],
+        solved: Mapping[str, float] | None = None,
     ) -> MethodPlan:
-        """Event and derived numbers for a target guarantee. Opens no data."""
+        """Event and derived numbers for a target guarantee. Opens no data.
 
-    def resolve(self, cfg: Any, models: Mapping[Role, ModelIdentity]) -> Any:
+        Args:
+            cfg: The method's settings.
+            target: What the release may cost.
+            adjacency: Of the account.
+            unit: Who is protected, and by how many records.
+            labels: The public labels.
+            solved: Derived numbers of an earlier plan: what was solved for is taken from them, and
+                everything else, the sensitivity above all, from the other arguments. None: solve.
+        """
+
+    def resolve(
+        self, cfg: Any, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
+    ) -> Any:
         """Settings with the models' own defaults filled in, one identity per role."""
 
     def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
@@ -203,6 +243,15 @@ class Method(Protocol):
         """Template, reference tokens and output tokens the language model must have room for.
 
         None for a method without a language model.
+        """
+
+    def preflight(
+        self, cfg: Any, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+    ) -> None:
+        """Try everything a run asks of its models on public inputs, before anything is spent.
+
+        Raises:
+            ModelError: One cannot do it, or gives what is no number.
         """
 
 
@@ -225,9 +274,8 @@ class Drawn(Protocol):
     ) -> Iterator[Sample | Exhibit]:
         """Draw the samples of some cells. Every private draw goes through ``journal``.
 
-        ``progress`` is called before a draw with the parts done and all parts; it raises where
-        another process has taken the release over. A method that yields each sample as it is drawn
-        need not call it.
+        ``progress`` is called before a draw with how many of its ``counts`` are done and will be
+        at most; it raises where another process has taken the release over.
         """
 
 
@@ -256,6 +304,15 @@ class Trained(Protocol):
 
     Its releases are trained once and written in as many shards as wanted.
     """
+
+    def check_models(self, cfg: Any, models: ModelsConfig) -> None:
+        """Refuse models that cannot be trained as the settings ask, from their configs alone.
+
+        Asked before the cost is reserved; weights are tried later, in preflight.
+
+        Raises:
+            ModelError: One cannot be.
+        """
 
     def train(
         self,

@@ -15,19 +15,18 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from privsyn.config import PerformanceConfig, Section
+from privsyn.config import PerformanceConfig
+from privsyn.data.public_files import ReadsFiles
 from privsyn.errors import ConfigError, ModelError
+from privsyn.on_disk import OnDisk, Sha256
 
 if TYPE_CHECKING:
     from privsyn.backends.protocols import PromptTemplate
     from privsyn.backends.student import Encoded
-
-TITLE = "Student on synthetic texts"
-PAPER = "Yu et al. 2023, Training Private and Efficient Language Models with Synthetic Data"
 
 Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]
 SIZES: Mapping[Size, tuple[int, int, int]] = {
@@ -43,18 +42,21 @@ CLIP_NORM = 1.0
 BETAS, WEIGHT_DECAY = (0.9, 0.95), 0.01
 
 
-class DistillConfig(Section):
+class DistillConfig(ReadsFiles):
     """Settings of a student. None of them changes what a release costs."""
 
     student: Size = Field(
         default="4.4M", description="Size, as the paper counts it; not used if init is a directory."
     )
-    init: str = Field(
+    init: Annotated[str, OnDisk("model", ("random", "tiny"), pinned=True)] = Field(
         default="random",
         min_length=1,
-        description="random; builtin: from the embedded language model (its token embeddings, and "
+        description="random; tiny: from the shipped language model (its token embeddings, and "
         "its layers where the student is as wide); or the directory of a causal language model, "
-        "which then is the student's architecture, tokenizer and start.",
+        "which then is the student's architecture, tokenizer and start; or its name under files.",
+    )
+    init_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 of the directory's files."
     )
     epochs: int = Field(default=10, ge=1, le=1000, description="Passes over the synthetic texts.")
     batch_size: int = Field(default=64, ge=1, le=65_536, description="Texts per step.")
@@ -106,10 +108,16 @@ class DistillConfig(Section):
     )
     baselines: tuple[Literal["private", "non_private"], ...] = Field(
         default=(),
-        description="What to compare a student with, on held-out real texts. non_private: the same "
-        "student trained on the private texts, for its accuracy alone, which is internal; the "
-        "model is deleted.",
+        description="What to compare a student with, on held-out real texts. private: the same "
+        "student trained on the records by DP-SGD, which is a release of dp_lora with a charge of "
+        "its own. non_private: trained on the private texts, for its accuracy alone, which is "
+        "internal; the model is deleted.",
     )
+
+    @field_validator("init")
+    @classmethod
+    def _by_its_present_name(cls, init: str) -> str:
+        return "tiny" if init == "builtin" else init
 
 
 @dataclass(frozen=True)
@@ -197,17 +205,9 @@ def start_folder(cfg: DistillConfig) -> Path | None:
     """The directory a student starts from; None where it is made from a size.
 
     Raises:
-        ConfigError: ``init`` names a directory that is not there.
+        ConfigError: ``init`` names a directory that is not there, not public or not pinned.
     """
-    if cfg.init in ("random", "builtin"):
-        return None
-    folder = Path(cfg.init).expanduser()
-    if not folder.is_dir():
-        raise ConfigError(
-            f"methods.distill.init={cfg.init}: no such directory.",
-            hint="Use random, builtin, or the directory of a causal language model.",
-        )
-    return folder
+    return None if cfg.init in ("random", "tiny") else cfg.folder("init")
 
 
 def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Encoded]) -> Any:
@@ -221,8 +221,8 @@ def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Enc
     longest = sum(student.room(texts, cfg.max_tokens))
     shape, vocabulary = student.Shape(*SIZES[cfg.student]), student.vocabulary_of(folder)
     model = student.new_model(shape, vocabulary, tokenizer, longest)
-    if cfg.init == "builtin":
-        student.take_over_builtin(model, tokenizer)
+    if cfg.init == "tiny":
+        student.take_over_tiny(model, tokenizer)
     return model
 
 

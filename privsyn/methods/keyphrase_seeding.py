@@ -14,16 +14,19 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from privsyn.backends.protocols import PromptTemplate, TextModel
-from privsyn.config import PerformanceConfig, Section
+from privsyn.backends.trial import SENTENCE, try_embedder
+from privsyn.config import PerformanceConfig
+from privsyn.data.public_files import ReadsFiles
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -31,7 +34,17 @@ from privsyn.dp.events import Disjoint, Event
 from privsyn.dp.events import Sequence as InSequence
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, MethodPlan, Role, Sample, Steps, unwatched
+from privsyn.files import parse_json
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    MethodPlan,
+    Role,
+    Sample,
+    Steps,
+    Subject,
+    unwatched,
+)
 from privsyn.methods.dp_kde import (
     Ensemble,
     Noise,
@@ -44,7 +57,8 @@ from privsyn.methods.dp_kde import (
     structures,
     windows,
 )
-from privsyn.methods.vocabulary import Vocabulary, content
+from privsyn.methods.vocabulary import BUILTIN, Vocabulary
+from privsyn.on_disk import OnDisk, Sha256
 
 if TYPE_CHECKING:
     from privsyn.backends.load import ModelIdentity
@@ -52,6 +66,7 @@ if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
 
 _WHERE = "methods.keyphrase_seeding"
+_SHIPPED = "builtin"
 _TOGETHER = 64
 """Prompts that are completed and kept together: a resumed run pays for none of them twice."""
 
@@ -62,16 +77,17 @@ _ROOM = 1 + 1e-12
 """Scales are this much larger than a target asks, so that roundings stay within it."""
 
 
-class KeyphraseSeedingConfig(Section):
+class KeyphraseSeedingConfig(ReadsFiles):
     """Settings of keyphrase prompt seeding. All are public; none is read from the data."""
 
-    vocabulary: str = Field(
-        default="builtin",
+    vocabulary: Annotated[str, OnDisk("file", (_SHIPPED,), pinned=True)] = Field(
+        default=_SHIPPED,
         min_length=1,
-        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz.",
+        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz, or "
+        "its name under files.",
     )
-    vocabulary_digest: str | None = Field(
-        default=None, description="SHA-256 the vocabulary file must have. Null: noted by plan."
+    vocabulary_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 the vocabulary must have."
     )
     epsilon_vocabulary: float | None = Field(
         default=None,
@@ -141,8 +157,11 @@ class KeyphraseSeedingConfig(Section):
     use_llm: bool = Field(
         default=True, description="Have a language model write texts; false: the phrases are it."
     )
-    document: str = Field(
-        default="text", min_length=1, description="What a record is, for the default prompt."
+    document: str | None = Field(
+        default=None, min_length=1, description="Where dataset.document used to be: set that."
+    )
+    label_descriptions: dict[str, str] = Field(
+        default={}, description="What prompts say for a label. Empty: as in the dataset."
     )
     labels_public: bool = Field(
         default=False, description="Whether a prompt may name the {label} of its sequence."
@@ -151,9 +170,15 @@ class KeyphraseSeedingConfig(Section):
         default=None,
         description="Prompt around the {phrases}. Null: the model's own, or the paper's.",
     )
-    examples: Path | None = Field(
+    examples: Annotated[Path, OnDisk("file", pinned=True)] | None = Field(
         default=None,
-        description="Public JSONL of phrases (a list) and text, shown before the prompt.",
+        description="Public JSONL of phrases (a list) and text, shown before the prompt; or its "
+        "name under files.",
+    )
+    examples_digest: Sha256 | None = Field(
+        default=None,
+        exclude_if=lambda digest: digest is None,  # ids of releases stay what they were
+        description="SHA-256 the examples must have.",
     )
     max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
     temperature: float = Field(
@@ -192,34 +217,51 @@ class KeyphraseSeeding:
     Config: ClassVar[type[KeyphraseSeedingConfig]] = KeyphraseSeedingConfig
 
     whole: ClassVar[bool] = True
+    samples: ClassVar[bool] = False
+    counts: ClassVar[str] = "steps"
 
     def roles(self, cfg: KeyphraseSeedingConfig) -> tuple[Role, ...]:
         """An embedder of phrases and, unless phrases are all that is wanted, a language model."""
         return ("embedder", "text") if cfg.use_llm else ("embedder",)
 
     def resolve(
-        self, cfg: KeyphraseSeedingConfig, models: Mapping[Role, ModelIdentity]
+        self,
+        cfg: KeyphraseSeedingConfig,
+        models: Mapping[Role, ModelIdentity],
+        subject: Subject = ANYTHING,
     ) -> KeyphraseSeedingConfig:
         """Settings with digest and size of the vocabulary, kernel, and prompt filled in.
 
         Raises:
             ConfigError: The vocabulary or the examples cannot be read, or are not those pinned.
         """
-        data = content(cfg.vocabulary)
-        _check_digest(cfg, data)
+        data = _vocabulary(cfg)
+        digest = hashlib.sha256(data).hexdigest()
         filled: dict[str, Any] = {
-            "vocabulary_digest": hashlib.sha256(data).hexdigest(),
+            # What the terms are, not where: the same ones elsewhere are the same release.
+            "vocabulary": cfg.vocabulary if cfg.vocabulary == _SHIPPED else f"sha256:{digest}",
+            "vocabulary_digest": digest,
             "vocabulary_size": min(
                 cfg.vocabulary_size, len(Vocabulary.parse(data, cfg.vocabulary))
             ),
             "examples": None,
+            "examples_digest": None,
             "bandwidth": cfg.bandwidth or (0.5 if cfg.ensemble == "independent" else 1.0),
             "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
         }
         if cfg.use_llm:
+            if cfg.document is not None and subject.document not in (None, cfg.document):
+                raise ConfigError(
+                    f"{_WHERE}.document={cfg.document!r} is not dataset.document="
+                    f"{subject.document!r}.",
+                    hint=f"Leave {_WHERE}.document out.",
+                )
+            subject = replace(subject, document=subject.document or cfg.document)
             prompt = cfg.prompt or _default_prompt(cfg, models["text"].template_default)
+            prompt = subject.fill(prompt)
             filled["prompt"] = _examples(cfg, prompt) + prompt
-        return cfg.model_copy(update=filled)
+            filled["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
+        return cfg.resolved(filled)
 
     def plan(
         self,
@@ -228,6 +270,7 @@ class KeyphraseSeeding:
         adjacency: Adjacency,
         unit: PrivacyUnit,
         labels: Sequence[str],
+        solved: Mapping[str, float] | None = None,
     ) -> MethodPlan:
         """Event of the choice of terms and of the estimates.
 
@@ -253,20 +296,14 @@ class KeyphraseSeeding:
         def whole(multiplier: float) -> Event:
             return InSequence((choice.event, estimates(multiplier)))
 
-        if cfg.epsilon_kde is None:
-            made, goal = whole, target
-        elif cfg.noise == "laplace":
-            made, goal = estimates, Guarantee(cfg.epsilon_kde, 0.0)
+        if solved:
+            multiplier = solved["noise_multiplier"]
+        elif cfg.epsilon_kde is None:
+            multiplier = _least_noise(whole, target, choice, target)
         else:
-            made, goal = estimates, Guarantee(cfg.epsilon_kde, target.delta)
-        try:
-            multiplier = _ROOM * calibrate(made, goal, 1e-4, 1e9, increasing=False)
-        except ValueError:
-            raise ConfigError(
-                f"{_WHERE}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "
-                f"leaves nothing of privacy.epsilon={target.epsilon:g} for the estimates.",
-                hint="Lower epsilon_vocabulary or vocabulary_share, or raise privacy.epsilon.",
-            ) from None
+            delta = 0.0 if cfg.noise == "laplace" else target.delta
+            goal = Guarantee(cfg.epsilon_kde, delta)
+            multiplier = _least_noise(estimates, goal, choice, target)
         each = estimates(multiplier)
         rows = cells * cfg.sequences_per_label
         return MethodPlan(
@@ -293,6 +330,19 @@ class KeyphraseSeeding:
         """None: no logits are read."""
         return None
 
+    def preflight(
+        self,
+        cfg: KeyphraseSeedingConfig,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        models: Backends,
+    ) -> None:
+        """The vector of a phrase, and a completion where texts are written."""
+        try_embedder(models.embedder, SENTENCE)
+        if cfg.use_llm:
+            models.text.check()
+            models.text.complete([_fill(cfg, None, ())], max_tokens=1, temperature=0.0)
+
     def run(
         self,
         cfg: KeyphraseSeedingConfig,
@@ -316,7 +366,7 @@ class KeyphraseSeeding:
         documents = [bucket.texts.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
-        data = journal.keep("public vocabulary", partial(_pinned, cfg))
+        data = journal.keep("public vocabulary", partial(_vocabulary, cfg))
         public = Vocabulary.parse(data, cfg.vocabulary)
         choice = Laplace(cfg.terms_per_document * moved, plan.derived["vocabulary_scale"])
         size = min(cfg.vocabulary_size, len(public))
@@ -375,6 +425,20 @@ def _structures(cfg: KeyphraseSeedingConfig) -> list[Structure]:
     return structures(cfg.ensemble, cfg.sequence_length, cfg.features, cfg.bandwidth or 1.0)
 
 
+def _least_noise(
+    made: Callable[[float], Event], goal: Guarantee, choice: Laplace, target: Guarantee
+) -> float:
+    """The least noise multiplier whose event is within the goal."""
+    try:
+        return _ROOM * calibrate(made, goal, 1e-4, 1e9, increasing=False)
+    except ValueError:
+        raise ConfigError(
+            f"{_WHERE}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "
+            f"leaves nothing of privacy.epsilon={target.epsilon:g} for the estimates.",
+            hint="Lower epsilon_vocabulary or vocabulary_share, or raise privacy.epsilon.",
+        ) from None
+
+
 def _choice(cfg: KeyphraseSeedingConfig, moved: int, epsilon: float) -> Laplace:
     """Noise on the histogram of terms: a document counts once for each of at most S terms."""
     sensitivity = cfg.terms_per_document * moved
@@ -395,7 +459,8 @@ def _chosen(
         for text in texts:
             counts[public.first(text, cfg.terms_per_document)] += 1
     noisy = choice.draw(counts, noise)  # on every public term, those never seen among them
-    return np.argsort(-noisy, kind="stable")[:size].astype(np.int64)
+    # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
+    return np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
 
 
 def _noisy(
@@ -522,7 +587,8 @@ def _fill(cfg: KeyphraseSeedingConfig, label: str | None, phrases: Sequence[str]
     """A prompt: public text, privatised phrases, and the label only where labels are public."""
     prompt = cfg.prompt or "{phrases}"
     if cfg.labels_public:
-        prompt = prompt.replace("{label}", label or "")
+        said = cfg.label_descriptions.get(label, label) if label else ""
+        prompt = prompt.replace("{label}", said)
     return prompt.replace("{phrases}", ", ".join(phrases))
 
 
@@ -531,8 +597,8 @@ def _default_prompt(cfg: KeyphraseSeedingConfig, own: PromptTemplate) -> str:
     if own.chat:
         of_class = " of the class {label}" if cfg.labels_public else ""
         return (
-            f"Write a {cfg.document}{of_class} that contains the following terms: {{phrases}}.\n"
-            f"Answer with the {cfg.document} alone."
+            f"Write a {{document}}{of_class} that contains the following terms: {{phrases}}.\n"
+            "Answer with the {document} alone."
         )
     lines = own.private.splitlines(keepends=True)
     if not cfg.labels_public:
@@ -546,15 +612,15 @@ def _examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
         return ""
     shown = []
     try:
-        for line in cfg.examples.expanduser().read_text(encoding="utf-8").splitlines():
+        for line in cfg.read("examples").decode("utf-8").splitlines():
             if line.strip():
-                example = json.loads(line)
+                example = parse_json(line)
                 phrases = ", ".join(map(str, example["phrases"]))
                 asked = prompt.replace("{phrases}", phrases)
                 if cfg.labels_public:
                     asked = asked.replace("{label}", str(example["label"]))
                 shown.append(f"{asked}\n{example['text']}\n\n")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{_WHERE}.examples={cfg.examples} cannot be read ({type(error).__name__}).",
             hint='Every line must be like {"phrases": ["..."], "text": "..."}, with a label where '
@@ -563,27 +629,32 @@ def _examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
     return "".join(shown).replace("{phrases}", "").replace("{label}", "")
 
 
-def _check_digest(cfg: KeyphraseSeedingConfig, data: bytes) -> None:
+def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
+    """The bytes of the vocabulary, those that the settings pin."""
+    if _SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
+        return cfg.read("vocabulary")
+    data = BUILTIN.read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if cfg.vocabulary_digest not in (None, found):
         raise ConfigError(
-            f"{_WHERE}.vocabulary={cfg.vocabulary} has the digest {found}, not "
-            f"{cfg.vocabulary_digest}.",
-            hint="Put the planned file back and run again, or plan a new release.",
+            f"{_WHERE}.vocabulary=builtin has the digest {found}, not {cfg.vocabulary_digest}.",
+            hint="Name the file of that digest or leave vocabulary_digest out; to resume a "
+            "release, name its vocabulary, or take the version that began it.",
         )
-
-
-def _pinned(cfg: KeyphraseSeedingConfig) -> bytes:
-    data = content(cfg.vocabulary)
-    _check_digest(cfg, data)
     return data
 
 
 def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
+    told: list[str] = []
+    if cfg.document is not None:
+        told.append(
+            f"{_WHERE}.document is now dataset.document, which feeds the prompts of all methods: "
+            "move it there."
+        )
     if cfg.ensemble == "linear" and k > 4:
         fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
-        return (
+        told.append(
             f"{_WHERE}.ensemble=linear shares the budget among {k} estimates; logarithmic needs "
-            f"{fewer}.",
+            f"{fewer}."
         )
-    return ()
+    return tuple(told)

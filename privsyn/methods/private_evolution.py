@@ -26,6 +26,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.backends.protocols import VariationAPI
 from privsyn.backends.text_variation import TextSettings, TextVariation
+from privsyn.backends.trial import try_embedder
 from privsyn.config import PerformanceConfig, Section
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate
@@ -34,7 +35,17 @@ from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods import label_split
-from privsyn.methods.base import Backends, Exhibit, MethodPlan, Role, Sample, Steps, unwatched
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Exhibit,
+    MethodPlan,
+    Role,
+    Sample,
+    Steps,
+    Subject,
+    unwatched,
+)
 from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
 from privsyn.methods.votes import Voters
 
@@ -142,18 +153,25 @@ class PrivateEvolution:
     Config: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
 
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
+    samples: ClassVar[bool] = False
+    counts: ClassVar[str] = "steps"
 
     def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
         """The embedder and the generator of the modality."""
         return ("embedder", "text") if cfg.modality == "text" else ("image_embedder", "image")
 
     def resolve(
-        self, cfg: PrivateEvolutionConfig, models: Mapping[Role, ModelIdentity]
+        self,
+        cfg: PrivateEvolutionConfig,
+        models: Mapping[Role, ModelIdentity],
+        subject: Subject = ANYTHING,
     ) -> PrivateEvolutionConfig:
         """Settings with the text model's own prompts where the config leaves them open."""
         if cfg.modality == "image":
             return cfg
-        text = cfg.text.resolved(models["text"].template_default)
+        text = cfg.text.resolved(
+            models["text"].template_default, subject.document, dict(subject.descriptions)
+        )
         return cfg.model_copy(update={"text": text})
 
     def plan(
@@ -163,6 +181,7 @@ class PrivateEvolution:
         adjacency: Adjacency,
         unit: PrivacyUnit,
         labels: Sequence[str],
+        solved: Mapping[str, float] | None = None,
     ) -> MethodPlan:
         """Event of all histograms; sigma is what the target asks for where the config is open.
 
@@ -173,7 +192,7 @@ class PrivateEvolution:
         def event(sigma: float) -> Event:
             return replace(_mechanism(sigma, adjacency, unit).event, count=cfg.histograms)
 
-        sigma = cfg.noise_multiplier
+        sigma = solved["noise_multiplier"] if solved else cfg.noise_multiplier
         if sigma is None:
             try:
                 sigma = calibrate(event, target, 1e-3, 1e6, increasing=False)
@@ -204,6 +223,27 @@ class PrivateEvolution:
     def prompt(self, cfg: PrivateEvolutionConfig) -> None:
         """No language model reads a private record."""
         return
+
+    def preflight(
+        self,
+        cfg: PrivateEvolutionConfig,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        models: Backends,
+    ) -> None:
+        """One fresh sample, a variation of it, and its vector."""
+        kind = modality(cfg, models)
+        label = labels[0] if labels else None
+        if cfg.modality == "text":
+            models.text.check()
+        fresh = _fresh(kind.api, 1, label)
+        for sample in [*fresh, *_varied(kind.api, fresh, label, cfg.degree(1))]:
+            if isinstance(sample, np.ndarray) and sample.min() == sample.max():
+                raise ModelError(
+                    "models.image draws a blank image: its weights are damaged.",
+                    hint="Copy or download it again.",
+                )
+            try_embedder(kind.embedder, sample)
 
     def run(
         self,
@@ -285,7 +325,7 @@ def _evolve(
     steps.next()
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
-        private.embed()  # first of all: what fails before the first draw costs nothing
+        private.embed()  # first of all: what fails before the first draw can be resumed
     sizes = _sizes(cfg, labels)
     if cfg.noisy_label_split:  # [E8]
         draw = partial(_noisy, mechanism, private.counts, noise)

@@ -9,14 +9,13 @@ digits, compatibility forms unified (NFKC), case folded.
 from __future__ import annotations
 
 import gzip
-import re
-import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privsyn.data.words import words
 from privsyn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,19 +23,6 @@ if TYPE_CHECKING:
 
 BUILTIN = Path(__file__).with_name("vocabulary.txt.gz")
 """Frequent words and phrases of public text, most frequent first: tools/vocabulary.py."""
-
-_WORD = re.compile(r"[^\W_]+")
-
-
-def words(text: str) -> list[str]:
-    """The words of a text as they are compared. Total: any string has some or none.
-
-    >>> words("Beta-blockers: 2 mg (O\u2019Neill)")
-    ['beta', 'blockers', '2', 'mg', 'o', 'neill']
-    """
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return _WORD.findall(text.casefold())
 
 
 class Vocabulary:
@@ -101,19 +87,6 @@ class Vocabulary:
         from ahocorasick_rs import AhoCorasick, MatchKind
 
         return AhoCorasick(self._patterns, MatchKind.LeftmostLongest, store_patterns=False)
-
-
-def content(name: str) -> bytes:
-    """The bytes of a vocabulary file, or of the ``builtin`` one.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    path = BUILTIN if name == "builtin" else Path(name).expanduser()
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _refused(name, f"cannot be read: {error.strerror}") from None
 
 
 def _spaced(text: str) -> str:

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 import privsyn.data.streams
 from privsyn.config import DatasetConfig
-from privsyn.data import formats
+from privsyn.data import lines
 from privsyn.data.columns import refuse_missing
 from privsyn.data.formats import Tally, check_source, read_records
 from privsyn.errors import DataError
@@ -197,6 +197,143 @@ BAD_LINES = [
 ]
 
 
+REASONS = {
+    b"{": "row: cannot be parsed",
+    b'{"text": "caf\xe9", "id": 3}': "row: not in dataset.encoding",
+    b"[1]": "row: not a JSON object",
+    b'{"text": null, "id": 3}': "text: missing or empty",
+    b'{"text": " ", "id": 3}': "text: missing or empty",
+    b'{"text": 7, "id": 3}': "text: of another type",
+    b'{"text": "\\ud800", "id": 3}': "text: not in dataset.encoding",
+    b'{"text": "a", "id": [3]}': "unit: of another type",
+    b'{"text": "a"}': "unit: missing or empty",
+}
+
+
+@pytest.mark.parametrize("bad", REASONS)
+def test_a_dropped_row_is_counted_with_its_reason(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "first", "id": 1}\n' + bad + b"\n")
+    tally = Tally()
+    assert len(records(config(path, unit="id"), tally)) == 1
+    assert dict(tally.dropped) == {REASONS[bad]: 1}
+
+
+def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    held = ["ENTY", "enty", " Enty ", "secret", None, 7.5, "HUM", "ENTY", "ENTY"]
+    path.write_bytes(as_jsonl([{"text": f"t{i % 7}", "kind": k} for i, k in enumerate(held)]))
+    tally = Tally()
+    cfg = config(path, label="kind", labels=("ENTY", "HUM", "LOC"))
+    assert len(records(cfg, tally)) == 4
+    report = tally.report(cfg.labels, 1)
+    assert report["labels"] == {"ENTY": 3, "HUM": 1, "LOC": 0}
+    assert report["reasons"] == {
+        "label: 'ENTY' but for case, spaces or punctuation": 2,
+        "label: not declared": 1,
+        "label: missing or empty": 1,
+        "label: of another type": 1,
+    }
+    assert (report["rows"], report["kept"], report["dropped"]) == (9, 4, 5)
+    assert report["duplicate_texts"] == 1  # t0 is there twice, as rows 0 and 7
+    assert "secret" not in repr(tally) + json.dumps(report)
+
+
+def test_records_are_counted_by_unit(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    units = [1, 1, 1, "1", 2, 3, 3]
+    path.write_bytes(as_jsonl([{"text": str(i), "id": unit} for i, unit in enumerate(units)]))
+    tally = Tally()
+    records(config(path, unit="id"), tally)
+    report = tally.report((), 3)
+    assert (report["units"], report["records_per_unit_at_most"]) == (3, 4)
+    assert (report["units_above_the_bound"], report["records_above_the_bound"]) == (1, 1)
+    assert Tally().report((), 1)["units"] == 0
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("latin-1", "latin-1"), ("cp1252", "windows-1252")])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_other_encodings(tmp_path: Path, suffix: str, name: str, encoding: str) -> None:
+    rows = [{"id": i, "text": text} for i, text in enumerate(["na\u00efve", "plain", "caf\u00e9"])]
+    written = {
+        ".csv": as_csv(rows).decode(),
+        ".tsv": as_csv(rows).decode().replace(",", "\t"),
+        ".jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+    }
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(written[suffix].encode(name))
+    assert texts(path, encoding=encoding) == [row["text"] for row in rows]
+    tally = Tally()
+    assert len(records(config(path), tally)) == 1
+    assert sum(tally.dropped.values()) == 2
+    assert all("dataset.encoding" in reason for reason in tally.dropped)
+
+
+def test_a_row_reads_the_same_whatever_stands_before_it_in_every_encoding_allowed() -> None:
+    from encodings.aliases import aliases
+
+    allowed = 0
+    starts = [bytes([byte]) for byte in range(256)] + [b"\x1b$B", b"\\u0041", b"+AGE", b"~{"]
+    for codec in sorted(set(aliases.values())):
+        try:
+            encoding = config(Path("a.csv"), encoding=codec).encoding
+        except ValueError:
+            continue
+        allowed += 1
+        for start in starts:
+            after = (start + b'\n"a",b').decode(encoding, "surrogateescape")
+            assert after[-6:] == '\n"a",b', codec
+    assert allowed > 40
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "shift_jis", "utf-7", "hex", "nope", "idna", ""])
+def test_encodings_that_cannot_keep_rows_apart_are_refused(encoding: str) -> None:
+    with pytest.raises(ValueError, match="iconv -f NAME -t UTF-8"):
+        config(Path("a.csv"), encoding=encoding)
+
+
+def test_delimiters(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id;text\n1;"a; b"\n2;c, d\n')
+    message = refusal(path, unit="id")
+    assert 'Set dataset.delimiter to ";"' in message
+    assert "a; b" not in message
+    assert texts(path, delimiter=";", unit="id") == ["a; b", "c, d"]
+    tabs = tmp_path / "a.tsv"
+    tabs.write_bytes(b"id\ttext\n1\ta,b\n")
+    assert texts(tabs) == ["a,b"]
+    path.write_bytes(tabs.read_bytes())
+    assert 'Set dataset.delimiter to "\\t"' in refusal(path)
+    for wrong in ("", "ab", '"', "\n", "\u00a7"):
+        with pytest.raises(ValueError, match="delimiter"):
+            config(path, delimiter=wrong)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_is_told_and_how_to_convert_it(
+    tmp_path: Path, name: str, indent: int | None
+) -> None:
+    rows = [{"text": f"secret {i}"} for i in range(20)]
+    path = tmp_path / name
+    message = refusal(path, json.dumps(rows, indent=indent).encode())
+    assert "is a JSON list" in message
+    assert "jq -c '.[]'" in message
+    assert "secret" not in message
+    one_a_line = "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"  # its last row would parse
+    assert "is a JSON list" in refusal(path, one_a_line.encode())
+    path.write_bytes(b"[1]\n" + as_jsonl(rows))  # a first row that is none decides nothing
+    assert len(texts(path)) == 20
+
+
+def test_the_mark_of_utf_16_is_told(tmp_path: Path) -> None:
+    for name, text in {"a.csv": "text\nsecret\n", "a.jsonl": '{"text": "secret"}\n'}.items():
+        assert "iconv -f UTF-16" in refusal(tmp_path / name, text.encode("utf-16"))
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b'\xff\xfe\n{"text": "a"}\n')  # a row like any other
+    assert texts(path) == ["a"]
+
+
 @pytest.mark.parametrize("bad", BAD_LINES, ids=range(len(BAD_LINES)))
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_an_unusable_json_line_is_dropped_alone(tmp_path: Path, bad: bytes, place: int) -> None:
@@ -351,9 +488,11 @@ def test_devices_are_no_files() -> None:
     assert "not a regular file" in refusal(Path("/dev/null"))
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.json", "jsonl"])
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xlsx", "jsonl"])
 def test_unknown_formats_name_the_known_ones(tmp_path: Path, name: str) -> None:
-    assert ".jsonl, .ndjson, .csv, .parquet" in refusal(tmp_path / name, b'{"text": "a"}\n')
+    assert ".jsonl, .ndjson, .json, .csv, .tsv, .parquet" in refusal(
+        tmp_path / name, b'{"text": "a"}\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -364,7 +503,7 @@ def test_unknown_formats_name_the_known_ones(tmp_path: Path, name: str) -> None:
         ("a.jsonl", b"secret words\nsecret words\n"),
         ("a.jsonl", '{"text": "secret"}\n'.encode("utf-16")),
         ("a.jsonl", b'["secret"]\n'),
-        ("a.jsonl.gz", gzip.compress(b"")),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0)),
         ("a.jsonl.zst", b""),
         ("a.csv", b""),
         ("a.csv", b"\n\n"),
@@ -421,7 +560,7 @@ def test_a_record_of_single_words_is_not_taken_for_names(
     message = refusal(tmp_path / "a.csv", record * 3, **wanted)
     assert not any(word in message for word in ("Smith", "diabetes", "texts"))
     assert "header line" in message
-    monkeypatch.setattr(formats, "check_header", names_shown_where_all_look_like_names)
+    monkeypatch.setattr(lines, "check_header", names_shown_where_all_look_like_names)
     assert "diabetes" in refusal(tmp_path / "a.csv", **wanted)
 
 
@@ -430,6 +569,14 @@ def test_no_single_json_record_decides_whether_a_column_is_there(tmp_path: Path)
     path.write_bytes(as_jsonl([{"other": 1}] * 999 + [{"text": "a"}]))
     check_source(config(path))
     assert "dataset.text" in refusal(path, as_jsonl([{"other": 1}] * 1000 + [{"text": "a"}]))
+
+
+def test_a_column_that_is_not_near_is_not_suggested(tmp_path: Path) -> None:
+    rows = [{"uid": 1, "text": "a", "label": "x"}]
+    message = refusal(tmp_path / "a.jsonl", as_jsonl(rows), label="kind", labels=("x",))
+    assert "columns: 'uid', 'text', 'label'" in message
+    assert "Did you mean" not in message
+    assert "Did you mean 'label'?" in refusal(tmp_path / "a.jsonl", label="Lable", labels=("x",))
 
 
 def test_rare_json_keys_are_content_and_are_not_shown(tmp_path: Path) -> None:

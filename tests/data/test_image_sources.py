@@ -89,6 +89,8 @@ def test_what_is_no_record_of_a_folder_changes_no_other(folder):
     (folder / "0" / "empty.png").write_bytes(b"")
     (folder / "0" / "gone.png").symlink_to(folder / "nowhere.png")
     (folder / "0" / "dir.png").mkdir()
+    os.mkfifo(folder / "0" / "pipe.png")  # nobody ever writes into it
+    (folder / "0" / "endless.png").symlink_to("/dev/zero")
     with open(os.fsencode(folder / "0") + b"/\xff.png", "wb") as stream:
         stream.write(encode(image(7)))
     assert records(config(folder)) == before

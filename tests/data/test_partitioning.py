@@ -119,6 +119,36 @@ def test_without_units_named_each_text_of_a_bucket_is_its_own() -> None:
     assert "'" not in repr(one).replace(repr(CELLS[0]), "")
 
 
+def test_the_key_decides_cells_kept_records_and_their_order(tmp_path: Path) -> None:
+    """Nobody without it can tell who is held out, beside whom, or with which of their records."""
+    cfg = write(tmp_path / "a.jsonl", n_users=30, n_records=12)
+    one, other = KEY, bytes(range(1, 33))
+    kept, order, cell = {}, {}, {}
+    for key in (one, other):
+        out = tmp_path / key.hex()
+        partition(cfg, key, CELLS[:2], out, 1)
+        texts = buckets(out, 1, CELLS[:2])
+        kept[key] = set(chain(*texts.values()))
+        order[key] = {index: [t for t in own if t in kept[one]] for index, own in texts.items()}
+        wide = tmp_path / f"{key.hex()}-wide"
+        partition(cfg, key, CELLS, wide, 1)
+        found = buckets(wide, 1)
+        cell[key] = {
+            (text.partition(":")[0], CELLS[index].label): index
+            for index, own in found.items()
+            for text in own
+        }
+    assert len(kept[one]) == len(kept[other]) == 30 * 3
+    assert kept[one] != kept[other]  # the order of keyed hashes, not of contents
+    both = kept[one] & kept[other]
+    for index in order[one]:
+        first, second = ([t for t in order[key][index] if t in both] for key in (one, other))
+        assert len(first) > 5
+        assert first != second
+    shared = cell[one].keys() & cell[other].keys()
+    assert any(cell[one][who] != cell[other][who] for who in shared)
+
+
 def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
     tmp_path: Path,
 ) -> None:

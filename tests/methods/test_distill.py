@@ -15,6 +15,7 @@ import yaml
 from privsyn.backends import student
 from privsyn.backends.identity import BUILTIN, describe
 from privsyn.backends.load import load_language_model
+from privsyn.backends.model_files import digest
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import ModelsConfig, PerformanceConfig, parse_config
 from privsyn.data.artifacts import sha256_file
@@ -44,8 +45,9 @@ def tiny(tmp_path_factory):
 
 
 def config(tiny: Path, **changes: object) -> DistillConfig:
+    pinned = {"init": str(tiny), "init_digest": digest(tiny, None)}
     return DistillConfig(
-        **{"init": str(tiny), "epochs": 2, "batch_size": 4, "seed": 5, "max_tokens": 16} | changes
+        **pinned | {"epochs": 2, "batch_size": 4, "seed": 5, "max_tokens": 16} | changes
     )
 
 
@@ -75,7 +77,10 @@ def test_a_student_is_a_language_model_of_its_own(tiny, tmp_path):
     folder = tmp_path / "model"
     train_student(config(tiny, epochs=1), TEXTS, BUILTIN, folder, performance=ONE)
     models = ModelsConfig(language=str(folder))
-    assert describe(models).template_default == describe(ModelsConfig()).template_default
+    assert (
+        describe(models).template_default
+        == describe(ModelsConfig(language="tiny")).template_default
+    )
     assert load_language_model(models, ONE).vocab_size == 8192
     said = "".join(file.read_text() for file in folder.glob("*.json"))
     assert str(tiny) not in said

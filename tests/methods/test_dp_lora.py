@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from privsyn.backends.fake import FakeTrainableModel, FakeTrainer
 from privsyn.backends.identity import ModelIdentity
@@ -27,7 +28,7 @@ from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
 from privsyn.methods import dp_lora, label_split
-from privsyn.methods.base import Backends, Drawn, Offspring, Trained, load_method
+from privsyn.methods.base import Backends, Drawn, Offspring, Subject, Trained, load_method
 from privsyn.methods.dp_lora import LABELS, DPLora, DPLoraConfig
 
 METHOD = DPLora()
@@ -240,10 +241,13 @@ def test_the_prompt_is_the_models_own_and_names_the_label():
         assert DPLoraConfig.model_validate(cfg.model_dump(mode="json")) == cfg
         return cfg.template(labels)
 
-    assert template(PLAIN) == PLAIN_PROMPT
-    assert template(CHAT).chat
-    assert template(CHAT).public == "Topic: {label}\nWrite a text."
-    assert template(CHAT, ()).public == "Write a text."
+    said = "The following is a text.\n\nTopic: {label}\nText:"
+    for own in (PLAIN, CHAT):  # an instruction is no prefix of a text
+        assert template(own) == PromptTemplate(said + "{reference}", said)
+    subject = Subject("note", (("Billing", "a bill"),))
+    cfg = METHOD.resolve(DPLoraConfig(), {"base": ModelIdentity("m", "r", PLAIN)}, subject)
+    assert cfg.template(NAMES).public.startswith("The following is a note.\n")
+    assert cfg.template(NAMES).labels == (("Billing", "a bill"),)
     own = PromptTemplate("<|start|>Text: {reference}", "<|start|>Text:")
     assert template(own).public == "<|start|>Topic: {label}\nText:"
     assert template(own, ()).public == "<|start|>Text:"
@@ -301,14 +305,18 @@ def test_it_learns_which_words_belong_to_a_label(tmp_path):
 
 
 def test_the_noise_is_really_there(tmp_path):
-    """Two runs on the same data differ by noise of the size that was paid for."""
+    """Two runs on the same data differ by noise of the size that was paid for.
+
+    The sum of squares is chi-square: honest noise fails with probability 1e-9.
+    """
     cfg = config(steps=1, sampling_rate=1.0, noise_multiplier=2.0)
     gradients = []
     for name in ("a", "b"):
         seen = watch_updates(partial(train, tmp_path, cfg, noise=OpenDPNoise(), name=name))
         gradients.append(seen[0][0])
     spread = (gradients[0] - gradients[1]) * cfg.expected_batch / cfg.clip_norm
-    assert spread.std() == pytest.approx(2 * math.sqrt(2), rel=0.3)
+    squares = float(((spread / (2 * math.sqrt(2))) ** 2).sum())
+    assert 5e-10 < stats.chi2(spread.size).cdf(squares) < 1 - 5e-10
 
 
 def watch_updates(run) -> list[tuple[np.ndarray, float]]:

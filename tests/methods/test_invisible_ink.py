@@ -7,25 +7,28 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.backends.fake import FakeLogitModel
+from privsyn.backends.identity import ModelIdentity
+from privsyn.backends.prompts import CHAT, PLAIN
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Sample
+from privsyn.methods.base import Backends, Sample, Subject
 from privsyn.methods.invisible_ink import (
     InvisibleInk,
     InvisibleInkConfig,
     PromptConfig,
     expanded_support,
 )
+from privsyn.methods.prompts import MIN_TOKENS, RECORDS, ended
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()
@@ -78,12 +81,13 @@ def test_derived_clip_bound_follows_the_formula():
     cfg = config(batch_size=8, max_tokens=64, temperature=1.1)
     plan = METHOD.plan(cfg, Guarantee(10, 1e-5), Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     bound = plan.derived["clip_bound"]
-    rho = 64 * (bound / (8 * 1.1)) ** 2 / 2
-    assert plan.event.events[0].rho * 64 == pytest.approx(rho, rel=1e-9)
-    assert bound == pytest.approx(8 * 1.1 * math.sqrt(2 * rho / 64), abs=1e-6)
+    assert plan.event.events[0].count == 64
+    assert plan.event.events[0].range == pytest.approx(2 * bound / (8 * 1.1), rel=1e-12)
+    paper = 8 * 1.1 * math.sqrt(2 * calibrate_rho(Guarantee(10, 1e-5)) / 64)
+    assert 1.06 * paper < bound < 1.08 * paper  # what exact composition buys
     reported = guarantee(plan.event, 1e-5).epsilon
     assert reported <= 10
-    assert reported == pytest.approx(10, abs=1e-6)
+    assert reported == pytest.approx(10, abs=1e-4)
 
 
 @given(
@@ -95,6 +99,7 @@ def test_derived_clip_bound_follows_the_formula():
     adjacency=st.sampled_from(list(Adjacency)),
     most=st.integers(1, 50),
 )
+@settings(deadline=None, max_examples=10)  # a plan of thousands of tokens takes seconds
 def test_reported_epsilon_never_exceeds_the_target(
     epsilon, exponent, batch, tokens, temperature, adjacency, most
 ):
@@ -240,11 +245,92 @@ def test_the_template_reaches_the_model(tmp_path):
     seen = []
 
     class Watched(FakeLogitModel):
-        def private_rows(self, template, labels, references, reference_tokens, max_tokens):
-            seen.append((template, len(references), reference_tokens, max_tokens))
-            return super().private_rows(template, labels, references, reference_tokens, max_tokens)
+        def private_rows(self, template, labels, references, *lengths, declared):
+            seen.append((template, len(references), *lengths, declared))
+            return super().private_rows(template, labels, references, *lengths, declared=declared)
 
     cfg = config(max_reference_tokens=7)
     run(tmp_path, cfg, buckets(cfg), SeededNoise(1), model=Watched())
     assert seen[0][0] == PromptTemplate(PROMPT.private, PROMPT.public)
-    assert seen[0][2:] == (7, 12)
+    assert seen[0][2:] == (7, 12, {"x", "y"})
+
+
+# --- where a text ends ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("private", "chat", "endings"),
+    [
+        ("L: {label}\nText: {reference}\n\nL: {label}\nText:", False, ("\n\n", "\nL:")),
+        ("Text: {reference}\nText:", False, ("\nText:",)),
+        ("{reference}\n###\n{label}:", False, ("\n###",)),
+        ("Like {reference}:", False, ()),
+        ("<|start|>Text: {reference}<|end|>Text:", False, ()),
+        ("Like this:\n{reference}\n\nGo on.", True, ()),
+    ],
+)
+def test_the_prompt_says_where_a_text_runs_into_the_next(private, chat, endings):
+    prompt = PromptConfig(private=private, public="x", chat=chat)
+    assert prompt.endings == endings
+    assert prompt.model_copy(update={"stops": ("STOP",)}).endings == ("STOP",)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "text", "over"),
+    [
+        (" My bill is late.\n\nTopic: Billing\nText: a", "My bill is late.", True),
+        (" Dear all\nTopic: x", "Dear all", True),
+        (" One line\nand another", "One line\nand another", False),
+        ("", "", False),
+    ],
+)
+def test_a_text_is_cut_where_it_runs_into_the_next(drawn, text, over):
+    assert ended(drawn, PromptConfig(private=RECORDS.private, public="x")) == (text, over)
+
+
+def test_a_stop_ends_a_text(tmp_path):
+    stopping = PROMPT.model_copy(update={"stops": ("visit",)})
+    cfg = config(prompt=stopping, min_tokens=0)
+    samples = run(tmp_path, cfg, buckets(cfg), SeededNoise(3))
+    assert not any("visit" in sample.content for sample in samples)
+    drawn = len((tmp_path / "journal").read_bytes())
+    free = config(prompt=PROMPT.model_copy(update={"stops": ()}), min_tokens=0)
+    whole = run(tmp_path, free, buckets(cfg), SeededNoise(3), name="b")
+    assert any("visit" in sample.content for sample in whole)
+    assert drawn < len((tmp_path / "b").read_bytes())  # nothing is drawn behind a stop
+
+
+@pytest.mark.parametrize("least", [0, 3, 12, 40])
+def test_no_text_is_shorter_than_the_public_minimum(tmp_path, least):
+    """The end is left out of the public support: nothing private is looked at."""
+    cfg = config(min_tokens=least)
+    samples = run(tmp_path, cfg, buckets(cfg), SeededNoise(5))
+    shortest = min(len(sample.content.split()) for sample in samples)
+    assert shortest >= min(least, cfg.max_tokens)
+    if not least:
+        assert shortest < 3  # the toy model does end early where it may
+
+
+def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_are():
+    identity = ModelIdentity("m", "r", PLAIN)
+    subject = Subject("note", (("x", "a bill"),))
+    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, subject)
+    assert cfg.min_tokens == MIN_TOKENS
+    assert cfg.prompt is not None
+    assert cfg.prompt.public.startswith("The following is a note.\n")
+    assert cfg.prompt.template.labels == (("x", "a bill"),)
+    assert METHOD.resolve(cfg, {"language": identity}) == cfg  # as a plan on file is read
+    assert InvisibleInkConfig.model_validate(cfg.model_dump(mode="json")) == cfg
+    mine = {"private": "A {document} like {reference}:", "public": "A {document}:"}
+    given = METHOD.resolve(InvisibleInkConfig(prompt=mine), {"language": identity}, subject)
+    assert given.prompt is not None
+    assert given.prompt.private == "A note like {reference}:"
+
+
+def test_an_instruction_tuned_model_continues_a_list_too():
+    chat = ModelIdentity("m", "r", CHAT)
+    cfg = METHOD.resolve(InvisibleInkConfig(), {"language": chat}, Subject("note"))
+    assert cfg.prompt is not None
+    assert not cfg.prompt.chat
+    assert cfg.prompt.public == "The following is a note.\n\nTopic: {label}\nText:"
+    assert cfg.prompt.endings == ("\n\n", "\nTopic:")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from privsyn.backends.identity import ModelIdentity
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import PerformanceConfig, parse_config
+from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee
@@ -21,7 +22,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods import keyphrase_seeding
-from privsyn.methods.base import Backends
+from privsyn.methods.base import ANYTHING, Backends, Subject
 from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
 
 METHOD = KeyphraseSeeding()
@@ -88,13 +89,14 @@ def terms(tmp_path):
     return file
 
 
-def config(terms, own=CHAT, **settings) -> KeyphraseSeedingConfig:
+def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingConfig:
     defaults = {
-        "vocabulary": str(terms), "vocabulary_size": 6, "features": 64, "sequence_length": 3,
-        "sequences_per_label": 5, "phrases_per_document": 2,
+        "vocabulary": str(terms), "vocabulary_size": 6,
+        "features": 64, "sequence_length": 3, "sequences_per_label": 5, "phrases_per_document": 2,
     }  # fmt: skip
+    settings.setdefault("vocabulary_digest", sha256_file(terms) if terms.exists() else None)
     cfg = KeyphraseSeedingConfig(**(defaults | settings))
-    return METHOD.resolve(cfg, {"text": ModelIdentity("m", "r", own)})
+    return METHOD.resolve(cfg, {"text": ModelIdentity("m", "r", own)}, subject)
 
 
 def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, name="journal",
@@ -236,6 +238,14 @@ def test_default_prompts_follow_the_model(terms):
     assert config(terms, document="medical record").prompt.startswith(
         "Write a medical record that contains the following terms: {phrases}."
     )
+    assert config(terms, subject=Subject("letter")).prompt.startswith("Write a letter that ")
+    both = {"document": "letter", "subject": Subject("letter", (("Billing", "bills"),))}
+    assert config(terms, **both).label_descriptions == {"Billing": "bills"}
+    with pytest.raises(ConfigError, match=r"document='note' is not dataset\.document='letter'"):
+        config(terms, document="note", subject=Subject("letter"))
+    cfg, target = config(terms, document="note"), Guarantee(6, 1e-6)
+    moved = METHOD.plan(cfg, target, Adjacency.ADD_REMOVE, RECORD, LABELS)
+    assert "is now dataset.document" in moved.warnings[0]
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")
     assert config(terms, plain).prompt == "Text: {phrases}\n\nText:"
@@ -245,14 +255,16 @@ def test_default_prompts_follow_the_model(terms):
 def test_examples_come_from_a_public_file(tmp_path, terms):
     shown = tmp_path / "examples.jsonl"
     shown.write_text(json.dumps({"phrases": ["fever", "visit"], "text": "I had a fever."}) + "\n\n")
-    cfg = config(terms, examples=shown, prompt="Terms: {phrases}\nText:")
+    pinned = {"examples": shown, "examples_digest": sha256_file(shown)}
+    cfg = config(terms, **pinned, prompt="Terms: {phrases}\nText:")
     assert cfg.prompt == "Terms: fever, visit\nText:\nI had a fever.\n\nTerms: {phrases}\nText:"
     assert cfg.examples is None
-    assert METHOD.Config.model_validate(cfg.model_dump(mode="json")) == cfg
+    planned = METHOD.Config.model_validate(cfg.model_dump(mode="json"))
+    assert planned.model_dump() == cfg.model_dump()
     for bad in ("not json", '{"phrases": ["a"]}', "[1]"):
         shown.write_text(bad)
         with pytest.raises(ConfigError, match=r"examples=.* cannot be read"):
-            config(terms, examples=shown)
+            config(terms, examples=shown, examples_digest=sha256_file(shown))
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -385,8 +397,8 @@ def test_a_vocabulary_that_changed_is_refused_before_the_first_draw(tmp_path, te
     with pytest.raises(ConfigError, match="has the digest"):
         config(terms, vocabulary_digest=cfg.vocabulary_digest)
     terms.unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        config(terms)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        config(terms, vocabulary_digest=cfg.vocabulary_digest)
 
 
 def test_a_begun_run_needs_the_vocabulary_file_no_more(tmp_path, terms):

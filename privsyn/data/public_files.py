@@ -1,0 +1,286 @@
+"""The one door to files that settings name: public ones, pinned by their SHA-256.
+
+What a method, a suite or a student reads beside the records must be public, and may reach a release
+word for word. So a file is refused where it is, or lies in, a place that holds private data or
+secrets, whatever name, link or mount leads to it; its digest must stand in the settings; and
+partition compares what was read with the private file (``shares_text``).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import PrivateAttr
+
+from privsyn.config import FileConfig, Section
+from privsyn.data.words import words
+from privsyn.errors import ConfigError
+from privsyn.files import open_file
+from privsyn.on_disk import DIGEST
+
+SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9
+"""Letters and digits from which on a shared piece of text, or digits from which on a shared number,
+is no coincidence. Terms of a vocabulary are shorter; what they stand in is not compared."""
+
+
+class PublicFiles:
+    """Opens public files by path, or by a name that params.yaml gives them.
+
+    Args:
+        root: Folder that relative paths start from.
+        declared: Files by name, as ``files`` in params.yaml has them.
+        private: What a place that no setting may name holds -> the place: a file or a folder.
+        cache: Keeps digests of model files by size and time. None: nothing is kept.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path(),
+        declared: Mapping[str, FileConfig] | None = None,
+        private: Sequence[tuple[str, Path]] = (),
+        cache: Path | None = None,
+    ) -> None:
+        self._root, self._declared, self._cache = root, dict(declared or {}), cache
+        self._private = tuple(private)
+
+    def read(self, setting: str, value: str, digest: str | None = None) -> bytes:
+        """The bytes of a public file.
+
+        Args:
+            setting: Who asks, for messages; its companion is ``<setting>_digest``.
+            value: A path or a declared name.
+            digest: SHA-256 the setting's companion asks for.
+
+        Raises:
+            ConfigError: The file is missing, no regular file, in a private place, not pinned, or
+                another one than was pinned.
+        """
+        path, wanted = self._look_up(setting, value, "file", digest)
+        self.check(setting, value)
+        try:
+            with open_file(path) as stream:
+                self._refuse_same(setting, value, [os.fstat(stream.fileno())])  # what was opened
+                data = stream.read()
+        except OSError as error:
+            raise _refused(
+                setting, value, f"cannot be read: {error.strerror}", "Check the path."
+            ) from None
+        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), wanted)
+        return data
+
+    def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
+        """The folder of a public model. See read."""
+        from privsyn.backends.model_files import digest as digest_of
+
+        path, wanted = self._look_up(setting, value, "model", digest)
+        if not path.is_dir():
+            raise _refused(setting, value, "is no such directory", "Name the folder of a model.")
+        self.check(setting, value)
+        _check_pin(setting, value, digest_of(path, self._cache), wanted)
+        return path
+
+    def check(self, setting: str, value: str) -> None:
+        """Refuse a path that is, lies in or holds a private place. One that is not there is fine.
+
+        Raises:
+            ConfigError: It does; says which place.
+        """
+        path = self.path(value)
+        try:
+            self._refuse_place(setting, value, path)
+            if path.is_dir():
+                for folder, _, files in os.walk(path):
+                    for name in files:
+                        self._refuse_place(setting, value, Path(folder, name))
+        except OSError as error:
+            raise _refused(
+                setting, value, f"cannot be read: {error.strerror}", "Check the path."
+            ) from None
+
+    def path(self, value: str) -> Path:
+        """Where a path or a declared name leads."""
+        named = self._declared.get(value)
+        return self._root / (Path(value) if named is None else named.path).expanduser()
+
+    def _look_up(
+        self, setting: str, value: str, kind: str, digest: str | None
+    ) -> tuple[Path, set[str]]:
+        named = self._declared.get(value)
+        if named is not None and named.kind != kind:
+            raise ConfigError(
+                f"{setting}={value} names files.{value}, which is a {named.kind}, not a {kind}.",
+                hint=f"Set files.{value}.kind={kind}, or name another.",
+            )
+        pins = (digest, None if named is None else named.digest)
+        return self.path(value), {pin for pin in pins if pin is not None}
+
+    def _refuse_place(self, setting: str, value: str, path: Path) -> None:
+        real = Path(os.path.realpath(path))
+        for what, place in self._private:
+            kept = Path(os.path.realpath(place))
+            if real == kept or kept in real.parents or (real.is_dir() and real in kept.parents):
+                raise _private(setting, value, what)
+        chain = [place.stat() for place in (real, *real.parents) if place.exists()]
+        self._refuse_same(setting, value, chain)  # by another mount, or another spelling
+
+    def _refuse_same(self, setting: str, value: str, chain: Sequence[os.stat_result]) -> None:
+        """Refuse what is a private file by another name: a hard link or a mount."""
+        places = {(status.st_dev, status.st_ino) for status in chain}
+        linked = any(stat.S_ISREG(status.st_mode) and status.st_nlink > 1 for status in chain)
+        for what, place in self._private:
+            for kept in [place, *(place.rglob("*") if linked and place.is_dir() else ())]:
+                try:
+                    status = kept.stat()
+                except OSError:
+                    continue
+                if (status.st_dev, status.st_ino) in places:
+                    raise _private(setting, value, what)
+
+
+class ReadsFiles(Section):
+    """Settings that name public files: they read them through a door, and through it alone."""
+
+    _door: PublicFiles | None = PrivateAttr(default=None)
+    _section: str = PrivateAttr(default="")
+    _asked: ReadsFiles | None = PrivateAttr(default=None)
+
+    def through(self, door: PublicFiles, section: str, asked: ReadsFiles | None = None) -> Self:
+        """The same settings, reading through this door.
+
+        Args:
+            door: Opens the files.
+            section: Where the settings stand, for messages.
+            asked: The settings as a config has them, which say where the files are; a plan's say
+                what they are. None: these themselves.
+        """
+        bound = self.model_copy()
+        bound._door, bound._section, bound._asked = door, f"{section}.", asked
+        return bound
+
+    def resolved(self, settings: Mapping[str, Any]) -> Self:
+        """With these settings in place of the same; files stay where the settings here say."""
+        filled = self.model_copy(update=settings)
+        filled._asked = self._asked or self
+        return filled
+
+    def named(self, field: str) -> str:
+        """Path, declared name or word by which the config names what a setting is about."""
+        return str(getattr(self._asked or self, field))
+
+    def read(self, field: str) -> bytes:
+        """The bytes of the public file that a setting names. See PublicFiles.read."""
+        value, digest = self.named(field), getattr(self, field + DIGEST)
+        return (self._door or PublicFiles()).read(self._section + field, value, digest)
+
+    def folder(self, field: str) -> Path:
+        """The model folder that a setting names. See PublicFiles.folder."""
+        value, digest = self.named(field), getattr(self, field + DIGEST)
+        return (self._door or PublicFiles()).folder(self._section + field, value, digest)
+
+
+def shares_text(
+    public: Iterable[bytes], private: Iterable[Iterable[str]], known: Iterable[str] = ()
+) -> bool:
+    """Whether public files hold a line, or a value in a line, of the private file. Internal.
+
+    Lines, the strings of JSON lines and the cells of CSV lines are compared word by word, without
+    case and punctuation, where they are long enough not to agree by chance. One bit about the
+    records: it goes to their owner and decides that nothing is drawn.
+
+    Args:
+        public: Contents of the files, plain or .gz.
+        private: The private file, row by row: lines and values of each.
+        known: Public values of the private file, such as its labels.
+    """
+
+    def telling(pieces: Iterable[str]) -> Iterator[str]:
+        for piece in pieces:
+            key = " ".join(words(piece))
+            size = len(key.replace(" ", ""))
+            if size >= SHORTEST_TEXT or sum(map(str.isdigit, key)) >= SHORTEST_NUMBER:
+                yield key
+
+    found = {key for data in public for key in telling(pieces(_text_of(data).splitlines()))}
+    found -= set(telling(known))
+    return bool(found) and any(key in found for row in private for key in telling(row))
+
+
+_DELIMITERS = ",;\t|"
+
+
+def pieces(lines: Iterable[str], delimiter: str = ",") -> Iterator[str]:
+    """Lines, the strings of those that are JSON, the cells of those that are CSV.
+
+    Cells end at any of the usual delimiters, and at ``delimiter``.
+    """
+    for line in lines:
+        yield line
+        try:
+            yield from _strings(json.loads(line))
+        except (ValueError, RecursionError):
+            for end in dict.fromkeys(delimiter + _DELIMITERS):
+                if end not in line:
+                    continue
+                try:
+                    yield from next(csv.reader([line], delimiter=end), [])
+                except csv.Error:
+                    continue
+
+
+def _text_of(data: bytes) -> str:
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            return ""
+    return data.decode("utf-8", "replace")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+        yield from value.splitlines()
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, int | float):
+        yield str(value)
+
+
+def _check_pin(setting: str, value: str, found: str, wanted: set[str]) -> None:
+    if not wanted:
+        raise ConfigError(
+            f"{setting}={value} is not pinned: {setting}{DIGEST} is not set.",
+            hint=f"If the file is public, set {setting}{DIGEST}={found}",
+        )
+    if wanted != {found}:
+        other = min(wanted - {found})
+        raise ConfigError(
+            f"{setting}={value} has the digest {found}, not {other}.",
+            hint="Put the planned file back and run again, or set the new digest.",
+        )
+
+
+def _private(setting: str, value: str, what: str) -> ConfigError:
+    return _refused(
+        setting,
+        value,
+        f"is, lies in or holds {what}, and what it names must be public",
+        "Name a public file outside.",
+    )
+
+
+def _refused(setting: str, value: str, why: str, hint: str) -> ConfigError:
+    return ConfigError(f"{setting}={value} {why}.", hint=hint)

@@ -1,0 +1,124 @@
+"""Whether a private file is one that was seen before: a keyed fingerprint of its content.
+
+A budget is spent twice on the same people where a file comes again under another version, and a
+release is announced again where another file comes under the same one. Both are found by comparing
+fingerprints. One is a keyed hash of the whole content, so it survives copying, renaming and packing
+and shows nothing to who does not hold the key; but whether two are equal is a fact of the data.
+Internal: it stays in the ledger's database and the state folder, and is never published, not even
+as a part of another digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.data.streams import check_file, open_bytes
+from privsyn.errors import DataError, StorageError
+
+CACHE = "sources.json"
+_CHUNK = 1 << 20
+_SETTLED_NS = 2_000_000_000
+"""A file younger than this may change again within the clock's grain: it is read every time."""
+
+
+def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
+    """Keyed hash of a file's content, or of all files of a folder with their names below it.
+
+    Of a packed file (.gz, .zst, .bz2, .xz) it is the content that counts, so packing again changes
+    nothing. A file that is written anew with its rows in another order is another one.
+
+    Args:
+        path: The private file or folder.
+        key: The ledger's secret for sources (``Ledger.source_key``), 16 to 64 bytes.
+        cache: Folder for fingerprints of files that have not changed since, by path, size, inode
+            and times; None: always read the content.
+
+    Returns:
+        40 hex digits.
+
+    Raises:
+        DataError: It is missing or cannot be read, or its compression is damaged.
+    """
+    if not 16 <= len(key) <= 64:
+        raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
+    place, state = str(path.resolve()), _state(path, key)
+    kept = _read(cache)
+    if kept.get(place, [None])[0] == state:
+        return str(kept[place][1])
+    found = _hash(path, key)
+    if cache is not None and _state(path, key) == state and _settled(path):
+        with suppress(StorageError):  # it is read again the next time
+            write_json_atomic(cache / CACHE, kept | {place: [state, found]}, mode=0o600)
+    return found
+
+
+def _hash(path: Path, key: bytes) -> str:
+    whole = hashlib.blake2b(key=key, person=b"privsyn source", digest_size=20)
+    for name, file in _files(path):
+        content = hashlib.blake2b(key=key, person=b"privsyn content", digest_size=32)
+        with open_bytes(file) as stream:
+            while chunk := stream.read(_CHUNK):
+                content.update(chunk)
+        whole.update(f"{len(name)} {name}".encode("utf-8", "surrogateescape"))
+        whole.update(content.digest())
+    return whole.hexdigest()
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """Name below the folder and place of each file; of a file the one, without its name."""
+    if not path.is_dir():
+        check_file(path)
+        yield "", path
+        return
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        for name in sorted(files):
+            file = Path(folder, name)
+            if file.is_file():
+                yield file.relative_to(path).as_posix(), file
+
+
+def _state(path: Path, key: bytes) -> str:
+    """What changes whenever a file does: the time of the inode's last change cannot be set back."""
+    digest = hashlib.blake2b(key=key, person=b"privsyn state", digest_size=16)
+    for name, stat in _stats(path):
+        digest.update(
+            f"{name}/{stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}/".encode(
+                "utf-8", "surrogateescape"
+            )
+        )
+    return digest.hexdigest()
+
+
+def _settled(path: Path) -> bool:
+    newest = max((stat.st_ctime_ns for _, stat in _stats(path)), default=0)
+    return abs(time.time_ns() - newest) > _SETTLED_NS
+
+
+def _stats(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for name, file in _files(path):
+        try:
+            yield name, file.stat()
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _read(cache: Path | None) -> dict[str, Any]:
+    if cache is None:
+        return {}
+    try:
+        found = json.loads((cache / CACHE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    usable = isinstance(found, dict) and all(
+        isinstance(value, list) and len(value) == 2 for value in found.values()
+    )
+    return found if usable else {}

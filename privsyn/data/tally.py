@@ -1,0 +1,112 @@
+"""What one reading of the private file kept and dropped, and why. Exact, hence internal.
+
+Of a record nothing is held but hashes that this process alone can make, and nothing is told but
+counts: the reasons are words of this module, the labels those that the config declares. A label
+that is not declared is content; where it is a declared one but for case, spaces or punctuation, it
+is counted under the declared one.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+UNPARSED = "row: cannot be parsed"
+NO_OBJECT = "row: not a JSON object"
+ROW_ENCODING = "row: not in dataset.encoding"
+TOO_LONG = "row: a line is too long"
+FIELDS = "row: not as many fields as the header"
+UNDECLARED = "label: not declared"
+IMAGE = "image: cannot be read"
+MISSING = "missing or empty"
+KIND = "of another type"
+ENCODING = "not in dataset.encoding"
+_NEAR = "but for case, spaces or punctuation"
+_WORST = 10
+
+_ADVICE: Mapping[str, str] = {
+    NO_OBJECT: "Write one JSON object a line.",
+    FIELDS: "Check the quotes of the CSV, and dataset.delimiter.",
+    ENCODING: "Set dataset.encoding, such as latin-1 or windows-1252.",
+    _NEAR: "Write it in dataset.labels as the file has it.",
+    UNDECLARED: "Declare what is public of them in dataset.labels.",
+    KIND: "A text is a string; a label or unit id a string or a whole number.",
+    IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
+}
+"""What a reason ends in -> the next step."""
+
+
+def folded(label: str) -> str:
+    """A label without what is often misspelt: case, spaces, punctuation, width."""
+    known = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(letter for letter in known if letter.isalnum())
+
+
+@dataclass
+class Tally:
+    """Exact counts of one reading. Internal: never logged, published or put beside a release.
+
+    It takes 16 bytes for a kept record.
+
+    Attributes:
+        rows: Rows of the file, parsable or not.
+        kept: Records that were handed out.
+        dropped: Reason -> rows.
+        labels: Declared label -> records kept.
+    """
+
+    rows: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    _units: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _texts: array[int] = field(default_factory=lambda: array("q"), repr=False)
+
+    def drop(self, reason: str) -> None:
+        """A row is not used."""
+        self.dropped[reason] += 1
+
+    def drop_label(self, declared: str | None) -> None:
+        """A row has a label that is not declared, though nearly ``declared``, where that is set."""
+        self.drop(UNDECLARED if declared is None else f"label: {declared!r} {_NEAR}")
+
+    def keep(self, unit: str, label: str | None, text: str) -> None:
+        """A record is handed out."""
+        self.kept += 1
+        if label is not None:
+            self.labels[label] += 1
+        self._units.append(hash(unit))
+        self._texts.append(hash(text))
+
+    def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
+        """The counts as one JSON value.
+
+        Args:
+            labels: All declared labels: those without a record are reported, too.
+            most: Records of a unit that are used (m).
+        """
+        _, records = np.unique(np.frombuffer(self._units, np.int64), return_counts=True)
+        distinct = len(np.unique(np.frombuffer(self._texts, np.int64)))
+        return {
+            "rows": self.rows,
+            "kept": self.kept,
+            "dropped": self.rows - self.kept,
+            "reasons": dict(self.dropped.most_common(_WORST)),
+            "labels": {label: self.labels[label] for label in labels},
+            "units": len(records),
+            "records_per_unit_at_most": int(records.max(initial=0)),
+            "units_above_the_bound": int((records > most).sum()),
+            "records_above_the_bound": int(np.maximum(records - most, 0).sum()),
+            "duplicate_texts": self.kept - distinct,
+        }
+
+
+def advice(reason: str) -> str:
+    """The next step for a reason; empty where there is none to give."""
+    return next((step for end, step in _ADVICE.items() if reason.endswith(end)), "")

@@ -1,0 +1,108 @@
+"""Fingerprints of the private file: equal for equal content, whatever it is called."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from privsyn.data import source
+from privsyn.data.source import fingerprint
+from privsyn.errors import DataError
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "private.jsonl"
+    path.write_text('{"text": "Ann has flu"}\n' * 50)
+    return path
+
+
+def test_a_copy_a_rename_and_packing_change_nothing(file: Path, tmp_path: Path) -> None:
+    first = fingerprint(file, KEY)
+    copy = shutil.copy(file, tmp_path / "other.jsonl")
+    packed = tmp_path / "private.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert fingerprint(copy, KEY) == fingerprint(packed, KEY) == first
+    assert len(first) == 40
+
+
+@pytest.mark.parametrize("place", [0, 600, -2])
+def test_a_changed_byte_and_another_key_change_it(file: Path, place: int) -> None:
+    first = fingerprint(file, KEY)
+    assert fingerprint(file, KEY[::-1]) != first
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert fingerprint(file, KEY) != first
+
+
+def test_a_folder_counts_with_the_names_in_it(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (tmp_path / "one" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "one" / name).write_bytes(name.encode())
+    first = fingerprint(tmp_path / "one", KEY)
+    other = Path(shutil.copytree(tmp_path / "one", tmp_path / "two"))
+    assert fingerprint(other, KEY) == first
+    (other / "a" / "1.png").rename(other / "b" / "3.png")
+    assert fingerprint(other, KEY) != first
+
+
+def old(path: Path) -> None:
+    """Give a file a time at which nothing is being written."""
+    os.utime(path, ns=(10**18, 10**18))
+
+
+def test_the_cache_spares_reading_and_is_never_wrong(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setattr(source, "_SETTLED_NS", -1)
+    first = fingerprint(file, KEY, cache=cache)
+    assert (cache / source.CACHE).stat().st_mode & 0o077 == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "_hash", lambda *_: pytest.fail("read again"))
+        assert fingerprint(file, KEY, cache=cache) == first
+    assert fingerprint(file, KEY[::-1], cache=cache) != first
+    old(file)
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"Ann", b"Eve"))
+    old(file)  # size and time of the last change are as they were
+    assert fingerprint(file, KEY, cache=cache) != first
+    file.write_bytes(content)
+    assert fingerprint(file, KEY, cache=cache) == first
+
+
+def test_a_file_that_is_being_written_is_not_remembered(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_SETTLED_NS", 10**18)
+    fingerprint(file, KEY, cache=tmp_path)
+    assert not (tmp_path / source.CACHE).exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"[]", b'{"x": 1}', b"\xff", json.dumps({"x": []}).encode()]
+)
+def test_a_damaged_cache_is_no_cache(file: Path, tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / source.CACHE).write_bytes(damage)
+    assert fingerprint(file, KEY, cache=tmp_path) == fingerprint(file, KEY)
+
+
+def test_what_cannot_be_read_is_told_without_content(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        fingerprint(tmp_path / "nowhere", KEY)
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(file.read_bytes())[:-9])
+    with pytest.raises(DataError, match="damaged") as refused:
+        fingerprint(cut, KEY)
+    assert "Ann" not in str(refused.value)
+    with pytest.raises(ValueError, match="16 to 64"):
+        fingerprint(file, b"short")
