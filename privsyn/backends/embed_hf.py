@@ -6,7 +6,6 @@ ten seconds its import takes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from privsyn import files
 from privsyn.backends.model_files import read_json
 from privsyn.backends.prompts import CHARS_PER_TOKEN
 from privsyn.errors import ModelError
@@ -129,16 +129,23 @@ class HFEmbedder:
         # RoBERTa counts positions from behind the padding token's.
         context -= tokenizer.pad_token_id + 1 if model.config.model_type in _OFFSET else 0
         self._longest = min(pooling.max_tokens or LENGTHS[-1], context)
-        self._probe()
+        self._probed: set[int] = set()
+        self._probe(min(LENGTHS[0], self._longest))
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of the texts, in their order, shape (texts, width). Total: any string has one."""
+        """Vectors of the texts, in their order, shape (texts, width). Total: any string has one.
+
+        Raises:
+            ModelError: Rows of such a length are not independent on this machine.
+        """
         ids = [self._encode(text) for text in texts]
         out = np.empty((len(texts), self.width), np.float32)
         lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
         padded = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
         for length in lengths:
             numbers = np.flatnonzero(padded == length)
+            if len(numbers):
+                self._probe(length)
             for start in range(0, len(numbers), self._slots):
                 part = numbers[start : start + self._slots]
                 out[part] = self._pass([ids[i] for i in part], length)[: len(part)]
@@ -176,10 +183,15 @@ class HFEmbedder:
             array: NDArray[np.float32] = vectors.cpu().numpy()
         return array
 
-    def _probe(self) -> None:
-        """Embed random rows twice, moved and among others, and compare bits."""
+    def _probe(self, length: int) -> None:
+        """Embed random rows twice, moved and among others, and compare bits. Once per length.
+
+        Before the first text of that length: kernels are chosen by the length of rows, too.
+        """
+        if length in self._probed:
+            return
         rng = np.random.default_rng(0)  # public randomness: which tokens the probe reads
-        length, n = min(LENGTHS[0], self._longest), self._slots
+        n = self._slots
         size = int(self._network.config.vocab_size)
         rows = [rng.integers(0, size, rng.integers(1, length + 1)).tolist() for _ in range(2 * n)]
         order = rng.permutation(n)
@@ -192,6 +204,7 @@ class HFEmbedder:
                 "the batch, which breaks the privacy guarantee.",
                 hint="Set performance.threads=1 or device=cpu.",
             )
+        self._probed.add(length)
 
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
@@ -199,7 +212,7 @@ _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
 def _read_list(path: Path, where: str) -> list[dict[str, Any]]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = files.read_json(path)
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             return value
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +95,16 @@ class FakeLogitModel:
         """Number of words."""
         return len(self.vocabulary)
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """The end."""
+        return frozenset([self.eos])
+
+    @property
+    def breaks(self) -> NDArray[np.int64]:
+        """The end: no word holds a line break."""
+        return np.array([self.eos], np.int64)
+
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
         """Refuse a prompt that with ``max_tokens`` outgrows ``context``.
 
@@ -122,8 +132,12 @@ class FakeLogitModel:
         references: Sequence[str],
         reference_tokens: int,
         max_tokens: int,
+        *,
+        declared: Collection[str | None],
     ) -> FakeSession:
         """One row per (label, reference), the reference cut to ``reference_tokens`` words."""
+        if not set(labels) <= set(declared):
+            raise ValueError(f"labels {set(labels)} are not all declared: {set(declared)}")
         cut = [" ".join(text.split()[:reference_tokens]) for text in references]
         return FakeSession(self, list(zip(labels, cut, strict=True)), max_tokens)
 
@@ -203,6 +217,9 @@ class FakeTextModel:
     prompts: list[str] = field(default_factory=list)
     revision: str = "fake-text-1"
 
+    def check(self) -> None:
+        """Nothing can be wrong with it."""
+
     def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
         """One completion per prompt, of at most ``max_tokens`` words."""
         out = []
@@ -242,6 +259,10 @@ class FakeTrainableModel:
     context: int = 512
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     revision: str = "fake-trainable-1"
+
+    def check(self, training: Training) -> None:
+        """Refuse what ``trainer`` refuses."""
+        self.trainer(training)
 
     def trainer(self, training: Training) -> FakeTrainer:
         """A trainer of zeros: all words are as likely.

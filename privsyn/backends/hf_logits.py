@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,12 +79,22 @@ class HFLogitModel:
                 f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
                 hint="Name a transformer model.",
             )
-        self._probed: set[int] = set()
+        self._probed: set[tuple[int, int, int]] = set()
         self._prefixes: dict[tuple[int, ...], Any] = {}
         self._full = rowwise.attends_fully(model.config)
         self._body, self._head = self._apart()
         self._plain = plain_tokens(tokenizer)
         self._ends = end_tokens(model, tokenizer)
+        self.ends = frozenset(special_tokens(tokenizer).union(self._ends))
+
+    @cached_property
+    def breaks(self) -> NDArray[np.int64]:
+        """The end, and every token that holds a line break."""
+        own = [token for token in sorted(self._plain) if token < self.vocab_size]
+        pieces = self._tokenizer.batch_decode([[token] for token in own])
+        lines = [token for token, text in zip(own, pieces, strict=True) if "\n" in text]
+        ends = [token for token in self.ends if 0 <= token < self.vocab_size]
+        return np.union1d(ends, lines).astype(np.int64)
 
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
         """Refuse a template or lengths that do not fit the model's context.
@@ -96,12 +107,16 @@ class HFLogitModel:
     def public_rows(
         self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
     ) -> HFSession:
-        """One row per label entry without any reference, in fixed-shape passes of their own."""
+        """One row per label entry without any reference, in passes of their own.
+
+        As few as possible: how many rows there are, and which are finished, is public.
+        """
         known = {label: self._prompts.public(template, label) for label in set(labels)}
         width = max(map(len, known.values()), default=1)
         self._fits(width, max_tokens)
         rows = [known[label] for label in labels]
-        return HFSession(self, rows, (), width, max_tokens, ROW_MULTIPLE, math.inf)
+        slots = min(self.rows_per_pass, -(-max(1, len(rows)) // ROW_MULTIPLE) * ROW_MULTIPLE)
+        return HFSession(self, rows, (), width, max_tokens, slots, math.inf)
 
     def private_rows(
         self,
@@ -110,13 +125,15 @@ class HFLogitModel:
         references: Sequence[str],
         reference_tokens: int,
         max_tokens: int,
+        *,
+        declared: Collection[str | None],
     ) -> HFSession:
         """One row per (label, reference). See LogitModel.
 
         Raises:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
-        known = {label: self._prompts.private(template, label) for label in set(labels)}
+        known = {label: self._prompts.private(template, label) for label in set(declared)}
         width = self._prompts.length(template, known) + reference_tokens
         self._fits(width, max_tokens)
         rows = []
@@ -124,11 +141,8 @@ class HFLogitModel:
             before, lead, after = known[label]
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
-        prefix = self._prompts.shared(template)
-        if not self._full or any(row[: len(prefix)] != prefix for row in rows):
-            prefix = []
-        if rows:
-            self._probe(width)
+        prefix = self._prompts.shared(template, declared) if self._full else []
+        self._probe(prefix, width, max_tokens)
         return HFSession(
             self, rows, prefix, width, max_tokens, self.rows_per_pass, self._cache_bytes
         )
@@ -146,47 +160,48 @@ class HFLogitModel:
     def _fits(self, prompt: int, max_tokens: int) -> None:
         refuse_overlong(self._source, self._text, prompt, max_tokens)
 
-    def _probe(self, width: int) -> None:
+    def _probe(self, prefix: Sequence[int], width: int, max_tokens: int) -> None:
         """Run random rows twice, moved and among others, and compare bits. Once per shape.
 
-        Shorter rows stand in for long ones on CPU, where kernels are chosen by the number of rows.
+        In the shapes of the private rows: kernels are chosen by the length of rows, too.
         """
-        width = width if self.network.device.type == "cuda" else min(width, ROW_MULTIPLE)
-        if width in self._probed:
+        steps = min(PROBE_STEPS, max_tokens)
+        shape = len(prefix), width, max_tokens
+        if shape in self._probed:
             return
         rng = np.random.default_rng(0)  # public randomness: which tokens the probe reads
         n = self.rows_per_pass
 
         def draw(rows: int) -> list[list[int]]:
-            lengths = rng.integers(1, width + 1, rows)
-            return [rng.integers(0, self.vocab_size, length).tolist() for length in lengths]
+            lengths = rng.integers(1, width - len(prefix) + 1, rows)
+            drawn = (rng.integers(0, self.vocab_size, length) for length in lengths)
+            return [[*prefix, *tokens.tolist()] for tokens in drawn]
 
-        kept, fed = draw(n), rng.integers(0, self.vocab_size, (PROBE_STEPS, n))
+        kept, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
         some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
         among = [kept[i] for i in order]
         among[: n // 3] = draw(n // 3)
-        one = HFSession(self, kept, (), width, PROBE_STEPS + 1, n, math.inf)
-        other = HFSession(self, among, (), width, PROBE_STEPS + 1, n, math.inf)
-        for step in fed:
-            if not all(
-                np.array_equal(
-                    one.logits(columns=columns)[order][n // 3 :],
-                    other.logits(slice(n // 3, n), columns),
-                    equal_nan=True,
-                )
-                for columns in (None, some)
-            ):
+
+        def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+            session = HFSession(self, rows, prefix, width, max_tokens, n, math.inf)
+            seen = []
+            for step in fed:
+                seen += [session.logits(), session.logits(columns=some)]
+                session.append(step.tolist())
+            return seen
+
+        one, other = read(kept, fed), read(among, fed[:, order])
+        for alone, moved in zip(one, other, strict=True):
+            if not np.array_equal(alone[order][n // 3 :], moved[n // 3 :], equal_nan=True):
                 raise ModelError(
                     f"models.language={self._source}: with rows_per_pass={n} on "
                     f"{self.network.device} in {self.network.dtype} a row's logits change with its "
                     "place in the batch, which breaks the privacy guarantee.",
                     hint="Set models.dtype=bfloat16, performance.threads=1 or device=cpu.",
                 )
-            one.append(step.tolist())
-            other.append(step[order].tolist())
-        self._probed.add(width)
+        self._probed.add(shape)
 
     def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
         """What the vocabulary layer reads after the last of ``ids``, shape (rows, width).
@@ -212,12 +227,18 @@ class HFLogitModel:
             self._prefixes[tokens] = cache
         return self._prefixes[tokens]
 
-    def score(self, states: Any, columns: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Logits of rows as ``forward`` returned them, shape (rows, columns)."""
+    def score(
+        self, states: Any, slots: int, columns: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Logits of rows as ``forward`` returned them, shape (rows, columns).
+
+        ``slots`` is how many rows the vocabulary layer is given at a time, filled up: a public
+        number.
+        """
         several = len(self._ends) > 1
         wanted = np.union1d(columns, self._ends) if columns is not None and several else columns
         with torch.inference_mode():
-            array: NDArray[np.float32] = self._score(states, wanted).float().cpu().numpy()
+            array: NDArray[np.float32] = self._score(states, slots, wanted).float().cpu().numpy()
         if not several:
             return array
         tokens = np.arange(self.vocab_size) if wanted is None else wanted
@@ -225,12 +246,12 @@ class HFLogitModel:
         _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
         return array if columns is None else array[:, np.searchsorted(tokens, columns)]
 
-    def _score(self, states: Any, columns: NDArray[np.int64] | None) -> Any:
+    def _score(self, states: Any, slots: int, columns: NDArray[np.int64] | None) -> Any:
         chosen = None if columns is None else torch.from_numpy(columns).to(states.device)
         if self._head is None:
             return states if chosen is None else states[:, chosen]
         head = self._head if chosen is None else rowwise.columns_of(self._head, chosen)
-        slots = self.rows_per_pass if chosen is None else ROW_MULTIPLE
+        slots = slots if chosen is None else ROW_MULTIPLE
         parts = []
         for start in range(0, len(states), slots):
             part = states[start : start + slots]
@@ -270,9 +291,13 @@ class HFLogitModel:
 
 def plain_tokens(tokenizer: Any) -> set[int]:
     """The tokens that stand for text."""
+    return set(tokenizer.get_vocab().values()) - special_tokens(tokenizer)
+
+
+def special_tokens(tokenizer: Any) -> set[int]:
+    """The tokens that stand for no text: behind one, another document or turn begins."""
     added = tokenizer.added_tokens_decoder.items()
-    special = {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
-    return set(tokenizer.get_vocab().values()) - special
+    return {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
@@ -284,7 +309,10 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
-    """Gather the mass of all end tokens (end of turn, end of text) on one, row by row."""
+    """Gather the mass of all end tokens (end of turn, end of text) on one, row by row.
+
+    The others are masked: a number taken from the row would change with the columns asked for.
+    """
     total = np.logaddexp.reduce(logits[:, ends], axis=1)
-    logits[:, ends] = logits.min(axis=1, keepdims=True)
+    logits[:, ends] = -np.inf
     logits[:, end] = total[:, None]

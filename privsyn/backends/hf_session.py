@@ -84,7 +84,9 @@ class HFSession:
         out = np.zeros((len(numbers), width), np.float32)
         live = self._live[numbers]
         if live.any():
-            out[live] = self._model.score(self._states[torch.from_numpy(numbers[live])], columns)
+            out[live] = self._model.score(
+                self._states[torch.from_numpy(numbers[live])], self._slots, columns
+            )
         return out
 
     def append(self, tokens: Sequence[int]) -> None:

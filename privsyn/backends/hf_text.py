@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from privsyn.backends import rowwise
-from privsyn.backends.hf_logits import end_tokens, plain_tokens
+from privsyn.backends.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.backends.prompts import PromptEncoder, context_length
+from privsyn.backends.trial import SENTENCE, refuse_no_numbers
 from privsyn.errors import ModelError
 
 _CLOSE_UP = 0.75
@@ -79,10 +80,18 @@ class HFTextModel:
         self._tokens_held = cache_bytes / _bytes_per_token(model)
         self._prompts = PromptEncoder(tokenizer, source)
         self._context = context_length(model.config.get_text_config())
-        self._plain, self._ends = plain_tokens(tokenizer), end_tokens(model, tokenizer)
+        self._plain = plain_tokens(tokenizer)
+        self._ends = sorted({*end_tokens(model, tokenizer), *special_tokens(tokenizer)})
         if generator is None:
             generator = torch.Generator(model.device).manual_seed(secrets.randbits(63))
         self._generator = generator
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def check(self) -> None:
+        """Logits of one public prompt. See protocols.TextModel."""
+        ids = torch.tensor([self._prompts.whole(SENTENCE, None)], device=self._network.device)
+        cache = rowwise.new_cache(self._network.config, ids.shape[1])
+        refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
         """One completion per prompt, in order. See protocols.TextModel.

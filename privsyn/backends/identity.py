@@ -1,6 +1,7 @@
-"""Which models a config names, and their digests: no torch, no transformers, no weights in memory.
+"""Which models a config names, and their digests: no torch, no weights in memory.
 
-``builtin`` and directories are identified by their content; a hub model by its id and commit.
+Models that are shipped or fetched, directories and GGUF files are identified by their content; a
+hub model by its id and commit.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ import importlib.util
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from privsyn.backends import image_folders, prompts
+from privsyn.backends import image_folders, model_store, prompts
 from privsyn.backends.model_files import READ, check_folder, digest, read_json
 from privsyn.backends.protocols import PromptTemplate
 from privsyn.config import ModelsConfig, ServerConfig
 from privsyn.errors import ModelError
+from privsyn.spelling import nearest
 
 BUILTIN = Path(__file__).parent / "builtin" / "lm"
+"""The tiny language model, which is shipped."""
+TINY = "tiny"
+_TINY_NAMES = (TINY, "builtin")  # what configs and releases called it at first
+ROLES = ("language", "text", "embedder", "image", "image_embedder", "base")
+"""What a model is loaded for: methods.base.Role says what each is."""
 PROMPT_FILE = "privsyn.json"
 """Optional file of a model folder: its prompt and guidance defaults."""
 
@@ -36,7 +44,7 @@ class Wanted:
 
     Attributes:
         setting: The setting that names it, for messages.
-        name: ``builtin``, a directory, or a hub id.
+        name: A directory, a GGUF file, a hub id, or the name of a model that is shipped or fetched.
         revision: Commit of a hub model, or a branch of the local cache.
         builtin: Folder of the builtin one.
     """
@@ -49,7 +57,8 @@ class Wanted:
     @classmethod
     def language(cls, cfg: ModelsConfig) -> Wanted:
         """The language model."""
-        return cls("models.language", cfg.language, cfg.revision, BUILTIN)
+        name = TINY if cfg.language in _TINY_NAMES else cfg.language
+        return cls("models.language", name, cfg.revision, BUILTIN)
 
     @classmethod
     def embedder(cls, cfg: ModelsConfig) -> Wanted:
@@ -88,11 +97,16 @@ class Wanted:
         )
 
     @property
+    def shipped(self) -> str:
+        """The model of this kind that needs no network."""
+        return TINY if self.builtin == BUILTIN else "builtin"
+
+    @property
     def offline(self) -> str:
         """What to do without a network."""
         return (
-            f"Without a network: {self.setting}=builtin, or {self.setting}=<directory of the "
-            "model>, or fill the local hub cache with `hf download` beforehand."
+            f"Without a network: {self.setting}={self.shipped}, or {self.setting}=<directory of "
+            "the model>, or fill the local hub cache with `hf download` beforehand."
         )
 
     def __str__(self) -> str:
@@ -104,7 +118,7 @@ class ModelIdentity:
     """What the release id and the certificate say about a model.
 
     Attributes:
-        source: ``builtin``, a directory's name, or a hub id.
+        source: Name of a model that is shipped or fetched, a directory's or file's, or a hub id.
         revision: Digest of files or hub commit, and the numeric type.
         template_default: The prompt to use where the config sets none.
         guidance_default: The guidance to use where the config sets none.
@@ -154,17 +168,20 @@ def describe(
     revision = fingerprint(place, cache_dir)
     folder = place.folder or _fetch_small(wanted, place)
     if reads_private:
-        refuse_row_mixing(read_json(folder / "config.json", str(wanted)), str(wanted))
+        _refuse_row_mixing(folder, wanted)
     template, guidance = read_template(folder, str(wanted))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
 
 
 def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -> ModelIdentity:
-    """The identity of the model that plays a role. See describe."""
+    """The identity of the model that plays a role. See describe.
+
+    Raises:
+        ModelError: As describe; or there is no such role.
+    """
     match role:
         case "embedder":
-            place = locate(Wanted.embedder(cfg))
-            return ModelIdentity(place.source, fingerprint(place, cache_dir))
+            return _describe_encoder(Wanted.embedder(cfg), cache_dir, check_folder)
         case "base" if cfg.server is not None:
             raise ModelError(
                 "models.server is set, and a model behind a server cannot be trained.",
@@ -177,10 +194,21 @@ def describe_role(cfg: ModelsConfig, role: str, cache_dir: Path | None = None) -
         case "image":
             return _describe_image(cfg, cache_dir)
         case "image_embedder":
-            place = locate(Wanted.image_embedder(cfg), image_folders.check_encoder)
-            return ModelIdentity(place.source, fingerprint(place, cache_dir))
-        case _:
+            wanted = Wanted.image_embedder(cfg)
+            return _describe_encoder(wanted, cache_dir, image_folders.check_encoder)
+        case "language" | "base":
             return describe(cfg, cache_dir)
+        case _:
+            raise unknown_role(role)
+
+
+def unknown_role(role: str) -> ModelError:
+    """The error for a role that no model can play."""
+    near = nearest(role, ROLES)
+    return ModelError(
+        f"role={role!r} is not a role of a model; there are: {', '.join(ROLES)}.",
+        hint=f"Did you mean {near}?" if near else "Ask for one of these in the method's roles.",
+    )
 
 
 def describe_server(server: ServerConfig) -> ModelIdentity:
@@ -196,6 +224,17 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
         f"{server.url} {server.model} {kind}",
         prompts.CHAT if server.chat else prompts.PLAIN,
     )
+
+
+def _describe_encoder(
+    wanted: Wanted, cache_dir: Path | None, check: Callable[[Path, str], None]
+) -> ModelIdentity:
+    """The identity of what reads private texts or images. See describe."""
+    place = locate(wanted, check)
+    revision = fingerprint(place, cache_dir)
+    folder = place.folder or _fetch_small(wanted, place)
+    _refuse_row_mixing(folder, wanted)
+    return ModelIdentity(place.source, revision)
 
 
 def _describe_image(cfg: ModelsConfig, cache_dir: Path | None) -> ModelIdentity:
@@ -222,23 +261,30 @@ def fingerprint(
     if place.commit is not None:
         return f"{place.source}@{place.commit}"
     assert place.folder is not None  # noqa: S101  a place without a commit is a folder
+    model_store.refuse_altered(place.folder, cache_dir)
     return f"sha256:{digest(place.folder, cache_dir, patterns)}"
 
 
 def locate(wanted: Wanted, check: Callable[[Path, str], None] = check_folder) -> Place:
     """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
     name = wanted.name
-    if name == "builtin":
+    if name == wanted.shipped:
         check(wanted.builtin, str(wanted))
-        return Place("builtin", wanted.builtin)
+        return Place(name, wanted.builtin)
     folder = Path(name).expanduser()
+    if wanted.builtin == BUILTIN:
+        if name in model_store.PACKAGED:
+            return Place(name, model_store.find(model_store.PACKAGED[name]))
+        if folder.suffix == ".gguf" and folder.is_file():
+            return Place(folder.stem, model_store.converted(folder))
     if folder.is_dir():
         check(folder, str(wanted))
         return Place(folder.resolve().name, folder)
     if folder.exists() or not _HUB_ID.fullmatch(name):
         raise ModelError(
             f"{wanted}: no such directory.",
-            hint="Name a directory with config.json, weights and tokenizer, or use builtin.",
+            hint=f"Name a directory with config.json, weights and tokenizer, or use "
+            f"{wanted.shipped}.",
         )
     home = _hub_cache() / ("models--" + name.replace("/", "--"))
     commit = wanted.revision or "main"
@@ -259,15 +305,21 @@ def locate(wanted: Wanted, check: Callable[[Path, str], None] = check_folder) ->
     return Place(name, snapshot, commit)
 
 
-def refuse_row_mixing(config: Mapping[str, Any], where: str) -> None:
+def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[str] = ()) -> None:
     """Refuse models where a row's logits depend on the other rows of its batch.
+
+    Args:
+        config: All settings of the model, its class's defaults among them.
+        where: The setting that names it, for messages.
+        layers: Names of the classes of its layers, once it is loaded: code of its own may name
+            its settings as it likes.
 
     Raises:
         ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantised with
             scales shared by all rows.
     """
     counts: list[Any] = []
-    signs: list[str] = []
+    signs = [layer for layer in layers if re.search(r"MoE|Moe|MOE|Expert|Router", layer)]
     for key, value in _walk(config):
         if re.fullmatch(r"(n|num|moe_num)_(\w+_)?experts", key):
             counts.append(value)
@@ -286,6 +338,31 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str) -> None:
             "breaks the privacy guarantee.",
             hint="Name the model in float32 or bfloat16.",
         )
+
+
+def _refuse_row_mixing(folder: Path, wanted: Wanted) -> None:
+    """The same from ``config.json``, and from what its class says of all it leaves out.
+
+    A file may name a family of experts and nothing else. What the class cannot read is told when
+    the model is loaded.
+    """
+    config = read_json(folder / "config.json", str(wanted))
+    refuse_row_mixing(config, str(wanted))
+    kind = config.get("model_type")
+    known = (wanted.shipped, *model_store.PACKAGED)  # their configs leave nothing out
+    if wanted.name in known or not isinstance(kind, str):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers import logging  # late: takes seconds, and the pinned models need none
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        logging.set_verbosity_error()
+        try:
+            whole = CONFIG_MAPPING[kind].from_dict(dict(config)).to_dict()
+        except Exception:  # transformers raises whatever its parsers raise
+            return
+    refuse_row_mixing(whole, str(wanted))
 
 
 def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -31,7 +31,6 @@ SMALL = (
     "vae/config.json",
     "scheduler/scheduler_config.json",
 )
-SMALL_ENCODER = ("config.json", "preprocessor_config.json")
 _WEIGHT_FILES = (*(f"*/{pattern}" for pattern in WEIGHTS), "*/*.bin")
 _PROMPT_STEPS, _CLASS_STEPS, _PROMPT_GUIDANCE = 30, 50, 7.5
 

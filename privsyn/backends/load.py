@@ -1,4 +1,4 @@
-"""Load the language model a config names: builtin, a directory or a hub id, by one path."""
+"""Load the models a config names: shipped, fetched, a directory or a hub id, by one path."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from privsyn.backends.identity import (
     fingerprint,
     locate,
     refuse_row_mixing,
+    unknown_role,
 )
 from privsyn.backends.model_files import read_json
 from privsyn.backends.prompts import PromptEncoder, refuse_overlong
@@ -49,12 +50,17 @@ __all__ = [
     "load_role",
     "load_text_model",
     "load_trainable_model",
+    "quiet",
     "ready",
 ]
 
 
 def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> Any:
-    """Load the model that plays a role. See load_language_model."""
+    """Load the model that plays a role. See load_language_model.
+
+    Raises:
+        ModelError: As load_language_model; or there is no such role.
+    """
     match role:
         case "embedder":
             return load_embedder(cfg, performance)
@@ -66,8 +72,10 @@ def load_role(cfg: ModelsConfig, role: str, performance: PerformanceConfig) -> A
             return load_image_model(cfg, performance)
         case "image_embedder":
             return load_image_embedder(cfg, performance)
-        case _:
+        case "language":
             return load_language_model(cfg, performance)
+        case _:
+            raise unknown_role(role)
 
 
 def load_language_model(
@@ -167,7 +175,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
     wanted = Wanted.language(cfg)
     place = locate(wanted)
     name, options = _where(cfg, place)
-    with _quiet():
+    with quiet():
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -206,13 +214,19 @@ def _load_causal(
     wanted = Wanted.language(cfg)
     place = locate(wanted)
     _prepare_torch()
-    with _quiet():
+    with quiet():
         device = _device(performance.device)
         _set_threads(performance)
         try:
+            if reads_private:  # before the weights: those a file lacks are made up, for minutes
+                from transformers import AutoConfig
+
+                name, options = _where(cfg, place)
+                config = AutoConfig.from_pretrained(name, **options)
+                refuse_row_mixing(config.to_dict(), str(wanted))
             model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
             if reads_private:
-                refuse_row_mixing(model.config.to_dict(), str(wanted))
+                refuse_row_mixing(model.config.to_dict(), str(wanted), _layers(model))
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
@@ -229,7 +243,7 @@ def load_embedder(
     wanted = Wanted.embedder(cfg)
     place = locate(wanted)
     _prepare_torch()
-    with _quiet():
+    with quiet():
         from transformers import AutoModel, AutoTokenizer
 
         from privsyn.backends import rowwise
@@ -249,6 +263,7 @@ def load_embedder(
             model = AutoModel.from_pretrained(folder, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(wanted), _layers(model))
         model = _settle(model, device)
     return HFEmbedder(
         model,
@@ -285,7 +300,7 @@ def load_image_model(
     wanted = Wanted.image(cfg)
     place = locate(wanted, image_folders.check_generator)
     _prepare_torch()
-    with _quiet():
+    with quiet():
         from diffusers.utils import logging
 
         logging.set_verbosity_error()
@@ -350,7 +365,7 @@ def load_image_embedder(
         "revision": fingerprint(place, cache_dir),
         "rows_per_pass": performance.rows_per_pass,
     }
-    with _quiet():
+    with quiet():
         from privsyn.backends import image_embed
 
         folder = place.folder or fetch_all(wanted, place)
@@ -372,6 +387,7 @@ def load_image_embedder(
             model = _settle(AutoModel.from_pretrained(folder, **options), device)
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(wanted), _layers(model))
         return image_embed.transformers_embedder(model, processor, device, **common)
 
 
@@ -383,7 +399,7 @@ def ready(performance: PerformanceConfig) -> Iterator[Any]:
         ModelError: There is no such device.
     """
     _prepare_torch()
-    with _quiet():
+    with quiet():
         _set_threads(performance)
         yield _device(performance.device)
 
@@ -435,7 +451,7 @@ def check_prompt(
     wanted = Wanted.language(cfg)
     place = locate(wanted)
     name, options = _where(cfg, place)
-    with _quiet():
+    with quiet():
         from transformers import AutoConfig, AutoTokenizer
 
         try:
@@ -444,7 +460,7 @@ def check_prompt(
         except Exception as error:  # transformers raises whatever its parsers raise
             raise _explained(error, wanted, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
-    prompt = encoder.length(template, labels) + reference_tokens
+    prompt = encoder.length(template, labels or [None]) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 
@@ -475,6 +491,10 @@ def _read(cfg: ModelsConfig, place: Place, attention: str | None = None) -> tupl
             hint="Copy or download the model again.",
         )
     return model, tokenizer
+
+
+def _layers(model: Any) -> set[str]:
+    return {type(layer).__name__ for layer in model.modules()}
 
 
 def _device(name: str) -> Any:
@@ -509,12 +529,12 @@ def _explained(error: Exception, wanted: Wanted, place: Place) -> ModelError:
         return ModelError(f"{wanted} cannot be fetched from the hub.", hint=wanted.offline)
     return ModelError(
         f"{wanted} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-        hint="Copy or download the model again, or use builtin.",
+        hint=f"Copy or download the model again, or use {wanted.shipped}.",
     )
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' progress bars and advice off the terminal, in forward passes too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

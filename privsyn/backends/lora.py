@@ -30,6 +30,7 @@ from privsyn.backends.hf_text import HFTextModel
 from privsyn.backends.prompts import PromptEncoder, context_length
 from privsyn.backends.protocols import Row, Training
 from privsyn.backends.student import Shape, new_model, read_model, save, seeded
+from privsyn.backends.trial import refuse_no_numbers
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
 
@@ -74,6 +75,21 @@ class LoraModel:
         self._rows, self._cache_bytes = rows_per_pass, cache_bytes
         self._checkpointing = checkpointing
         self._fresh = [load()]  # now: a model that does not load must not cost anything
+
+    def check(self, training: Training) -> None:
+        """See protocols.TrainableModel."""
+        if not self._fresh:
+            self._fresh.append(self._load())
+        network, tokenizer = self._fresh[-1]
+        prompts = PromptEncoder(tokenizer, self._source)
+        rows = [prompts.public(training.template, label) for label in training.labels]
+        if training.student is not None:
+            return  # of random weights: nothing of this network is trained
+        _within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
+        target_modules(network, training.target_modules, self._source)
+        with torch.no_grad():
+            ids = torch.tensor([rows[0]], device=network.device)
+            refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
 
     def trainer(self, training: Training) -> LoraTrainer:
         """See protocols.TrainableModel."""

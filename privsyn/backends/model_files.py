@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from privsyn import files
 from privsyn.errors import ModelError
 
 TOKENIZERS = (
@@ -20,13 +21,15 @@ TOKENIZERS = (
     "tekken.json",
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+SOURCE_FILE = "source.json"
+"""What a model that was converted here was made from, and the SHA-256 of each of its files."""
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 
 def check_folder(folder: Path, where: str) -> None:
     """Refuse a folder that lacks a part or holds a cut-off file; reads a few kilobytes.
 
-    ``where`` names the setting in messages: ``models.language=builtin``.
+    ``where`` names the setting in messages: ``models.language=tiny``.
     """
     read_json(folder / "config.json", where)
     if not any(matching(folder, TOKENIZERS)):
@@ -45,7 +48,7 @@ def check_folder(folder: Path, where: str) -> None:
     if not weights:
         raise ModelError(
             f"{where}: no weights in the directory (model.safetensors).",
-            hint="Copy them there, or use builtin.",
+            hint="Copy them there, or use the shipped one.",
         )
     for path in weights:
         if path.suffix == ".safetensors" and not is_whole(path):
@@ -59,11 +62,11 @@ def is_whole(path: Path) -> bool:
     """Whether a safetensors file is as long as its header says."""
     size = path.stat().st_size
     try:
-        with path.open("rb") as file:
+        with files.open_file(path) as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > size:
                 return False
-            header = json.loads(file.read(length))
+            header = files.parse_json(file.read(length))
         ends = [v["data_offsets"][1] for k, v in header.items() if k != "__metadata__"]
         return bool(8 + length + max(ends, default=0) == size)
     except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -82,13 +85,13 @@ def read_json(path: Path, where: str) -> dict[str, Any]:
         ModelError: The file is missing or holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = files.read_json(path)
         if not isinstance(value, dict):
             raise ValueError
     except FileNotFoundError:
         raise ModelError(
             f"{where}: {path.name} is missing.",
-            hint="Name a directory with config.json, weights and tokenizer, or use builtin.",
+            hint="Name one with config.json, weights and tokenizer, or use the shipped one.",
         ) from None
     except (OSError, ValueError):
         raise ModelError(
@@ -100,14 +103,41 @@ def read_json(path: Path, where: str) -> dict[str, Any]:
 
 def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = READ) -> str:
     """SHA-256 over names and contents of every file that loading may read."""
+    whole = hashlib.sha256()
+    for name, sha in file_digests(folder, cache_dir, patterns).items():
+        if name == SOURCE_FILE:  # where a model came from is no part of it
+            continue
+        whole.update(f"{name}\0{sha}\n".encode())
+    return whole.hexdigest()
+
+
+def file_digests(
+    folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = READ
+) -> dict[str, str]:
+    """SHA-256 of each file that matches a pattern, by its name, sorted.
+
+    ``cache_dir`` keeps them by size and modification time. None: every file is read.
+    """
+    paths = matching(folder, patterns)
+    found = _digests(paths, cache_dir)
+    return {
+        path.relative_to(folder).as_posix(): sha for path, sha in zip(paths, found, strict=True)
+    }
+
+
+def file_digest(path: Path, cache_dir: Path | None) -> str:
+    """SHA-256 of one file. ``cache_dir`` as for file_digests."""
+    return _digests([path], cache_dir)[0]
+
+
+def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
     store = cache_dir / "model-digests.json" if cache_dir else None
     try:
-        known: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store else {}
+        known: dict[str, Any] = files.read_json(store) if store else {}
     except (OSError, ValueError):
         known = {}
-    whole = hashlib.sha256()
-    fresh = {}
-    for path in matching(folder, patterns):
+    fresh, found = {}, []
+    for path in paths:
         stat = path.stat()
         key = str(path.resolve())
         kept = known.get(key)
@@ -115,7 +145,7 @@ def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = REA
             with path.open("rb") as file:
                 sha = hashlib.file_digest(file, "sha256").hexdigest()
             fresh[key] = kept = [stat.st_size, stat.st_mtime_ns, sha]
-        whole.update(f"{path.relative_to(folder).as_posix()}\0{kept[2]}\n".encode())
+        found.append(str(kept[2]))
     if store and fresh:
         try:
             store.parent.mkdir(parents=True, exist_ok=True)
@@ -124,4 +154,4 @@ def digest(folder: Path, cache_dir: Path | None, patterns: tuple[str, ...] = REA
             part.replace(store)
         except OSError:
             pass  # a cache that cannot be kept costs time, nothing else
-    return whole.hexdigest()
+    return found

@@ -6,6 +6,7 @@ a special token spelled out inside a reference stays plain text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
@@ -20,6 +21,7 @@ LABEL_TOKENS = 32
 """Room set aside for a ``{label}``, whatever its value, and the most it may take."""
 
 _REFERENCE = "{reference}"
+_ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
 _SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
 
 _CHAT = (
@@ -29,13 +31,15 @@ _CHAT = (
     "Answer with the new text alone."
 )
 CHAT = PromptTemplate(private=_CHAT, public=_CHAT.replace(_REFERENCE, ""), chat=True)
-"""Default of models with a chat template."""
+"""Of models with a chat template and without a prompt of their own.
+
+Methods that show references say what a record is in its place: methods/prompts.py."""
 
 PLAIN = PromptTemplate(
     private="Label: {label}\nText: {reference}\n\nLabel: {label}\nText:",
     public="Label: {label}\nText:",
 )
-"""Default of models without one."""
+"""The same, of models without a chat template."""
 
 
 class PromptEncoder:
@@ -63,15 +67,23 @@ class PromptEncoder:
         """Tokens of the prompt without a reference."""
         if _REFERENCE in template.public:
             raise ModelError("the public prompt must not contain {reference}.")
-        return self._prefix(self._render(template.public, label, template.chat), template.chat)
+        rendered = self._render(template.public, template, label)
+        return self._begun(self._prefix(rendered, template.chat))
 
     def private(
         self, template: PromptTemplate, label: str | None
     ) -> tuple[list[int], str, list[int]]:
         """Tokens before the reference, the space to put in front of it, tokens after it."""
+        before, lead, after = self._pieces(template, label)
+        return self._begun(before), lead, after
+
+    def _pieces(
+        self, template: PromptTemplate, label: str | None
+    ) -> tuple[list[int], str, list[int]]:
+        """As ``private``; nothing may stand before the reference."""
         if template.private.count(_REFERENCE) != 1:
             raise ModelError("the private prompt must contain {reference} exactly once.")
-        text = self._render(template.private.replace(_REFERENCE, _SLOT), label, template.chat)
+        text = self._render(template.private.replace(_REFERENCE, _SLOT), template, label)
         if text.count(_SLOT) != 1:
             raise ModelError(
                 f"models.language={self._source}: the chat template does not keep a message whole."
@@ -81,15 +93,18 @@ class PromptEncoder:
         cut = before.rstrip(" ")
         return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
 
-    def shared(self, template: PromptTemplate) -> list[int]:
-        """Tokens that every private prompt of the template begins with, whatever its label."""
-        first, *others = (
-            self.private(template, label)[0] for label in (None, "", "a", "7 B", "\u00e9")
-        )
+    def shared(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
+        """Tokens that the private prompts of all declared labels begin with.
+
+        All of them, whichever have records: what is read once must not depend on the data.
+        """
+        labels = {None, "", "a", "7 B", "\u00e9", *declared}
+        first, *others = (self._pieces(template, label)[0] for label in labels)
         if "{label}" not in template.private:
             return first
         columns = zip(first, *others, strict=False)
-        same = next((i for i, tokens in enumerate(columns) if len(set(tokens)) > 1), len(first))
+        shortest = min(map(len, (first, *others)))
+        same = next((i for i, tokens in enumerate(columns) if len(set(tokens)) > 1), shortest)
         return first[: max(0, same - 1)]  # less one: a label may change the token it follows
 
     def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
@@ -100,8 +115,9 @@ class PromptEncoder:
         Raises:
             ModelError: What is wrong with the template, or a label of ``labels`` is too long.
         """
-        self.public(template, "")
-        before, _, after = self.private(template, "")
+        labels = list(labels)
+        self.public(template, labels[0] if labels else "a")
+        before, _, after = self._pieces(template, "")
         length = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
         for label in labels:
             before, _, after = self.private(template, label)
@@ -153,20 +169,25 @@ class PromptEncoder:
         ids = [*before, *body[max(0, len(body) - room) :], *after]
         return ids or self._ids("\n")
 
-    def _render(self, text: str, label: str | None, chat: bool) -> str:
+    def _render(self, text: str, template: PromptTemplate, label: str | None) -> str:
         if label is None:
             lines = text.splitlines(keepends=True)
             text = "".join(t for t in lines if "{label}" not in t or _SLOT in t)
-        text = text.replace("{label}", label or "")
-        if not chat:
-            return text
+        said = dict(template.labels).get(label, label) if label else ""
+        if not template.chat:
+            return text.replace("{label}", said)
         if not self._tokenizer.chat_template:
             raise ModelError(
                 f"models.language={self._source} has no chat template.",
                 hint="Set a plain prompt, or name an instruction-tuned model.",
             )
+        messages = [
+            message | {"content": message["content"].replace("{label}", said)}
+            for message in _messages(text)
+        ]
+        begun = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
         rendered: str = self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}],
+            messages,
             tokenize=False,
             add_generation_prompt=True,
             enable_thinking=False,  # read by the templates of reasoning models, ignored by others
@@ -174,13 +195,16 @@ class PromptEncoder:
             date_string="1 January 2025",
             strftime_now=lambda form: date(2025, 1, 1).strftime(form),
         )
-        return rendered
+        return rendered + begun
 
     def _prefix(self, text: str, chat: bool) -> list[int]:
         ids = self._ids(text)
         # A chat template writes its own BOS where the model wants one.
         if self._adds_bos and not chat and ids[:1] != [self._bos]:
             ids = [self._bos, *ids]
+        return ids
+
+    def _begun(self, ids: list[int]) -> list[int]:
         if not ids:
             raise ModelError(
                 f"models.language={self._source}: the prompt is empty before its first token.",
@@ -201,6 +225,18 @@ class PromptEncoder:
             text, add_special_tokens=False, split_special_tokens=not special, verbose=False
         )["input_ids"]
         return list(ids)
+
+
+def _messages(text: str) -> list[dict[str, str]]:
+    """A chat prompt as messages. See PromptTemplate."""
+    first, *rest = _ROLE.split(text)
+    messages = [{"role": "user", "content": first}] if first.strip() or not rest else []
+    for role, content in zip(rest[::2], rest[1::2], strict=True):
+        messages.append({"role": role, "content": content})
+    # The break before the next role line is no part of a message.
+    for message in messages[:-1]:
+        message["content"] = message["content"].removesuffix("\n")
+    return messages
 
 
 def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> None:

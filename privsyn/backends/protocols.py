@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,15 +18,21 @@ T_in = TypeVar("T_in", contravariant=True)
 class PromptTemplate:
     """One prompt with two places to fill: the public ``{label}`` and the private ``{reference}``.
 
+    Of a chat prompt, a line ``[user]``, ``[assistant]`` or ``[system]`` begins a message; without
+    such a line all of it is the user's. Where the last message is the assistant's, it is the
+    beginning of the answer, and the text goes on from it.
+
     Attributes:
         private: Prompt around a reference. Must contain ``{reference}`` once.
         public: Prompt without one. Must not contain ``{reference}``.
-        chat: Whether the filled prompt is one user message of the tokenizer's chat template.
+        chat: Whether the filled prompt goes through the tokenizer's chat template.
+        labels: What stands in a prompt for a label, where it is not the label itself: pairs.
     """
 
     private: str
     public: str
     chat: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Session(Protocol):
@@ -75,6 +81,14 @@ class LogitModel(Protocol):
     def eos(self) -> int:
         """Token that ends a text. A row that was given it is finished; its logits may be zeros."""
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens behind which a text does not go on: ``eos``, and all others that are no text."""
+
+    @property
+    def breaks(self) -> NDArray[np.int64]:
+        """The ends, and every token that holds a line break."""
+
     def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
         """Refuse, naming the numbers, a template or lengths that do not fit the model's context."""
 
@@ -90,8 +104,13 @@ class LogitModel(Protocol):
         references: Sequence[str],
         reference_tokens: int,
         max_tokens: int,
+        *,
+        declared: Collection[str | None],
     ) -> Session:
         """One row per (label, reference); zero rows are allowed.
+
+        ``declared`` are all labels a row may have: public, and what a shape or a shared prefix is
+        decided by. Which of them are in ``labels`` depends on the data.
 
         Each reference is cut to ``reference_tokens`` tokens and the row padded to the same public
         length; micro-batches have one fixed shape, the last is filled up with dummy rows. Special
@@ -119,6 +138,13 @@ class TextModel(Protocol):
     @property
     def revision(self) -> str:
         """Digest of weights and tokenizer, or server and model name: enters the release id."""
+
+    def check(self) -> None:
+        """Try one public prompt.
+
+        Raises:
+            ModelError: It cannot be completed. Retryable where the model may answer later.
+        """
 
     def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
         """One completion per prompt, in order, without the prompt; an empty one where none came.
@@ -278,6 +304,13 @@ class TrainableModel(Protocol):
     @property
     def revision(self) -> str:
         """Digest of weights and tokenizer: enters the release id."""
+
+    def check(self, training: Training) -> None:
+        """Try one public prompt, and whether it can be trained so. Changes nothing.
+
+        Raises:
+            ModelError: It cannot, or its logits are no numbers.
+        """
 
     def trainer(self, training: Training) -> Trainer:
         """A trainer that has not moved yet.

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from privsyn.backends.load import load_trainable_model
 from privsyn.backends.protocols import (
-    PromptTemplate,
     Row,
     SharedTrainer,
     TrainableModel,
@@ -349,14 +349,8 @@ def digest(total: NDArray[np.int64]) -> str:
 
 
 def read_training(said: Mapping[str, Any]) -> Training:
-    """Settings that came as JSON."""
-    targets = said["target_modules"]
-    lists = {
-        "template": PromptTemplate(**said["template"]),
-        "labels": tuple(said["labels"]),
-        "target_modules": None if targets is None else tuple(targets),
-    }
-    return Training(**{**said, **lists})
+    """Settings that came as JSON: lists become the tuples that the fields hold."""
+    return TypeAdapter(Training).validate_python(said)
 
 
 def main(arguments: list[str]) -> int:

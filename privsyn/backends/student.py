@@ -170,7 +170,7 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
     )
 
 
-def take_over_builtin(model: Any, tokenizer: Any) -> None:
+def take_over_tiny(model: Any, tokenizer: Any) -> None:
     """Start a fresh Llama from the embedded language model, in place.
 
     Where the student is as wide as the embedded model or wider, the whole of it goes into the
@@ -184,7 +184,7 @@ def take_over_builtin(model: Any, tokenizer: Any) -> None:
     """
     if tokenizer.get_vocab() != read_tokenizer(BUILTIN).get_vocab():
         raise ConfigError(
-            "methods.distill.init=builtin needs the embedded model's tokenizer, and "
+            "methods.distill.init=tiny needs the embedded model's tokenizer, and "
             "models.language has another one.",
             hint="Set methods.distill.init=random, or to the directory of a small model.",
         )

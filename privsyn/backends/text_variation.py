@@ -36,23 +36,23 @@ STYLES = (
 
 _ATTEMPTS = 4
 _CHAT_RANDOM = (
-    "Write one short text as a person might.\n"
+    "Write one {document}.\n"
     "Topic: {label}\n"
     "Words to build on: {words}\n"
     "Style: {style}\n"
-    "Answer with the text alone."
+    "Answer with the {document} alone."
 )
 _CHAT_VARY = (
-    "Rewrite the text below so that it differs {change}, about as a different person would put "
-    "it.\n"
+    "Rewrite the {document} below so that it differs {change}, about as a different person would "
+    "put it.\n"
     "Topic: {label}\n"
     "Style: {style}\n"
     "Length: about {length} words\n"
     "Text: {text}\n"
     "Answer with the new text alone."
 )
-_RANDOM_SLOTS = ("label", "style", "words")
-_VARY_SLOTS = ("text", "label", "style", "length", "change")
+_RANDOM_SLOTS = ("label", "style", "words", "document")
+_VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 
 
 class TextSettings(Section):
@@ -76,6 +76,9 @@ class TextSettings(Section):
         default=None,
         description="The answer is the variation. False: the model goes on from a kept first part "
         "of the text. Null: rephrase where the model has a chat template.",
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="What prompts say for a label. Empty: as in the dataset."
     )
     styles: tuple[str, ...] = Field(
         default=STYLES, min_length=1, description="Ways to write; every prompt draws one."
@@ -121,11 +124,18 @@ class TextSettings(Section):
             raise ValueError(f"vary_temperatures={list(value)} must lie between 0 and 10")
         return value
 
-    def resolved(self, own: PromptTemplate) -> TextSettings:
+    def resolved(
+        self,
+        own: PromptTemplate,
+        document: str | None = None,
+        descriptions: Mapping[str, str] | None = None,
+    ) -> TextSettings:
         """These settings with a model's own prompts where none are set.
 
         Args:
             own: The model's prompts around a reference and without one.
+            document: What a record is.
+            descriptions: What is said for a label, where not the label itself.
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
         if own.chat:
@@ -135,11 +145,13 @@ class TextSettings(Section):
             head, found, _ = fresh.rpartition("Text:")
             if found and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
+        called = document or "short text"
         return self.model_copy(
             update={
                 "rephrase": rephrase,
-                "random_prompt": self.random_prompt or fresh,
-                "vary_prompt": self.vary_prompt or vary,
+                "random_prompt": (self.random_prompt or fresh).replace("{document}", called),
+                "vary_prompt": (self.vary_prompt or vary).replace("{document}", called),
+                "labels": self.labels or dict(descriptions or {}),
             }
         )
 
@@ -223,7 +235,7 @@ class TextVariation:
         prompt = _filled(self._vary, slots)
         if self._settings.rephrase or not words:
             return prompt, ""
-        # Of 1 - degree on average, so that texts also change at their beginning.
+        # [E9] Of 1 - degree on average, so that texts also change at their beginning.
         share = self._rng.uniform(0, 2 * (1 - degree))
         count = min(int(share * len(words)), len(words) - 1)
         kept = text[: words[count - 1]].lstrip() if count else ""
@@ -259,7 +271,8 @@ class TextVariation:
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
         style = styles[self._rng.integers(len(styles))]
-        return {"label": label or "", "style": style, "words": words}
+        said = self._settings.labels.get(label, label) if label else ""
+        return {"label": said, "style": style, "words": words}
 
     def _words(self) -> str:
         words = self._settings.words

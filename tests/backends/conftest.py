@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as load does; here torch 
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """``folders(name)``: path of a tiny model, or ``builtin``, as models.language takes it."""
+    """``folders(name)``: path of a tiny model, or ``tiny``, as models.language takes it."""
     root = tmp_path_factory.mktemp("models")
     makers = {
         "llama": save_llama,
@@ -35,7 +35,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     }
 
     def get(name: str) -> str:
-        if name == "builtin":
+        if name == "tiny":
             return name
         folder = root / name
         if not folder.exists():

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,48 @@ def test_a_vector_depends_on_its_own_text_alone(builtin: Any) -> None:
     mixed = builtin.embed([*others[:23], TEXTS[0], *others[23:]])
     np.testing.assert_array_equal(mixed[23], base[0])
     assert builtin.embed([]).shape == (0, builtin.width)
+
+
+class Shaped:
+    """A network whose bits depend on the shape of the pass, as those of BLAS kernels may.
+
+    Args:
+        network: The network within.
+        mixes: Shapes (rows, length) in which a row also sees the others.
+    """
+
+    def __init__(self, network: Any, mixes: Callable[[int, int], bool] | None = None) -> None:
+        self._network, self._mixes = network, mixes
+        self.config, self.device = network.config, network.device
+
+    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
+        out = self._network(input_ids=input_ids, attention_mask=attention_mask)
+        rows, length = input_ids.shape
+        states = out.last_hidden_state
+        if self._mixes is None:
+            out.last_hidden_state = states * (1 + 1e-3 * length + 1e-5 * rows) + length
+        elif self._mixes(rows, length):
+            out.last_hidden_state = states + 1e-3 * states.mean(0)
+        return out
+
+
+def test_a_text_is_padded_by_its_own_tokens_alone(own: Path) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network)
+    texts = ["bill", "late " * 20, "late " * 50, "late " * 100, "late " * 400]
+    alone = [embedder.embed([text])[0] for text in texts]
+    for others in (texts, texts[::-1], texts[:1] * 40 + texts[3:4]):
+        for text, vector in zip(others, embedder.embed(others), strict=True):
+            np.testing.assert_array_equal(vector, alone[texts.index(text)])
+
+
+@pytest.mark.parametrize("length", [32, 64, 128, 256])
+def test_rows_are_probed_at_every_length_that_is_read(own: Path, length: int) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
+    embedder.embed(["bill"])
+    with pytest.raises(ModelError, match="changes with its place"):
+        embedder.embed(["bill", "late " * (length - 10)])
 
 
 def test_pooling_follows_the_folder(own: Path) -> None:

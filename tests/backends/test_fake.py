@@ -22,7 +22,9 @@ TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
 
 
 def run(model: FakeLogitModel, references: list[str], steps: int = 3) -> list[np.ndarray]:
-    rows = model.private_rows(TEMPLATE, [None] * len(references), references, 4, steps)
+    rows = model.private_rows(
+        TEMPLATE, [None] * len(references), references, 4, steps, declared=[None]
+    )
     out = []
     for _ in range(steps):
         out.append(rows.logits())
@@ -33,7 +35,10 @@ def run(model: FakeLogitModel, references: list[str], steps: int = 3) -> list[np
 def test_satisfies_the_protocol() -> None:
     model: LogitModel = FakeLogitModel()
     assert model.public_rows(TEMPLATE, ["x", None], 2).logits().shape == (2, model.vocab_size)
-    assert model.private_rows(TEMPLATE, [], [], 4, 2).logits().shape == (0, model.vocab_size)
+    assert model.private_rows(TEMPLATE, [], [], 4, 2, declared=[]).logits().shape == (
+        0,
+        model.vocab_size,
+    )
 
 
 def test_rows_do_not_see_each_other() -> None:
@@ -59,7 +64,7 @@ def test_script_gives_exact_logits() -> None:
         return [0.0, 1.0 if reference == "x" else -1.0, float(len(tokens))]
 
     model = FakeLogitModel(("<end>", "a", "b"), script=script)
-    rows = model.private_rows(TEMPLATE, ["l", "l"], ["x", "y"], 1, 2)
+    rows = model.private_rows(TEMPLATE, ["l", "l"], ["x", "y"], 1, 2, declared=["l"])
     rows.append([1, 2])
     assert rows.logits().tolist() == [[0, 1, 1], [0, -1, 1]]
 
@@ -84,7 +89,7 @@ def test_decode_is_total_and_append_is_strict() -> None:
 
 def test_columns_and_rewinding() -> None:
     model = FakeLogitModel()
-    rows = model.private_rows(TEMPLATE, [None] * 3, ["my", "bill", "help"], 4, 2)
+    rows = model.private_rows(TEMPLATE, [None] * 3, ["my", "bill", "help"], 4, 2, declared=[None])
     first = rows.logits()
     np.testing.assert_array_equal(rows.logits(slice(1, 3), np.array([5, 0])), first[1:, [5, 0]])
     rows.append([1, 2, 3])

@@ -27,7 +27,7 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(scope="module", params=["builtin", "llama"])
+@pytest.fixture(scope="module", params=["tiny", "llama"])
 def model(request: pytest.FixtureRequest, folders: Callable[[str], str]) -> Any:
     return load_language_model(
         ModelsConfig(language=folders(request.param)),

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from privsyn.backends import rowwise
 from privsyn.backends.identity import describe
 from privsyn.backends.load import load_language_model
+from privsyn.backends.prompts import PromptEncoder
 from privsyn.backends.protocols import LogitModel, PromptTemplate
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
@@ -18,7 +21,7 @@ from privsyn.errors import ModelError
 TEMPLATE = PromptTemplate("Text: {reference}</s>Text:", "Text:")
 STEPS = 5
 REFERENCE_TOKENS = 12
-MODELS = ["builtin", "llama", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
+MODELS = ["tiny", "llama", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
 OTHERS = [f"my bill number {i} is late" for i in range(20)]
 MINE = "please help with an appointment"
 
@@ -39,8 +42,9 @@ def load(folders: Callable[[str], str]) -> Loader:
 
 def decoded(model: Any, references: list[str], labels: list[str | None] | None = None) -> Any:
     """Logits of every step, each row fed tokens that only its own text decides."""
+    labels = labels or [None] * len(references)
     rows = model.private_rows(
-        TEMPLATE, labels or [None] * len(references), references, REFERENCE_TOKENS, STEPS
+        TEMPLATE, labels, references, REFERENCE_TOKENS, STEPS, declared={None, *labels}
     )
     steps = []
     for step in range(STEPS):
@@ -51,11 +55,13 @@ def decoded(model: Any, references: list[str], labels: list[str | None] | None =
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "chat"])
 def test_a_row_does_not_see_the_others(load: Loader, name: str, dtype: str) -> None:
     model = load(name, dtype)
     base = decoded(model, [*OTHERS, MINE])  # 21 rows: two micro-batches, the last filled up
-    assert np.isfinite(base).all()
+    spare = [token for token in model._ends if token != model.eos]
+    assert np.isfinite(np.delete(base, spare, axis=2)).all()
+    assert (base[..., spare] == -np.inf).all()
 
     def same(rows: np.ndarray, expected: np.ndarray) -> None:
         np.testing.assert_array_equal(rows, expected)
@@ -82,7 +88,31 @@ def test_probe_refuses_a_model_whose_rows_mix(load: Loader, folders: Callable[[s
 
     model._body.forward = leaky
     with pytest.raises(ModelError, match="change with its place in the batch"):
-        model.private_rows(TEMPLATE, [None], [MINE], REFERENCE_TOKENS, STEPS)
+        model.private_rows(TEMPLATE, [None], [MINE], REFERENCE_TOKENS, STEPS, declared=[None])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("heads", "groups"), [(3, 3), (4, 1), (1, 7)])
+def test_one_token_attention_keeps_rows_and_agrees(threads: int, heads: int, groups: int) -> None:
+    """Stock attention over filled-up query tokens: the plain sums, the same wherever a row is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(0)
+    try:
+        for length in (1, 17, 70, 131):
+            key, value = torch.randn(2, 48, heads, length, 64, generator=generator)
+            q = torch.randn(48, heads, groups, 64, generator=generator) / 8
+            mask = torch.ones(48, 1, 1, length, dtype=torch.bool)
+            mask[:, :, :, : length // 3] = torch.rand(48, 1, 1, length // 3) > 0.5
+            found = rowwise._attend_padded(q, key, value, mask)
+            torch.testing.assert_close(found, rowwise._attend(q, key, value, mask))
+            order = torch.randperm(48, generator=generator)
+            key, value, q = key[order], value[order], q[order]
+            key[:16], q[:16] = 9.0, 1.0  # other rows beside them
+            again = rowwise._attend_padded(q, key, value, mask[order])
+            assert torch.equal(again[16:], found[order][16:])
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -123,7 +153,7 @@ def test_logits_are_those_of_a_plain_forward_pass(
     from privsyn.backends.identity import BUILTIN
 
     model = load(name)
-    folder = str(BUILTIN) if name == "builtin" else folders(name)
+    folder = str(BUILTIN) if name == "tiny" else folders(name)
     plain = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
@@ -145,7 +175,7 @@ def test_public_rows_are_the_prompt_without_a_reference(load: Loader) -> None:
 
 
 def test_no_private_rows(load: Loader) -> None:
-    rows = load("llama").private_rows(TEMPLATE, [], [], REFERENCE_TOKENS, STEPS)
+    rows = load("llama").private_rows(TEMPLATE, [], [], REFERENCE_TOKENS, STEPS, declared=[None])
     assert rows.logits().shape == (0, load("llama").vocab_size)
     rows.append([])
     assert rows.logits().shape == (0, load("llama").vocab_size)
@@ -156,16 +186,110 @@ def test_which_labels_have_records_changes_no_bit(load: Loader) -> None:
     model = load("llama")
 
     def first(labels: list[str | None]) -> Any:
-        rows = model.private_rows(template, labels, [MINE] * len(labels), 12, 2)
+        declared = ["a", "a label of many more words"]
+        rows = model.private_rows(template, labels, [MINE] * len(labels), 12, 2, declared=declared)
         return rows.logits()[0]
 
     np.testing.assert_array_equal(first(["a"]), first(["a", "a label of many more words"]))
 
 
+def test_labels_without_records_decide_the_shared_prefix_too(load: Loader) -> None:
+    """A label that breaks the prefix breaks it for all rows, whether or not it has records."""
+    model = load("llama")
+    template = PromptTemplate("bill visi{label} {reference}</s>{label}:", "{label}:")
+    odd = "t"  # one token with what stands before it
+    assert len(model._prompts.shared(template, [odd])) < len(model._prompts.shared(template, []))
+
+    def first(labels: list[str | None]) -> Any:
+        rows = model.private_rows(
+            template, labels, [MINE] * len(labels), 12, 2, declared=["late", odd]
+        )
+        return rows.logits()[0]
+
+    np.testing.assert_array_equal(first(["late"]), first(["late", odd]))
+
+
+def test_the_shared_prefix_begins_every_declared_prompt() -> None:
+    class Encoder(PromptEncoder):
+        """Words as tokens, but that some labels change what stands before them."""
+
+        def __init__(self) -> None: ...
+
+        def _pieces(self, template: PromptTemplate, label: str | None) -> Any:
+            return {
+                "merges": ([1, 2, 9, 5], "", []),
+                "short": ([1, 2], "", []),
+                "other": ([7], "", []),
+            }.get(label or "", ([1, 2, 3, 4, 5], "", []))
+
+    template, shared = PromptTemplate("{label} {reference}", ""), Encoder().shared
+    assert shared(template, ["a", "b"]) == [1, 2, 3, 4]
+    assert shared(template, ["a", "merges"]) == [1]
+    assert shared(template, ["short"]) == [1]
+    assert shared(template, ["other"]) == []
+    assert shared(PromptTemplate("{reference}", ""), ["a"]) == [1, 2, 3, 4, 5]
+
+
+def test_the_probe_runs_the_shapes_of_the_private_rows(
+    load: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that mix at the real width alone: behind the prefix, and longer than 16 tokens."""
+    model = load("llama")
+    forward = type(model).forward
+    template = PromptTemplate("my appointment Text: {reference}</s>Text:", "Text:")
+    seen: set[tuple[tuple[int, ...], int]] = set()
+    longest = 10**9
+
+    def mixing(self: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+        states = forward(self, cache, ids, mask, positions)
+        seen.add((tuple(ids.shape), mask.shape[1]))
+        return states + 1e-3 * states.mean(0) if mask.shape[1] > longest else states
+
+    monkeypatch.setattr(model, "_probed", set())
+    monkeypatch.setattr(type(model), "forward", mixing)
+    model.private_rows(template, [None], [MINE], 16, 2, declared=[None]).logits()
+    shapes = set(seen)
+    model.private_rows(template, [None], [MINE], 16, 2, declared=[None]).logits()
+    assert seen == shapes  # the probe had been there
+    longest = max(columns for _, columns in shapes)
+    with pytest.raises(ModelError, match="change with its place"):
+        model.private_rows(template, [None], [MINE], 48, 2, declared=[None])
+
+
+def test_the_vocabulary_layer_sees_one_number_of_rows(
+    load: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer whose bits depend on how many rows there are, as those of BLAS may."""
+    model = load("llama")
+    width, size = model._text.hidden_size, model.vocab_size
+
+    class Counting(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) + len(x)
+
+    monkeypatch.setattr(model, "_head", Counting(width, size, bias=False))
+    columns_of = rowwise.columns_of
+
+    def counting(head: Any, outputs: Any) -> Any:
+        part = columns_of(head, outputs)
+        plain = part.forward
+        part.forward = lambda x: plain(x) + len(x)
+        return part
+
+    monkeypatch.setattr(rowwise, "columns_of", counting)
+    states = torch.randn(21, width, generator=torch.Generator().manual_seed(0))
+    for columns in (None, np.array([3, 7, 200])):
+        whole = model.score(states, 16, columns)
+        for count in (1, 15, 16, 17):
+            np.testing.assert_allclose(
+                model.score(states[:count], 16, columns), whole[:count], 1e-4
+            )
+
+
 def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reaches the model has the same shape whatever the references hold."""
     model = load("llama")
-    model.private_rows(TEMPLATE, [None], [""], REFERENCE_TOKENS, 2)  # the probe is past
+    model.private_rows(TEMPLATE, [None], [""], REFERENCE_TOKENS, 2, declared=[None])  # probes
     seen: list[tuple[Any, ...]] = []
     forward = type(model).forward
 
@@ -177,7 +301,9 @@ def test_shapes_are_public(load: Loader, monkeypatch: pytest.MonkeyPatch) -> Non
     shapes = []
     for references in (["a"], ["", "x" * 1_000_000], ["the"] * 16):
         seen.clear()
-        rows = model.private_rows(TEMPLATE, [None] * len(references), references, 12, 2)
+        rows = model.private_rows(
+            TEMPLATE, [None] * len(references), references, 12, 2, declared=[None]
+        )
         rows.logits()
         rows.append([7] * len(references))
         rows.logits()
@@ -193,7 +319,9 @@ def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> Non
     """A resumed run feeds journalled tokens and asks for logits only where the journal ends."""
     model = load("llama")
     read, replayed = (
-        model.private_rows(TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS)
+        model.private_rows(
+            TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS, declared=[None]
+        )
         for _ in range(2)
     )
     for step in range(STEPS - 1):
@@ -206,8 +334,10 @@ def test_replay_without_reading_logits_gives_the_same_state(load: Loader) -> Non
 @pytest.mark.parametrize("name", [*MODELS, "chat"])
 def test_a_few_columns_are_those_of_all(load: Loader, name: str) -> None:
     model = load(name)
-    rows = model.private_rows(TEMPLATE, [None] * 21, [*OTHERS, MINE], REFERENCE_TOKENS, 2)
-    columns = np.array([7, 250, 12, model.eos, 99])
+    rows = model.private_rows(
+        TEMPLATE, [None] * 21, [*OTHERS, MINE], REFERENCE_TOKENS, 2, declared=[None]
+    )
+    columns = np.array([7, 250, 12, *model._ends, 99])
     whole = rows.logits()
     some = rows.logits(slice(3, 20), columns)
     assert some.dtype == np.float32
@@ -235,7 +365,9 @@ def test_another_text_begins_where_the_prompt_ends(load: Loader, name: str) -> N
         return steps
 
     def fresh() -> Any:
-        return model.private_rows(TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS)
+        return model.private_rows(
+            TEMPLATE, [None] * 2, [MINE, "x"], REFERENCE_TOKENS, STEPS, declared=[None]
+        )
 
     rows = fresh()
     text(rows, 30)
@@ -257,7 +389,9 @@ def test_rows_beyond_the_memory_are_read_anew_and_the_same(
     texts = [f"bill {i}" for i in range(40)]  # three micro-batches
     plain = decoded(model, texts)
     monkeypatch.setattr(model, "_cache_bytes", 1.0)
-    rows = model.private_rows(TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS)
+    rows = model.private_rows(
+        TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS, declared=[None]
+    )
     for step in range(STEPS):
         np.testing.assert_array_equal(rows.logits(), plain[:, step])
         assert sum(part.cache is not None for part in rows._passes) == 1
@@ -272,8 +406,8 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
         "my appointment with label {label} Text: {reference}</s>Text:", "{label} Text:"
     )
     labels = ["a", "late", "ready please help"]
-    model.private_rows(template, labels, [MINE] * 3, 12, 2)
-    prefix = model._prompts.shared(template)
+    model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
+    prefix = model._prompts.shared(template, labels)
     assert len(prefix) == 4
     seen: list[int] = []
     forward = type(model).forward
@@ -283,12 +417,12 @@ def test_the_common_prefix_is_read_once(load: Loader, monkeypatch: pytest.Monkey
         return forward(self, cache, ids, mask, positions)
 
     monkeypatch.setattr(type(model), "forward", spy)
-    rows = model.private_rows(template, labels, [MINE] * 3, 12, 2)
+    rows = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels)
     shared = rows.logits()
     width = model._prompts.length(template, labels) + 12
     assert seen[-1] == 16 * (-(-(width - len(prefix)) // 16) * 16)
-    monkeypatch.setattr(type(model._prompts), "shared", lambda self, template: [])
-    apart = model.private_rows(template, labels, [MINE] * 3, 12, 2).logits()
+    monkeypatch.setattr(type(model._prompts), "shared", lambda self, *args: [])
+    apart = model.private_rows(template, labels, [MINE] * 3, 12, 2, declared=labels).logits()
     assert seen[-1] == 16 * (-(-width // 16) * 16)
     np.testing.assert_allclose(shared, apart, atol=1e-4)
 
@@ -308,7 +442,9 @@ def test_finished_rows_free_passes_and_change_no_bit(
         return forward(self, cache, ids, *rest)
 
     monkeypatch.setattr(type(model), "forward", count)
-    rows = model.private_rows(TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS)
+    rows = model.private_rows(
+        TEMPLATE, [None] * 40, texts, REFERENCE_TOKENS, STEPS, declared=[None]
+    )
     ends = np.array([1 + i % 3 for i in range(40)])  # 14 end after 1 token, 13 after 2, 13 after 3
     for step in range(STEPS):
         logits = rows.logits()
@@ -339,12 +475,12 @@ def test_append_refuses_what_cannot_be(load: Loader) -> None:
 
 
 def test_decode_is_total(load: Loader) -> None:
-    for name in ("builtin", "llama", "chat"):
+    for name in ("tiny", "llama", "chat"):
         model = load(name)
         text = model.decode([*range(-3, model.vocab_size + 5), 10**12])
         assert not any(mark in text for mark in ("<|end|>", "</s>", "<s>", "<|im_end|>"))
         assert model.decode([]) == ""
-    assert load("builtin").decode([73, 74]) == "hi"
+    assert load("tiny").decode([73, 74]) == "hi"
 
 
 def test_all_end_tokens_count_as_the_end(load: Loader) -> None:
@@ -359,7 +495,7 @@ def test_all_end_tokens_count_as_the_end(load: Loader) -> None:
     model._ends = ends
     assert ends == [1, 3]
     assert logits[3] == pytest.approx(np.logaddexp(raw[1], raw[3]), abs=1e-5)
-    assert logits[1] == raw.min()
+    assert logits[1] == -np.inf  # never drawn, whatever the row and the columns
 
 
 def test_check_says_by_how_many_tokens(load: Loader) -> None:
@@ -373,7 +509,7 @@ def test_check_says_by_how_many_tokens(load: Loader) -> None:
     with pytest.raises(ModelError, match="short"):
         model.check(labelled, 60, 60)
     with pytest.raises(ModelError, match="short"):
-        model.private_rows(TEMPLATE, [None], ["x"], 100, 40)
+        model.private_rows(TEMPLATE, [None], ["x"], 100, 40, declared=[None])
     with pytest.raises(ModelError, match="short"):
         model.public_rows(PromptTemplate("{label} {reference}", "{label}"), ["late " * 200], 4)
 
@@ -404,7 +540,7 @@ def test_rows_on_cuda(folders: Callable[[str], str], dtype: str) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    for name in ("builtin", "llama", "gpt2"):
+    for name in ("tiny", "llama", "gpt2"):
         model = load_language_model(
             ModelsConfig(language=folders(name), dtype=dtype),  # type: ignore[arg-type]
             PerformanceConfig(rows_per_pass=16, device="cuda"),

@@ -1,4 +1,4 @@
-"""Completions by a local model: builtin, and tiny random ones of several architectures."""
+"""Completions by a local model: the shipped one, and tiny random ones of several architectures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def seeded(model: Any, seed: int, **settings: Any) -> Any:
     return copied(model, generator=torch.Generator().manual_seed(seed), **settings)
 
 
-ALL = ["builtin", "llama", "chat", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
+ALL = ["tiny", "llama", "chat", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -158,6 +158,7 @@ def test_tokens_are_drawn_in_proportion() -> None:
         expected = expected / expected.sum() * len(rows)
         assert found[2] == 0
         held = expected > 0
+        # A seeded generator: always or never.
         assert chisquare(found[held], expected[held]).pvalue > 1e-4
         wrong = torch.softmax(logits / (temperature * 1.2), 0).double().numpy()[held]
         assert chisquare(found[held], wrong / wrong.sum() * len(rows)).pvalue < 1e-9
@@ -210,11 +211,11 @@ def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.Monke
     assert steps[3] == 3  # the rest was closed up
 
 
-def test_builtin_ends_its_texts(load: Load) -> None:
-    texts = seeded(load("builtin"), 5).complete(["Text:"] * 4, max_tokens=120, temperature=0.8)
+def test_tiny_ends_its_texts(load: Load) -> None:
+    texts = seeded(load("tiny"), 5).complete(["Text:"] * 4, max_tokens=120, temperature=0.8)
     assert all("<|" not in text for text in texts)
     assert min(len(text) for text in texts) > 0
-    short = load("builtin").complete(["Text:"], max_tokens=1, temperature=0)
+    short = load("tiny").complete(["Text:"], max_tokens=1, temperature=0)
     assert 0 < len(short[0].split()) <= 1
 
 
@@ -250,14 +251,14 @@ def test_a_message_of_the_chat_template(load: Load) -> None:
 
 
 def test_a_plain_prompt_keeps_its_special_tokens(load: Load) -> None:
-    builtin = load("builtin")
-    start = builtin._tokenizer.bos_token_id
-    once = builtin._prompts.whole("Text:", 100)
-    assert once == builtin._prompts.whole("<|start|>Text:", 100)
+    tiny = load("tiny")
+    start = tiny._tokenizer.bos_token_id
+    once = tiny._prompts.whole("Text:", 100)
+    assert once == tiny._prompts.whole("<|start|>Text:", 100)
     assert once[0] == start
     assert once.count(start) == 1
-    assert builtin._prompts.whole("a\n<|end|>Text:", 100).count(builtin._ends[0]) == 1
-    assert builtin._prompts.whole("", None) == [start]
+    assert tiny._prompts.whole("a\n<|end|>Text:", 100).count(tiny._ends[0]) == 1
+    assert tiny._prompts.whole("", None) == [start]
 
 
 def test_no_room_for_a_prompt(load: Load) -> None:
@@ -272,7 +273,7 @@ def test_no_room_for_a_prompt(load: Load) -> None:
 
 
 def test_identity_is_that_of_the_language_model(load: Load, folders: Callable[[str], str]) -> None:
-    for name in ("builtin", "llama"):
+    for name in ("tiny", "llama"):
         cfg = ModelsConfig(language=folders(name))
         assert load(name).revision == describe_role(cfg, "text").revision
         assert load(name).revision == load_language_model(cfg, CPU).revision
@@ -314,7 +315,7 @@ def test_a_model_without_a_cache(folders: Callable[[str], str]) -> None:
 def test_the_language_role_still_reads_private_rows(folders: Callable[[str], str]) -> None:
     model = load_role(ModelsConfig(language=folders("llama")), "language", CPU)
     template = PromptTemplate("Text: {reference}", "Text:")
-    rows = model.private_rows(template, [None], ["the visit"], 8, 2)
+    rows = model.private_rows(template, [None], ["the visit"], 8, 2, declared=[None])
     assert rows.logits().shape == (1, model.vocab_size)
 
 
@@ -325,7 +326,7 @@ def test_on_cuda(folders: Callable[[str], str]) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     gpu = PerformanceConfig(rows_per_pass=4, device="cuda")
-    for name in ("builtin", "llama", "gpt2"):
+    for name in ("tiny", "llama", "gpt2"):
         model = load_role(ModelsConfig(language=folders(name)), "text", gpu)
         for temperature in (0, 1.0):
             texts = model.complete(PROMPTS, max_tokens=12, temperature=temperature)

@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tiny_models import save_llama
 
+from privsyn.backends import load as loading
 from privsyn.backends import prompts
-from privsyn.backends.identity import BUILTIN, describe
+from privsyn.backends.identity import BUILTIN, ROLES, describe, describe_role, refuse_row_mixing
 from privsyn.backends.load import check_prompt, load_language_model
 from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.errors import ModelError
+from privsyn.methods.base import Role
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -55,23 +57,27 @@ def edit(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(raw))
 
 
-def test_builtin_needs_no_torch_to_be_described(tmp_path: Path) -> None:
+def test_tiny_needs_no_torch_to_be_described(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from privsyn.backends.load import describe\n"
         "from privsyn.config import ModelsConfig\n"
-        "print(describe(ModelsConfig()).revision)\n"
+        "print(describe(ModelsConfig(language='tiny')).revision)\n"
         "print({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules))\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     revision, modules = out.stdout.splitlines()
-    assert revision == identity("builtin").revision
+    assert revision == identity("tiny").revision
     assert modules == "set()"
 
 
-def test_builtin_defaults() -> None:
-    found = identity("builtin")
-    assert found.source == "builtin"
+def test_builtin_is_tiny() -> None:
+    assert identity("builtin") == identity("tiny")
+
+
+def test_tiny_defaults() -> None:
+    found = identity("tiny")
+    assert found.source == "tiny"
     assert found.template_default.private == "<|start|>Text: {reference}<|end|>Text:"
     assert found.template_default.public == "<|start|>Text:"
     assert not found.template_default.chat
@@ -109,14 +115,14 @@ def test_revision_is_the_content(llama: Path, tmp_path: Path) -> None:
 
 def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path: Path) -> None:
     (tmp_path / "model-digests.json").write_text("{ torn")
-    assert identity("builtin", tmp_path) == identity("builtin")
+    assert identity("tiny", tmp_path) == identity("tiny")
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert identity("builtin", blocked / "below") == identity("builtin")
+    assert identity("tiny", blocked / "below") == identity("tiny")
 
 
 def test_missing_directory(tmp_path: Path) -> None:
-    assert "builtin" in refused(tmp_path / "nowhere", "no such directory")
+    assert "tiny" in refused(tmp_path / "nowhere", "no such directory")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +190,61 @@ def test_mixture_of_experts(llama: Path, sign: dict[str, Any]) -> None:
     refused(llama, "mixture of experts")
 
 
+FAMILIES = ["mixtral", "qwen2_moe", "deepseek_v3", "gpt_oss", "switch_transformers", "jamba"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_experts_that_only_the_class_knows_of(llama: Path, kind: str) -> None:
+    """The file names the family alone; its weights would be made up, for minutes."""
+    (llama / "config.json").write_text(json.dumps({"model_type": kind, "vocab_size": 8192}))
+    with pytest.raises(ModelError, match="mixture of experts"):
+        identity(llama)
+
+
+@pytest.mark.parametrize("role", ["embedder", "image_embedder", "base"])
+def test_experts_in_whatever_reads_private_records(llama: Path, role: str) -> None:
+    config = {"model_type": "qwen3_moe", "size": 28, "channels": [1], "width": 4}
+    (llama / "config.json").write_text(json.dumps(config))
+    (llama / "preprocessor_config.json").write_text("{}")
+    setting = "language" if role == "base" else role
+    cfg = ModelsConfig(**{setting: str(llama)})
+    with pytest.raises(ModelError, match=rf"models\.{setting}=.* mixture of experts"):
+        describe_role(cfg, role)
+
+
+def test_the_roles_are_those_a_method_may_ask_for() -> None:
+    assert set(ROLES) == set(get_args(Role))
+
+
+def test_a_misspelt_role_is_no_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "load_language_model", lambda *_: pytest.fail("loaded"))
+    cfg = ModelsConfig(language="tiny")
+    for ask in (
+        lambda: describe_role(cfg, "embeder"),
+        lambda: loading.load_role(cfg, "embeder", PerformanceConfig()),
+    ):
+        with pytest.raises(ModelError, match=r"role='embeder'.* Did you mean embedder"):
+            ask()
+
+
+def test_a_model_is_asked_for_experts_before_its_weights(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the plan is not asked again: what a file lacks is made up, for minutes."""
+    (llama / "config.json").write_text(json.dumps({"model_type": "mixtral", "vocab_size": 8192}))
+    monkeypatch.setattr(loading, "describe", lambda *args: None)
+    monkeypatch.setattr(loading, "_read", lambda *args: pytest.fail("read the weights"))
+    refused(llama, "mixture of experts")
+
+
+def test_experts_that_only_the_layers_show() -> None:
+    refuse_row_mixing({"width": 8}, "m", ["Linear", "RemoteAttention"])
+    for layer in ("MyMoeBlock", "TopKRouter", "SwitchMoE", "Experts"):
+        with pytest.raises(ModelError, match="mixture of experts"):
+            refuse_row_mixing({"width": 8}, "m", ["Linear", layer])
+    refuse_row_mixing({"num_experts": 1}, "m", ["MyMoeBlock"])  # says that it has one alone
+
+
 def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
     edit(llama / "config.json", num_local_experts=0, router_aux_loss_coef=0.01)
     identity(llama)
@@ -229,7 +290,7 @@ class TestHub:
 
     def test_without_a_revision(self) -> None:
         message = refused("some-org/some-model", "models.revision=None is not a commit hash")
-        assert "models.language=builtin" in message
+        assert "models.language=tiny" in message
         assert "hf download" in message
 
     @pytest.mark.parametrize("offline", [True, False])
@@ -263,10 +324,11 @@ def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
     code = (
         "from privsyn.backends.load import check_prompt, load_language_model as load\n"
         "from privsyn.config import ModelsConfig, PerformanceConfig\n"
-        "model = load(ModelsConfig(), PerformanceConfig(rows_per_pass=16, device='cpu'))\n"
+        "tiny = ModelsConfig(language='tiny')\n"
+        "model = load(tiny, PerformanceConfig(rows_per_pass=16, device='cpu'))\n"
         "from privsyn.backends.load import describe\n"
-        "prompt = describe(ModelsConfig()).template_default\n"
-        "model.private_rows(prompt, [None], ['word ' * 9000], 8, 2).logits()\n"
+        "prompt = describe(tiny).template_default\n"
+        "model.private_rows(prompt, [None], ['word ' * 9000], 8, 2, declared=[None]).logits()\n"
     )
     env = {**os.environ, "HF_HUB_OFFLINE": "1"}
     out = subprocess.run(

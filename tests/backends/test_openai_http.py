@@ -431,8 +431,10 @@ class TestIdentity:
         self.identity()
 
     def test_other_roles_stay_here(self) -> None:
-        models = ModelsConfig(server=ServerConfig(**self.BASE))
-        assert describe_role(models, "language") == describe_role(ModelsConfig(), "language")
+        models = ModelsConfig(language="tiny", server=ServerConfig(**self.BASE))
+        assert describe_role(models, "language") == describe_role(
+            ModelsConfig(language="tiny"), "language"
+        )
 
     def test_planning_loads_neither_torch_nor_openai(self) -> None:
         code = (
@@ -440,7 +442,7 @@ class TestIdentity:
             "from privsyn.backends.load import describe_role\n"
             "from privsyn.config import ModelsConfig\n"
             "server = {'url': 'http://localhost/v1', 'model': 'm'}\n"
-            "for cfg in (ModelsConfig(server=server), ModelsConfig()):\n"
+            "for cfg in (ModelsConfig(server=server), ModelsConfig(language='tiny')):\n"
             "    describe_role(cfg, 'text')\n"
             "print({'torch', 'transformers', 'openai', 'httpx'} & set(sys.modules))\n"
         )

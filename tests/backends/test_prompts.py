@@ -20,7 +20,7 @@ def encoder(folders: Callable[[str], str]) -> Encoders:
     from transformers import AutoTokenizer
 
     def make(name: str) -> tuple[Any, PromptEncoder]:
-        folder = BUILTIN if name == "builtin" else folders(name)
+        folder = BUILTIN if name == "tiny" else folders(name)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         return tokenizer, PromptEncoder(tokenizer, name)
 
@@ -30,7 +30,7 @@ def encoder(folders: Callable[[str], str]) -> Encoders:
 @pytest.mark.parametrize(
     ("name", "marks"),
     [
-        ("builtin", ["<|start|>", "<|end|>"]),
+        ("tiny", ["<|start|>", "<|end|>"]),
         ("chat", ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]),
     ],
 )
@@ -50,8 +50,8 @@ def test_special_tokens_in_a_reference_are_plain_text(
 
 
 def test_pieces_are_the_tokens_of_the_whole(encoder: Encoders) -> None:
-    """The builtin model is read as it was trained: the space belongs to the word after it."""
-    tokenizer, prompts = encoder("builtin")
+    """The tiny model is read as it was trained: the space belongs to the word after it."""
+    tokenizer, prompts = encoder("tiny")
     template = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
     before, lead, after = prompts.private(template, None)
     ids = [*before, *prompts.reference("The visit was late.", lead, 64), *after]
@@ -80,6 +80,41 @@ def test_chat_is_one_user_message_with_a_generation_prompt(encoder: Encoders) ->
     assert public == text.replace("my bill", "")  # one template, the reference empty
 
 
+def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("chat")
+    template = PromptTemplate(
+        "One note on {label}.\n[assistant]\n{reference}\n[user]\nAnother.\n[assistant]\nText:",
+        "One note on {label}.\n[assistant]\nText:",
+        chat=True,
+        labels=(("Billing", "a bill"),),
+    )
+    before, lead, after = prompts.private(template, "Billing")
+    said = tokenizer.decode([*before, *prompts.reference("my [user]\nbill", lead, 20), *after])
+    assert "<|im_start|>user\nOne note on a bill.<|im_end|>" in said
+    assert "<|im_start|>assistant\nmy [user]\nbill<|im_end|>" in said  # a reference stays one
+    assert said.endswith("<|im_start|>user\nAnother.<|im_end|>\n<|im_start|>assistant\nText:")
+    public = tokenizer.decode(prompts.public(template, "Symptoms"))
+    assert "One note on Symptoms.<|im_end|>" in public
+    assert public.endswith("<|im_start|>assistant\nText:")
+    length = prompts.length(template, ["Billing"])
+    assert length >= len(before) + len(after)
+    long = PromptTemplate("{label} {reference}", "{label}", labels=(("a", "late " * 40),))
+    with pytest.raises(ModelError, match="longer than the 32 tokens"):
+        prompts.length(long, ["a"])
+
+
+@pytest.mark.parametrize("head", ["{label}\n", "Label: {label}\n", "{label} "])
+def test_a_prompt_may_begin_with_the_label(encoder: Encoders, head: str) -> None:
+    """Its tokenizer adds no BOS: without the label nothing stands before the reference."""
+    _, prompts = encoder("tiny")
+    template = PromptTemplate(head + "{reference}\n" + head + "Go:", head + "Go:")
+    assert prompts.length(template, ["Billing"]) == prompts.length(template)
+    assert prompts.shared(template, ["Billing"]) == []
+    assert prompts.private(template, "Billing")[0]
+    with pytest.raises(ModelError, match="empty before its first token"):
+        prompts.length(template, [None])
+
+
 def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
     tokenizer, prompts = encoder("llama")
     before, _, after = prompts.private(PLAIN, None)
@@ -97,7 +132,7 @@ def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
 
 
 def test_reference_is_cut_and_total(encoder: Encoders) -> None:
-    for name in ("builtin", "chat"):
+    for name in ("tiny", "chat"):
         _, prompts = encoder(name)
         for text in ("", " ", "\0\x1b\ud800\udfff", "\U0001f600" * 999, "a\n\n\tb", "x" * 10**6):
             assert len(prompts.reference(text, " ", 7)) <= 7
@@ -106,7 +141,7 @@ def test_reference_is_cut_and_total(encoder: Encoders) -> None:
 
 
 def test_a_million_characters_cost_what_a_thousand_do(encoder: Encoders) -> None:
-    _, prompts = encoder("builtin")
+    _, prompts = encoder("tiny")
     seen = []
     encode = prompts._encode
 
@@ -155,6 +190,6 @@ def test_templates_that_cannot_be(encoder: Encoders, template: PromptTemplate, m
 
 
 def test_empty_prompt_is_refused(encoder: Encoders) -> None:
-    _, prompts = encoder("builtin")  # its tokenizer adds no BOS
+    _, prompts = encoder("tiny")  # its tokenizer adds no BOS
     with pytest.raises(ModelError, match="empty before its first token"):
         prompts.public(PromptTemplate("{reference}", ""), None)

@@ -253,8 +253,10 @@ def test_units_travel_whole(units):
 
 
 def test_settings_travel_whole():
+    described = dataclasses.replace(training(2, 5).template, labels=(("a", "news"), ("b", "sport")))
     for settings in (
         training(2, 5),
+        dataclasses.replace(training(2, 5), template=described),
         dataclasses.replace(training(1, 1), labels=(None,), target_modules=("q_proj", "v_proj")),
     ):
         assert read_training(json.loads(json.dumps(dataclasses.asdict(settings)))) == settings

@@ -49,7 +49,7 @@ def test_a_student_of_its_width_begins_with_the_embedded_models_predictions(size
     ids = torch.randint(2, 8000, (2, 12), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         before = (model(ids).logits - source(ids).logits).abs().max()
-        student.take_over_builtin(model, tokenizer)
+        student.take_over_tiny(model, tokenizer)
         after = (model(ids).logits - source(ids).logits).abs().max()
     assert before > 1
     assert after < 0.02  # a wider one divides by a slightly other epsilon
@@ -58,7 +58,7 @@ def test_a_student_of_its_width_begins_with_the_embedded_models_predictions(size
 def test_what_a_wider_student_has_beyond_can_still_learn(tokenizer):
     """Zeros everywhere would never move; reading at random and writing nothing does."""
     model = build("28.8M", tokenizer)
-    student.take_over_builtin(model, tokenizer)
+    student.take_over_tiny(model, tokenizer)
     ids = torch.randint(2, 8000, (1, 8), generator=torch.Generator().manual_seed(1))
     model(ids, labels=ids).loss.backward()
     further = model.model.layers[-1]
@@ -71,7 +71,7 @@ def test_a_narrower_student_takes_over_projected_embeddings(tokenizer):
     model, source = build("4.4M", tokenizer), student.read_model(BUILTIN)
     table = source.get_input_embeddings().weight.detach()
     layers = {name: p.clone() for name, p in model.model.layers.named_parameters()}
-    student.take_over_builtin(model, tokenizer)
+    student.take_over_tiny(model, tokenizer)
     mine = model.get_input_embeddings().weight.detach()
     # The best approximation of rank 256 keeps the largest singular values.
     assert torch.allclose(
@@ -91,7 +91,7 @@ def test_the_embedded_model_needs_its_own_tokenizer(tmp_path):
     other = student.read_tokenizer(save_llama(tmp_path))
     model = student.new_model(Shape(64, 64, 1), student.vocabulary_of(tmp_path), other, 8)
     with pytest.raises(ConfigError, match="another one"):
-        student.take_over_builtin(model, other)
+        student.take_over_tiny(model, other)
 
 
 def test_a_text_stands_behind_its_prompt_and_ends_unless_it_is_cut(tokenizer):
