@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import stat
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,15 +18,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import dump
 from privsyn.errors import PrivsynError, VerificationError
+from privsyn.files import parse_json, read_file
 from privsyn.ledger import Balance, Change, Entry, Ledger
-from privsyn.ledger.chain import DERIVED
-from privsyn.release import IDENTITY, Plan, release_id
+from privsyn.ledger.chain import DERIVED, VALIDATED
+from privsyn.release import Plan
 
 SCHEMA = "privsyn-certificate/1"
 ARTIFACT = "synthetic.jsonl"
@@ -36,6 +36,9 @@ IMAGE_ROWS = "application/jsonl; profile=images"
 MODEL_ROWS = "application/jsonl; profile=model"
 IMAGES, EXHIBITS, MODEL = "images", "exhibits", "model"
 """Folders of a release: its images, pictures and tables about it, the model it was drawn from."""
+REPORTS = ("validation.json", "validation.html", "quality.json")
+"""Written after the certificate, by validation; the ledger notes their digests."""
+
 LIBRARIES = (
     "privsyn",
     "opendp",
@@ -49,6 +52,9 @@ LIBRARIES = (
     "faiss-cpu",
     "openai",
 )
+
+
+_RESTORE = "Restore the release from DVC, and do not use this copy."
 
 
 def build(
@@ -84,17 +90,12 @@ def build(
         "class": "dp-release" if noise == "opendp" else "not-private",
         # When its cost was set aside: how long the drawing took depends on the data.
         "reserved_at": reserved.at,
-        "plan": plan.model_dump(mode="json", exclude={"warnings", "shards"}),
+        "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
         "artifact": _described(artifact),
         "account": {
             "name": plan.account,
-            "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
-            "order": balance.order,
-            "budget": balance.budget,
-            "spent": balance.spent,
-            "left": balance.left,
-            "left_epsilon": balance.left_epsilon,
+            **balance.figures(),
             "loss": entry.loss,
         },
         "ledger": {"entry": entry.number, "row": reserved.seq, "hash": reserved.hash},
@@ -174,7 +175,8 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
     """Check a release folder: bytes, identity, event, guarantee and, if at hand, the ledger.
 
     Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
-    no number it can derive.
+    no number it can derive. Every file of the folder is covered by the certificate or by the
+    ledger's note of the validation, or is named as not covered; any other is a failure.
 
     Returns:
         The checks made, failed ones included; see ``raise_failed``.
@@ -187,22 +189,73 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
     checks = [
         Check(
             "certificate is sealed",
-            raw == canonical(certificate) and certificate.get("seal") == _seal(certificate),
+            _is_sealed(raw, certificate),
             "the file's bytes agree with the seal inside it",
         )
     ]
     try:
         paid = origin(certificate)
         plan = Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
-        checks += _artifact(folder, certificate)
+        checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
         if paid is not certificate:
             checks.append(_descent(certificate, paid))
         checks += _cost(plan, paid)
-    except (LookupError, TypeError, ValueError, ValidationError, PrivsynError) as error:
+    except _UNREADABLE as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
         return checks
-    return [*checks, *_ledger(plan, certificate, ledger)]
+    return [
+        *checks,
+        *_reports(folder, plan, certificate, ledger),
+        *_ledger(plan, certificate, ledger),
+    ]
+
+
+def authentic(checks: Sequence[Check]) -> bool:
+    """Whether a ledger vouches for a release, besides its agreeing with itself."""
+    rows = [check.passed for check in checks if check.name.startswith("ledger ")]
+    return bool(rows) and all(rows)
+
+
+def covers_reports(folder: Path, ledger: Ledger) -> bool:
+    """Whether a folder's reports are those that the ledger noted when it was validated."""
+    _, certificate = read(folder)
+    plan = Plan.model_validate(origin(certificate)["plan"] | {"warnings": (), "shards": 1})
+    found = _reports(folder, plan, certificate, ledger)
+    return bool(found) and all(check.passed for check in found)
+
+
+def note_reports(folder: Path, ledger: Ledger) -> None:
+    """Have the ledger note the reports of a validated folder.
+
+    Raises:
+        VerificationError: There is no certificate.
+        BudgetError: The ledger knows no such release.
+    """
+    _, certificate = read(folder)
+    release_id = origin(certificate)["plan"]["release_id"]
+    reports = {name: sha256_file(folder / name) for name in REPORTS if _plain(folder / name)}
+    name = str(certificate.get("name", release_id))
+    ledger.note_validation(release_id, name, digest(certificate), reports)
+
+
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    PrivsynError,
+)
+"""What a certificate that somebody wrote by hand may run into."""
+
+
+def _is_sealed(raw: bytes, certificate: Mapping[str, Any]) -> bool:
+    try:
+        return raw == canonical(certificate) and certificate.get("seal") == _seal(certificate)
+    except RecursionError:  # no certificate of ours is nested so deep
+        return False
 
 
 def raise_failed(folder: Path, checks: list[Check]) -> None:
@@ -215,7 +268,7 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
     if failed:
         raise VerificationError(
             f"{folder} does not verify: {'; '.join(failed)}.",
-            hint="Restore the release from DVC, and do not use this copy.",
+            hint=_RESTORE,
         )
 
 
@@ -227,8 +280,8 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     """
     file = folder / CERTIFICATE
     try:
-        raw = file.read_bytes()
-        parsed = json.loads(raw)
+        raw = read_file(file)
+        parsed = parse_json(raw)
     except FileNotFoundError:
         raise VerificationError(
             f"{folder} holds no {CERTIFICATE}.", hint="Pass the folder of a release."
@@ -242,11 +295,64 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     return raw, parsed
 
 
+def _plain(file: Path) -> bool:
+    """Whether a path is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
+    """Whether all that lies in a folder is a release's, files are files and folders folders."""
+    files = {CERTIFICATE, str(certificate["artifact"]["file"]), *REPORTS}
+    wrong = []
+    for path in sorted(folder.iterdir()):
+        if path.name in (IMAGES, EXHIBITS, MODEL):
+            fine = path.is_dir() and not path.is_symlink()  # what is in them is checked by digest
+        else:
+            fine = path.name in files and _plain(path)
+        wrong += [] if fine else [path.name]
+    said = f"{len(wrong)} not of the release, or no plain file: {wrong[0]!a}" if wrong else ""
+    return Check("nothing else is in the folder", not wrong, said or "files of a release alone")
+
+
+def _reports(
+    folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
+) -> list[Check]:
+    """Whether the reports are those that validation wrote, by the ledger's newest note."""
+    there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
+    if not there:
+        return []
+    listed = ", ".join(there)
+    title = "validation reports"
+    if ledger is None:
+        return [Check(title, None, f"not covered: {listed}: no ledger at hand")]
+    name = str(certificate.get("name", plan.id))
+    notes = [
+        row
+        for row in (ledger.history(plan.id) if ledger.find(plan.id) else ())
+        if row.change == VALIDATED
+        and row.body["name"] == name
+        and row.body["certificate_sha256"] == digest(certificate)
+    ]
+    if not notes:
+        return [Check(title, None, f"not covered: {listed}: validated before ledgers noted them")]
+    noted = notes[-1].body["reports"]
+    changed = [
+        file
+        for file in there
+        if not _plain(folder / file) or sha256_file(folder / file) != noted.get(file)
+    ]
+    said = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
+    return [Check(title, not changed, said)]
+
+
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
     artifact = certificate["artifact"]
     file = folder / Path(str(artifact["file"])).name
-    if not file.is_file():
-        return [Check("artifact is unchanged", False, f"{file.name} is missing")]
+    if not _plain(file):
+        return [Check("artifact is unchanged", False, f"{file.name} is missing or no plain file")]
     with file.open("rb") as stream:
         lines = stream.readlines()
     same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
@@ -259,7 +365,7 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
     }
     by_rows = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}.get(artifact["media_type"])
     if by_rows:
-        rows = map(json.loads, lines)
+        rows = map(parse_json, lines)
         named[by_rows] += [(str(row["file"]), str(row["sha256"])) for row in rows]
     for inside, files in named.items():
         if files or (folder / inside).exists():
@@ -306,8 +412,7 @@ def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check
 
 
 def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
-    identity = plan.model_dump(mode="json")
-    planned = plan.method_plan()
+    planned = plan.solved_again()
     cost = guarantee(planned.event, plan.target_delta)
     noise = certificate["noise"]
     method, settings = plan.load_method()
@@ -315,7 +420,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
     return [
         Check(
             "release id",
-            plan.release_id == release_id({key: identity[key] for key in IDENTITY}),
+            plan.is_its_name,
             "recomputed from method, settings, dataset version, account, unit, models, draw",
         ),
         Check(
@@ -325,7 +430,8 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         ),
         Check(
             "guarantee",
-            cost.epsilon <= plan.epsilon * (1 + 1e-12) and cost.delta <= plan.delta,
+            cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
+            and cost.delta <= plan.delta,
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
         Check(
@@ -358,7 +464,9 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
             "artifact_sha256": certificate["artifact"]["sha256"],
             "certificate_sha256": digest(certificate),
         }
-        noted = any(row.change == DERIVED and dict(row.body) == digests for row in history)
+        noted = any(
+            row.change == DERIVED and digests.items() <= dict(row.body).items() for row in history
+        )
         offspring = [Check("ledger offspring", noted, f"noted with release {plan.id}")]
     return [
         *offspring,

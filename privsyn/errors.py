@@ -13,6 +13,7 @@
     |   |-- LeaseHeld                     another process is drawing         (retryable)
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
+    |   `-- NotAuthenticated     exit 6   they agree, but no ledger says who made it
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
     |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
@@ -133,6 +134,12 @@ class VerificationError(PrivsynError):
     """A certificate, an artifact or a ledger row does not agree with the others."""
 
     exit_code = 4
+
+
+class NotAuthenticated(VerificationError):
+    """A release agrees with itself, and no ledger at hand says who made it."""
+
+    exit_code = 6
 
 
 class ValidationFailed(PrivsynError):

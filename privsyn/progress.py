@@ -1,8 +1,10 @@
-"""Progress on a terminal or in a log. Counts are public."""
+"""Progress on a terminal or in a log, with the time left. Counts are public."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,40 +13,114 @@ from rich.console import Console
 if TYPE_CHECKING:
     from privsyn.stages.base import Progress
 
+PACE_SECONDS = 60.0
+"""The time left is reckoned from what was done in the last so many seconds."""
+QUIET_SECONDS = 30.0
+"""A log hears of a stage at least this often, if anything moved."""
+
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[Progress]:
+def show_progress(
+    console: Console, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress]:
     """A bar where a person looks on, a line now and then elsewhere. Counts are public."""
     if not console.is_terminal:
-        yield _lines(console)
+        yield _lines(console, clock)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as Bars
 
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[things]}"),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=console) as bars:
+    # Transient: what stays on the screen is the summary.
+    with Bars(
+        *columns, console=console, transient=True, speed_estimate_period=PACE_SECONDS
+    ) as bars:
         tasks: dict[str, Any] = {}
 
-        def update(stage: str, done: int, total: int) -> None:
+        def update(stage: str, done: int, total: int, things: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done)
+                tasks[stage] = bars.add_task(stage, total=total or None, things=things)
+            bars.update(tasks[stage], completed=done, total=total or None, things=things)
 
         yield update
 
 
-def _lines(console: Console) -> Progress:
-    shown: dict[str, int] = {}
+class Pace:
+    """How fast a stage went of late, and how long it still takes.
 
-    def update(stage: str, done: int, total: int) -> None:
+    Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws.
+    """
+
+    def __init__(self) -> None:
+        self._heard: deque[tuple[float, int]] = deque()
+
+    def left(self, done: int, total: int, now: float) -> float | None:
+        """Seconds to go; None before anything was done.
+
+        Args:
+            done: What is done now.
+            total: What will be.
+            now: The time, in seconds.
+        """
+        self._heard.append((now, done))
+        while len(self._heard) > 2 and now - self._heard[1][0] >= PACE_SECONDS:
+            self._heard.popleft()
+        when, before = self._heard[0]
+        if done <= before or now <= when:
+            return None
+        return (now - when) * (total - done) / (done - before)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(8.2), duration(75), duration(3700), duration(90_000)
+    ('8 s', '1 min 15 s', '1 h 2 min', '25 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 10:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(round(whole / 60), 60)
+    if not hours:
+        return f"{minutes} min"
+    return f"{hours} h {minutes} min" if minutes and hours < 24 else f"{hours} h"
+
+
+def _lines(console: Console, clock: Callable[[], float]) -> Progress:
+    shown: dict[str, tuple[int, float]] = {}
+    paces: dict[str, Pace] = {}
+
+    def update(stage: str, done: int, total: int, things: str = "") -> None:
+        now = clock()
+        left = paces.setdefault(stage, Pace()).left(done, total, now)
         tenth = 10 * done // max(total, 1)
-        if shown.get(stage) != tenth:
-            shown[stage] = tenth
-            console.print(f"{stage}: {done} of {total}", highlight=False)
+        told, when = shown.get(stage, (-1, now))
+        if tenth == told and now - when < QUIET_SECONDS:
+            return
+        shown[stage] = tenth, now
+        console.print(
+            f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}"
+            f"{f', about {duration(left)} left' if left else ''}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
     return update

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from math import isclose
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
@@ -12,10 +14,16 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, mode
 from privsyn.config import ImageConfig, Section
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import Event, load
-from privsyn.methods.base import Method, MethodPlan, Role, load_method
+from privsyn.dp.events import Event, agree, as_zcdp, load
+from privsyn.methods.base import Method, MethodPlan, Role, Subject, load_method
 
-PLAN_SCHEMA = "privsyn-plan/1"
+PLAN_SCHEMA = "privsyn-plan/2"
+FIRST_PLAN_SCHEMA = "privsyn-plan/1"
+"""Of plans that priced draws of the exponential mechanism as zCDP."""
+
+SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
+"""Derived numbers that plans solve for; all others follow from them and the settings."""
+
 STUDENT_SCHEMA = "privsyn-student/1"
 
 
@@ -30,12 +38,32 @@ class DatasetIdentity(Section):
     unit: str | None
     holdout: float
     images: ImageConfig | None = None
+    document: str | None = None
+    label_descriptions: dict[str, str] = Field(default={})
+    encoding: str = "utf-8"
+    delimiter: str | None = None
 
     @model_serializer(mode="wrap")
-    def _without_null_images(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Releases of texts keep the identity they had before there were images."""
+    def _without_what_is_not_set(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Releases that use none of these keep the identity they had before there were any."""
         fields: dict[str, Any] = dump(self)
-        return {key: value for key, value in fields.items() if key != "images" or value is not None}
+        defaults: dict[str, Any] = {
+            "images": None,
+            "document": None,
+            "label_descriptions": {},
+            "encoding": "utf-8",
+            "delimiter": None,
+        }
+        return {
+            key: value
+            for key, value in fields.items()
+            if key not in defaults or value != defaults[key]
+        }
+
+    @property
+    def subject(self) -> Subject:
+        """What prompts may say about the records."""
+        return Subject(self.document, tuple(self.label_descriptions.items()))
 
 
 class ModelUse(Section):
@@ -78,6 +106,9 @@ class Plan(Section):
         default=None, description="And at least. Null: exactly as many as rows."
     )
     shards: int = Field(description="Parts the release is generated in.")
+    dates: tuple[str, ...] = Field(
+        default=(), description="What each {date:...} in dataset.path and test_path stands for."
+    )
 
     @property
     def id(self) -> str:
@@ -85,6 +116,11 @@ class Plan(Section):
         if self.release_id is None:
             raise ValueError("the plan has no account yet")
         return self.release_id
+
+    @property
+    def is_its_name(self) -> bool:
+        """Whether the release id is that of what the plan says: nobody edited it."""
+        return self.release_id == release_id(self.model_dump(mode="json"))
 
     @property
     def row_bounds(self) -> tuple[int, int]:
@@ -96,6 +132,11 @@ class Plan(Section):
         """The bounds in words."""
         fewest, most = self.row_bounds
         return str(most) if fewest == most else f"{fewest} to {most}"
+
+    @property
+    def things(self) -> str:
+        """What the records are: texts or images."""
+        return "texts" if self.dataset.images is None else "images"
 
     @property
     def target(self) -> Guarantee:
@@ -117,11 +158,36 @@ class Plan(Section):
         return method, method.Config.model_validate(self.settings)
 
     def method_plan(self) -> MethodPlan:
-        """Event and derived numbers, computed again from settings, target, adjacency and unit."""
+        """Event and derived numbers from settings, adjacency and unit, and what was solved for.
+
+        Of ``derived`` only the number that was solved for is taken; the event is priced anew.
+        """
+        return self._priced(self.derived)
+
+    def solved_again(self) -> MethodPlan:
+        """The same, with nothing taken from ``derived``: solved again from the target.
+
+        A plan of the first schema solved for another price: it is priced, not solved again.
+        """
+        return self._priced(None)
+
+    def _priced(self, solved: Mapping[str, float] | None) -> MethodPlan:
         method, settings = self.load_method()
-        return method.plan(
-            settings, self.target, self.adjacency, self.privacy_unit, self.dataset.labels
+        first = self.plan_schema == FIRST_PLAN_SCHEMA
+        if first:  # all but the solved number is computed anew
+            solved = {key: value for key, value in self.derived.items() if key in SOLVED}
+        planned = method.plan(
+            settings, self.target, self.adjacency, self.privacy_unit, self.dataset.labels, solved
         )
+        if first:
+            event, charged = as_zcdp(planned.event), self.privacy_event()
+            same = _close(self.derived, planned.derived)
+            planned = replace(
+                planned,
+                event=charged if agree(event, charged) else event,
+                derived=dict(self.derived if same else planned.derived),
+            )
+        return planned
 
 
 class StudentPlan(Section):
@@ -157,6 +223,7 @@ def read_plan(content: bytes) -> Plan | StudentPlan:
 
 
 IDENTITY = (
+    "plan_schema",
     "method",
     "settings",
     "dataset",
@@ -174,10 +241,37 @@ IDENTITY = (
 
 
 def release_id(identity: Mapping[str, Any]) -> str:
-    """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON."""
-    return f"{identity['method']}-{_digest({key: identity[key] for key in IDENTITY})[:16]}"
+    """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON.
+
+    The tiny language model is named there as it was at first, so that a config that calls it by its
+    new name means the same release, and no second charge.
+    """
+    named = {key: identity[key] for key in IDENTITY}
+    if named["plan_schema"] == FIRST_PLAN_SCHEMA:
+        del named["plan_schema"]  # it was no part of a name then
+    else:
+        named["models"] = {role: _what(use) for role, use in named["models"].items()}
+    return f"{identity['method']}-{_digest(named)[:16]}"
+
+
+def _close(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether derived numbers are the same but for rounding."""
+    return one.keys() == other.keys() and all(
+        isclose(value, other[key], rel_tol=1e-12) for key, value in one.items()
+    )
+
+
+def _what(use: Mapping[str, Any]) -> dict[str, Any]:
+    """A model by what it is: where its files have a digest, their folder's name says nothing."""
+    named = str(use["revision"]).startswith("sha256:")
+    return {key: value for key, value in use.items() if key != "source" or not named}
 
 
 def _digest(value: Mapping[str, Any]) -> str:
+    value = {**value, "models": {k: _as_first_named(v) for k, v in value["models"].items()}}
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _as_first_named(use: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**use, "source": "builtin"} if use.get("source") == "tiny" else use

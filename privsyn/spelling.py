@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date as Date
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -25,8 +26,37 @@ def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
                 f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
             )
         else:
-            lines.append(f"{key}={problem['input']!r}: {_lower_first(problem['msg'])}.")
+            lines.append(
+                f"{key}={_shown(problem['input'])}: {_lower_first(problem['msg'])}."
+                + _quoting(problem)
+            )
     return " ".join(lines)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+_LONGEST_SHOWN = 100
+
+
+def _quoting(problem: Any) -> str:
+    """What to do where YAML read a word as something else than text."""
+    value = problem["input"]
+    if problem["type"] != "string_type":
+        return ""
+    if isinstance(value, bool):
+        words = "Yes, On or True" if value else "No, Off or False"
+        return f' YAML reads {words} as {str(value).lower()}: put it in quotes, such as "Yes".'
+    if isinstance(value, int | float | Date):
+        return f' Put it in quotes: "{value}".'
+    if isinstance(value, Mapping) and len(value) == 1:
+        (name, inner), *_ = value.items()
+        if isinstance(name, str) and (inner is None or isinstance(inner, str)):
+            held = name if inner is None else f"{name}: {inner}"
+            return f' YAML reads braces as a mapping: put it in quotes, "{{{held}}}".'
+    return ""
 
 
 def _lower_first(text: str) -> str:
@@ -34,9 +64,10 @@ def _lower_first(text: str) -> str:
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known name closest to a misspelt one, or None when nothing is near."""
-    found = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return found[0] if found else None
+    """The known name closest to a misspelt one, whatever its case; None when nothing is near."""
+    folded = {name.casefold(): name for name in reversed(known)}
+    found = difflib.get_close_matches(key.casefold(), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from privsyn.errors import DataError
+from privsyn.files import read_file, read_json
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,17 @@ class Workspace:
 
     @property
     def cache(self) -> Path:
-        """Digests of public model files."""
+        """Digests of public model files, and keyed ones of the private file."""
         return self.state / "cache"
 
     def scratch(self, release_id: str) -> Path:
         """Private intermediates of a running release: buckets and journals, wiped at the end."""
         return self.state / "scratch" / release_id
+
+    def scratches(self) -> list[str]:
+        """Releases, and students of them, that have a scratch here, in order of name."""
+        place = self.state / "scratch"
+        return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
 
     def internal(self, release_id: str) -> Path:
         """Numbers computed from private records: for the data's owner only."""
@@ -77,22 +84,55 @@ class Workspace:
         """The data-free plan of a method: what dvc.yaml depends on in place of the data."""
         return self.root / "plans" / f"{method}.json"
 
-    def known_releases(self, account: str) -> list[str]:
-        """Ids of the releases of an account that lie or are published here, in order of name."""
-        found = set()
-        for place in ("releases", "quarantine"):
-            for file in (self.root / place).glob("*/certificate.json"):
-                with suppress(OSError, ValueError, LookupError, TypeError):
-                    if json.loads(file.read_text(encoding="utf-8"))["plan"]["account"] == account:
-                        found.add(file.parent.name)
+    def known_releases(self, account: str | None = None) -> list[str]:
+        """Ids of the releases, of an account or of any, that lie or are published here, sorted."""
+        found: dict[str, str] = {}
+        for file in self._certificates():
+            with suppress(OSError, ValueError, LookupError, TypeError):
+                found[file.parent.name] = read_json(file)["plan"]["account"]
         for pointer in (self.root / "releases").glob("*.dvc"):
-            with suppress(OSError, yaml.YAMLError, LookupError, TypeError):
-                if (
-                    yaml.safe_load(pointer.read_text(encoding="utf-8"))["meta"]["account"]
-                    == account
-                ):
-                    found.add(pointer.stem)
-        return sorted(found)
+            with suppress(OSError, yaml.YAMLError, LookupError, TypeError, RecursionError):
+                found[pointer.stem] = yaml.safe_load(read_file(pointer))["meta"]["account"]
+        return sorted(name for name, charged in found.items() if account in (None, charged))
+
+    def finished(self) -> list[str]:
+        """Ids of all releases that lie or are published here, in order of name."""
+        pointers = (self.root / "releases").glob("*.dvc")
+        return sorted({*self.here(), *(file.stem for file in pointers)})
+
+    def here(self) -> list[str]:
+        """Ids of the releases and students whose folders are here, in quarantine too, sorted."""
+        return sorted({file.parent.name for file in self._certificates()})
+
+    def _certificates(self) -> list[Path]:
+        """Of all finished folders. A hidden one is not: a killed run was building it."""
+        places = ("releases", "quarantine")
+        return [f for place in places for f in (self.root / place).glob("[!.]*/certificate.json")]
+
+    def release_id(self, named: str) -> str:
+        """The id of a release of this project that a person names: by id, folder or DVC pointer.
+
+        Raises:
+            DataError: A path that leads elsewhere.
+        """
+        path = Path(named)
+        if path.name == named and not path.exists():
+            return named
+        home = {(self.root / place).resolve() for place in ("releases", "quarantine")}
+        # Of the folder alone: a release may itself be a link.
+        if not path.name or path.absolute().parent.resolve() not in home:
+            raise DataError(
+                f"{named} is no release of this project.",
+                hint=f"Name one by its id, or by its folder in {self.root / 'releases'}.",
+            )
+        return path.name.removesuffix(".dvc")
+
+    def folder(self, named: str) -> Path:
+        """The folder a person names: a path, or the id of a release that lies here."""
+        path = Path(named)
+        if path.exists() or path.name != named:
+            return path
+        return self.locate(named) or path
 
     def locate(self, release_id: str) -> Path | None:
         """Folder of a finished release: released, or in quarantine; None if neither is here."""

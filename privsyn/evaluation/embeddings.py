@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,37 @@ _SCALE = 5.0
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
 _TEXTS_PER_CLUSTER = 10
 _FEWEST = 20
+
+
+class EmbeddedOnce:
+    """An embedder that is loaded when it is first asked, and asked for every text once.
+
+    Rows of an embedder do not depend on each other, so a text's vector is the same in any call.
+
+    Args:
+        load: Gives the embedder; not called where there is nothing to embed.
+    """
+
+    def __init__(self, load: Callable[[], Embedder[str]]) -> None:
+        self._load = cache(load)
+        self._known: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def revision(self) -> str:
+        """That of the embedder."""
+        return self._load().revision
+
+    @property
+    def width(self) -> int:
+        """That of the embedder."""
+        return self._load().width
+
+    def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
+        """Vectors of the texts, in order, shape (texts, width); at least one text."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._load().embed(new), strict=True))
+        return np.stack([self._known[text] for text in texts])
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ synthetic records and public settings.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from typing import Any
 import yaml
 
 from privsyn.config import NAME
-from privsyn.data.artifacts import atomic_file, sha256_file
+from privsyn.data.artifacts import atomic_file, check_writable, sha256_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.filelock import file_lock
+from privsyn.files import read_file, read_json
 from privsyn.publishing.command import DvcCommand
 from privsyn.publishing.git import commit_files, in_git
 from privsyn.publishing.pipeline import current_stages, folder_md5
@@ -134,6 +136,23 @@ class DvcPublisher:
                 files = [revision.pointer, "dvc.lock", "releases/.gitignore"]
                 commit = commit_files(self.root, files, f"Publish {release_id}")
         return replace(revision, stages=tuple(stages), commit=commit)
+
+    def check_remote(self) -> None:
+        """Write to the remote and take it back, where it is a local folder that is known here.
+
+        Another remote is found out by publishing, which can be repeated at no cost.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        config = ConfigParser(interpolation=None, strict=False)
+        folder = self.root / ".dvc"
+        with suppress(ConfigParserError, UnicodeError):  # DVC itself says what is wrong with it
+            config.read([folder / "config", folder / "config.local"], encoding="utf-8")
+        name = self.remote or config.get("core", "remote", fallback=None)
+        url = config.get(f"'remote \"{name}\"'", "url", fallback=None)
+        if url and "://" not in url:
+            check_writable((folder / url).resolve())
 
     def restore(self, release_id: str) -> Path:
         """Bring a published release back to ``releases/<release id>``, byte for byte.
@@ -287,11 +306,11 @@ def _refuse_other_bytes(release_dir: Path, pointer: Path) -> None:
 
 def _read_pointer(pointer: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(pointer.read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_file(pointer))
         (out,) = content["outs"]
         if not out["md5"] or out["path"] != pointer.stem:
             raise ValueError
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError):
         raise DataError(
             f"{pointer} is no pointer file of DVC.", hint="Bring it with git checkout."
         ) from None
@@ -301,7 +320,7 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
 def _account(release_dir: Path) -> str | None:
     """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
     try:
-        sealed = json.loads((release_dir / "certificate.json").read_text(encoding="utf-8"))
+        sealed = read_json(release_dir / "certificate.json")
         return None if "derived" in sealed else str(sealed["plan"]["account"])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def _md5(content: bytes) -> str:
 def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
     """Stages of dvc.yaml of a method, in order, if their files are those of a release.
 
-    Empty where there is no dvc.yaml, where params.yaml does not name the method, or where
+    Empty where there is no dvc.yaml, where params.yaml does not have it made, or where
     ``plans/<method>.json``, ``synthetic/<method>`` or ``reports/<method>`` belong to another
     release: committing its stages would publish it unvalidated, or call a plan done that is not.
     """
@@ -50,14 +51,12 @@ def current_stages(root: Path, method: str, release_dir: Path) -> list[str]:
             twin = release_dir / path.relative_to(folder)
             if not twin.is_file() or not filecmp.cmp(path, twin, shallow=False):
                 return []
-    named = _load(root / "params.yaml").get("methods") or {}
+    params = _load(root / "params.yaml")
     stages = _load(root / "dvc.yaml").get("stages") or {}
-    if method not in named:
-        return []
     return [
         f"{name}@{method}"
         for name, stage in stages.items()
-        if "foreach" in stage
+        if method in _named(params, stage.get("foreach"))
         and all((root / path).exists() for path in _files(stage.get("do") or {}, method))
     ]
 
@@ -67,7 +66,17 @@ def _files(stage: Mapping[str, Any], method: str) -> list[str]:
     kinds = ("deps", "outs", "metrics", "plots")
     entries = [item for kind in kinds for item in stage.get(kind, ())]
     paths = [next(iter(entry)) if isinstance(entry, Mapping) else str(entry) for entry in entries]
-    return [path.replace("${key}", method) for path in paths]
+    return [path.replace("${item}", method).replace("${key}", method) for path in paths]
+
+
+def _named(params: Mapping[str, Any], foreach: object) -> Collection[Any]:
+    """What a stage is repeated for: a list, a mapping, or either by its place in params.yaml."""
+    if isinstance(foreach, str) and (place := re.fullmatch(r"\$\{([\w.]+)\}", foreach)):
+        found: Any = params
+        for part in place[1].split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        foreach = found
+    return foreach if isinstance(foreach, Mapping | list) else ()
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import pwd
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from privsyn.config import Config, DatasetConfig, load_config
+from privsyn.config import Config, DatasetConfig, load_config, of_any_day
+from privsyn.data.public_files import PublicFiles, ReadsFiles
+from privsyn.data.source import fingerprint
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.errors import ConfigError
+from privsyn.errors import ConfigError, VerificationError
 from privsyn.ledger import Account, AccountSpec, Ledger, open_ledger
-from privsyn.methods.base import SETTINGS
+from privsyn.methods.base import SETTINGS, Method, load_method
+from privsyn.on_disk import DIGEST, OnDisk, values
 from privsyn.release import Plan
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.workspace import Workspace
@@ -22,6 +27,10 @@ from privsyn.workspace import Workspace
 if TYPE_CHECKING:
     from privsyn.backends.rank_group import Group
 
+WHO = ("user", "driver", "dag_id", "run_id")
+"""What of the origin the ledger keeps with every row."""
+PARAMS_FILE = "params.yaml"
+"""What dvc.yaml tracks; a project of another name shares its folder with others."""
 EXPERIMENT_COPY = "/.dvc/tmp/exps"
 """Where DVC copies a project for experiments outside the workspace."""
 
@@ -29,12 +38,20 @@ EXPERIMENT_COPY = "/.dvc/tmp/exps"
 class Progress(Protocol):
     """Receives public progress counts."""
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """``done`` of ``total`` outputs of a stage are finished."""
+    def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
+        """``done`` of ``total`` ``things`` (tokens, steps) of a stage are finished."""
 
 
-def silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int, things: str = "") -> None:
     """Progress that goes nowhere."""
+
+
+def os_user() -> str:
+    """Name of the user this process runs as; the number where it has none, as in containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def _now() -> datetime:
@@ -48,8 +65,8 @@ class Context:
     Attributes:
         config: The validated config.
         workspace: Paths of the project.
-        day: The run's logical date, for ``{date:...}`` in dataset.version.
-        origin: Public facts of the driver for lineage, such as the DAG and run id.
+        day: The run's logical date, for ``{date:...}`` in dataset.version and dataset.path.
+        origin: Facts of the driver for lineage, such as the user, the DAG and the run id.
         as_filed: Whether params.yaml alone, without overrides, describes this run.
         progress: Receives counts of finished outputs.
         clock: Time of ledger entries and leases.
@@ -85,7 +102,9 @@ class Context:
                 hint="Set services.ledger to an absolute URL, or run without --temp and --queue.",
             )
         return open_ledger(
-            self.config.services.ledger or self.workspace.ledger_url, clock=self.clock
+            self.config.services.ledger or self.workspace.ledger_url,
+            clock=self.clock,
+            who={key: self.origin[key] for key in WHO if self.origin.get(key)},
         )
 
     @cached_property
@@ -109,7 +128,8 @@ class Context:
     @property
     def account(self) -> AccountSpec:
         """The account the config names."""
-        return AccountSpec.of(self.config)
+        methods = [load_method(name) for name in self.config.account.methods]
+        return AccountSpec.of(self.config, [method.samples for method in methods])
 
     def open_account(self) -> Account:
         """The account the config names, opened if it is new.
@@ -123,16 +143,122 @@ class Context:
             spec, known_releases=self.workspace.known_releases(spec.name)
         )
 
+    def check_releases(self) -> None:
+        """Check that the ledger knows the releases that lie or are published here.
+
+        Raises:
+            VerificationError: It does not: what they spent is in no balance.
+        """
+        known = {entry.release_id for entry in self.ledger.entries()}
+        unknown = [name for name in self.workspace.known_releases() if name not in known]
+        if unknown:
+            raise VerificationError(
+                f"ledger {self.ledger.where} does not know {len(unknown)} of the releases here, "
+                f"{unknown[0]} among them: it was lost or replaced, or did not pay for them.",
+                hint="Check services.ledger, or restore the ledger from its backup.",
+            )
+
+    @cached_property
+    def files(self) -> PublicFiles:
+        """The door to the public files that settings name."""
+        config, state = self.config, self.workspace.state
+        services = {
+            "services.ledger": config.services.ledger,
+            "services.mlflow": config.services.mlflow,
+        }
+        home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+        read = {
+            "the private file (dataset.path)": config.dataset.path,
+            "the held-out records (dataset.test_path)": config.dataset.test_path,
+        }
+        private = [
+            (name, found)
+            for name, path in read.items()
+            if path is not None
+            for found in of_any_day(self.path(path))
+        ]
+        private += [
+            ("the state folder", state),
+            ("Airflow's home (AIRFLOW_HOME)", home),
+            ("Airflow's home", self.workspace.root / ".airflow"),
+        ]
+        for name, url in services.items():
+            if url is not None and url.startswith("sqlite:///"):
+                private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))
+        cache = self.workspace.cache if state.is_dir() else None
+        return PublicFiles(self.workspace.root, config.files, private, cache)
+
+    def settings(self, name: str) -> Any:
+        """Settings of a section of ``methods``, reading their files through the door.
+
+        Raises:
+            ConfigError: See Config.method.
+        """
+        settings = self.config.method(name)
+        reads = isinstance(settings, ReadsFiles)
+        return settings.through(self.files, f"methods.{name}") if reads else settings
+
+    def planned(self, plan: Plan) -> tuple[Method, Any]:
+        """Method of a plan and its settings, reading their files through the door.
+
+        The plan says what the files are; this config says where they lie.
+
+        Raises:
+            ConfigError: See Config.method.
+        """
+        method, settings = plan.load_method()
+        if isinstance(settings, ReadsFiles):
+            today = self.config.method(plan.method)
+            settings = settings.through(self.files, f"methods.{plan.method}", today)
+        return method, settings
+
+    def public_files(self, method: str) -> Iterator[tuple[str, str, OnDisk, str | None]]:
+        """Setting, value, mark and digest of all that a release of a method reads from disk."""
+        sections: list[tuple[str, Any]] = [
+            (f"methods.{method}.", self.config.method(method)),
+            ("models.", self.config.models),
+            ("validation.", self.config.validation),
+        ]
+        for prefix, section in sections:
+            for setting, value, mark in values(section, prefix):
+                digest = getattr(section, setting.removeprefix(prefix) + DIGEST, None)
+                yield setting, value, mark, digest
+
+    def check_files(self, method: str) -> None:
+        """Refuse files and model folders that a release must not read.
+
+        Raises:
+            ConfigError: One is, lies in or holds a place with private data; or is not pinned.
+        """
+        for setting, value, mark, digest in self.public_files(method):
+            self.files.check(setting, value)
+            if mark.pinned and mark.kind == "file" and self.files.path(value).exists():
+                self.files.read(setting, value, digest)
+
     def source(self, plan: Plan) -> DatasetConfig:
         """The private file as a plan describes it; from this config come the paths alone."""
-        dataset = self.config.dataset
+        asked = self.config.dataset
+        today = asked.dates(self.day)
+        # A plan may be carried out on another day than it was made for: by hand, or past midnight.
+        dataset = asked.dated(plan.dates if len(plan.dates) == len(today) else today)
         test = None if dataset.test_path is None else self.path(dataset.test_path)
         return DatasetConfig(
             path=self.path(dataset.path),
             test_path=test,
             max_records_per_unit=plan.max_records_per_unit,
+            same_source=dataset.same_source,
             **plan.dataset.model_dump(),
         )
+
+    def fingerprint(self, path: Path) -> str:
+        """Keyed fingerprint of a private file, with the ledger's key. Internal: data/source.py.
+
+        Raises:
+            DataError: The file cannot be read.
+            LedgerUnavailable: There is no ledger yet: open the account first.
+        """
+        cache = self.workspace.cache if self.workspace.state.is_dir() else None
+        return fingerprint(path, self.ledger.source_key().reveal(), cache=cache)
 
     def path(self, path: Path) -> Path:
         """A config path, relative to the project folder."""
@@ -159,7 +285,8 @@ def open_context(
         workspace=Workspace(params.resolve().parent),
         day=day or _now().date(),
         origin=origin or {},
-        as_filed=not overrides or _shapes_output(config) == _shapes_output(load_config(params)),
+        as_filed=params.name == PARAMS_FILE
+        and (not overrides or _shapes_output(config) == _shapes_output(load_config(params))),
         progress=progress,
         group=group,
     )
@@ -174,5 +301,6 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.models,
         config.validation,
         config.evaluate,
+        config.files,
         {name: config.method(name) for name in (*config.methods, *SETTINGS)},
     )

@@ -20,6 +20,7 @@ from privsyn.data.artifacts import (
     sha256_file,
     storage_error,
     sync_folder,
+    wipe,
     write_jsonl_atomic,
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
@@ -28,17 +29,17 @@ from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import exhibits as exhibit_folder
 from privsyn.stages.generate import shard_file, trained
-from privsyn.stages.lineage import traced
+from privsyn.stages.lineage import certified, traced
 from privsyn.stages.partition import Run
-from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 
 @traced
 def certify(ctx: Context, plan: Plan) -> Path:
     """Write the release folder and commit its digests to the ledger.
 
-    The folder is renamed into place whole; the ledger is told afterwards. Running again, at any
-    point, ends in the same folder and the same row.
+    The folder is renamed into place whole; the ledger is told afterwards, and then the scratch with
+    its private records is wiped. Running again, at any point, ends in the same folder and the same
+    row, and without scratch.
 
     Returns:
         The release folder.
@@ -49,7 +50,10 @@ def certify(ctx: Context, plan: Plan) -> Path:
     """
     entry = ctx.ledger.entry(plan.id)
     if entry.state == "COMMITTED":
-        return find(ctx, plan)
+        wipe(ctx.workspace.scratch(plan.id))
+        folder = find(ctx, plan)
+        certified(ctx, plan, folder)
+        return folder
     scratch = ctx.workspace.scratch(plan.id)
     folder = ctx.workspace.release(plan.id)
     if not (folder / certificate.CERTIFICATE).is_file():
@@ -61,29 +65,8 @@ def certify(ctx: Context, plan: Plan) -> Path:
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
         raise VerificationError(f"{artifact} was changed before its release was committed.")
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
-    lineage = ctx.lineage.release_run(plan.id)
-    digests = {
-        CLASS_TAG: sealed["class"],
-        "privsyn.certificate_sha256": certificate.digest(sealed),
-    }
-    ctx.lineage.set_tags(
-        lineage, digests | {"privsyn.artifact_sha256": sealed["artifact"]["sha256"]}
-    )
-    ctx.lineage.log_metrics(lineage, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
-    ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE)
-    for name in sealed.get("exhibits", {}):
-        ctx.lineage.log_artifact(lineage, folder / certificate.EXHIBITS / name, "exhibits")
-    if "model" in sealed:
-        ctx.lineage.log_artifact(lineage, folder / certificate.CERTIFICATE, MODEL_FOLDER)
-        facts = {
-            RELEASE_TAG: plan.id,
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "adjacency": plan.adjacency.value,
-            "unit": plan.unit,
-        }
-        name = f"{plan.dataset.name}-{plan.method}"
-        ctx.lineage.register_model(lineage, name, folder / certificate.MODEL, digests | facts)
+    wipe(scratch)
+    certified(ctx, plan, folder)
     return folder
 
 
@@ -134,7 +117,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     """Build the folder beside its place and rename it."""
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
-    noise, rows, counts = _merged(plan, scratch, shards)
+    noise, rows, counts = _merged(ctx, plan, scratch, shards)
     artifact = write_records(building, rows)
     exhibits = _take_along(exhibit_folder(scratch), building / certificate.EXHIBITS)
     model = _take_along(trained(scratch), building / certificate.MODEL)
@@ -232,7 +215,7 @@ def _take_along(source: Path, target: Path) -> dict[str, str]:
 
 
 def _merged(
-    plan: Plan, scratch: Path, shards: int
+    ctx: Context, plan: Plan, scratch: Path, shards: int
 ) -> tuple[str, list[dict[str, Any]], dict[str, int]]:
     """Kind of noise source, the rows of all shards in the order of their cells, summed counts."""
     drawn: list[dict[str, Any]] = []
@@ -249,7 +232,7 @@ def _merged(
         drawn += part["rows"]
     drawn.sort(key=lambda row: int(row["cell"]))  # stable: a cell's texts stay in their order
     fewest, most = plan.row_bounds
-    method, settings = plan.load_method()
+    method, settings = ctx.planned(plan)
     if fewest == most == len(method.cells(settings, plan.dataset.labels)):
         whole = [row["cell"] for row in drawn] == list(range(most))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -18,6 +18,7 @@ from privsyn.filelock import file_lock
 from privsyn.methods.distill import DistillConfig, Student, start_folder, train_student
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import ModelUse, Plan, StudentPlan
+from privsyn.stages import lineage
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.parent import Parent, open_parent, records
@@ -25,10 +26,14 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.run import draw
 from privsyn.stages.validate_student import validate_student
-from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
+from privsyn.tracking.base import MODEL_FOLDER
 
 if TYPE_CHECKING:
     from privsyn.backends.protocols import PromptTemplate
+
+PARENT_TAG = "privsyn.parent"
+PRIVATE, NON_PRIVATE = "private", "non_private"
+"""Baselines of a student."""
 
 TEACHER = "dp_lora"
 """The method whose releases bring the model that wrote them."""
@@ -41,7 +46,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         ConfigError: The release holds images, or has no teacher whose logits could be followed.
         ModelError: A model cannot be found, or is not the one the release was made with.
     """
-    config: DistillConfig = ctx.config.method("distill")
+    config: DistillConfig = ctx.settings("distill")
     if parent.dataset.images is not None:
         raise ConfigError(
             f"release {parent.release_id} holds images, and a student is trained on texts.",
@@ -53,28 +58,34 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             f"of {parent.method} has none.",
             hint=f"Set methods.distill.distil_logits=false, or name a release of {TEACHER}.",
         )
+    ctx.check_files("distill")
     models, folder = ctx.config.models, start_folder(config)
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
-    settings = config.model_dump(mode="json", exclude={"baselines"})
+    settings = config.model_dump(mode="json", exclude={"baselines", "init_digest"})
     used: dict[Any, ModelUse] = {}
     if folder is None or config.distil_logits:
         base = describe(models, cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
         planned = {str(role): use for role, use in parent.models.items()}.get("base")
-        if config.distil_logits and planned != used["base"]:
+        if config.distil_logits and (planned is None or _apart(planned, used["base"])):
             raise ModelError(
                 f"models.language={models.language} is not the model release {parent.release_id} "
                 f"was made with ({planned.source if planned else 'unknown'}).",
                 hint="Put that one back: its logits are to be followed.",
             )
-    if folder is not None or config.init == "builtin":
-        name = str(folder or "builtin")
+    if folder is not None or config.init == "tiny":
+        name = str(folder or "tiny")
         place = locate(Wanted("methods.distill.init", name, None, BUILTIN))
         settings["init"] = place.source  # a path says where, not what
         used["init"] = ModelUse(
             source=place.source, revision=fingerprint(place, cache), dtype="float32"
         )
     return StudentPlan(parent=parent, settings=settings, models=used)
+
+
+def _apart(one: ModelUse, other: ModelUse) -> bool:
+    """Whether two models differ: by their weights or their type, not by what they are called."""
+    return (one.revision, one.dtype) != (other.revision, other.dtype)
 
 
 def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
@@ -135,35 +146,40 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
     """Train, certify and check a planned student, unless it exists. See distill."""
     folder = ctx.workspace.release(planned.id)
-    with _alone(ctx, planned):
+    with alone(ctx, planned.id):
         if (folder / certificate.CERTIFICATE).is_file():
             certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
-            return folder
-        if ctx.workspace.pointer(planned.id).is_file():
-            raise DataError(
-                f"student {planned.id} is published, but its folder is not here.",
-                hint=f"Bring it back with: privsyn restore {planned.id}",
-            )
-        parent = open_parent(ctx, planned.parent.id)
-        building = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(building, ignore_errors=True)
-        student, files = _train(ctx, planned, parent)
-        artifact = write_model(building, files)
-        how = planned.model_dump(mode="json", include={"settings", "models"})
-        derived = certificate.derive(
-            parent.sealed,
-            artifact,
-            name=planned.id,
-            how={"distill": how | {"student": asdict(student)}},
-            root=ctx.workspace.root,
-        )
-        # First the ledger: a folder in its place is then always one that it knows.
-        ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
-        seal(building, derived, folder)
-        _trace(ctx, planned, folder, derived, student)
+        else:
+            _make(ctx, planned, folder)
+    trace_student(ctx, planned, folder)
     folder = validate_student(ctx, planned)
-    _register(ctx, planned, folder, derived)
+    register_student(ctx, planned, folder)
     return folder
+
+
+def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """Train and certify a student into its folder."""
+    if ctx.workspace.pointer(planned.id).is_file():
+        raise DataError(
+            f"student {planned.id} is published, but its folder is not here.",
+            hint=f"Bring it back with: privsyn restore {planned.id}",
+        )
+    parent = open_parent(ctx, planned.parent.id)
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    student, files = _train(ctx, planned, parent)
+    artifact = write_model(building, files)
+    how = planned.model_dump(mode="json", include={"settings", "models"})
+    derived = certificate.derive(
+        parent.sealed,
+        artifact,
+        name=planned.id,
+        how={"distill": how | {"student": asdict(student)}},
+        root=ctx.workspace.root,
+    )
+    # First the ledger: a folder in its place is then always one that it knows.
+    ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
+    seal(building, derived, folder)
 
 
 def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
@@ -181,9 +197,7 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit
     )
-    run = ctx.lineage.release_run(planned.id)
-    tags = {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer}
-    ctx.lineage.set_tags(run, tags)
+    lineage.published(ctx, planned.id, revision)
     _, sealed = certificate.read(folder)
     return {
         "release_id": planned.id,
@@ -217,7 +231,7 @@ def train_as_planned(
     Raises:
         ModelError: A model is not the planned one any more.
     """
-    config: DistillConfig = ctx.config.method("distill")
+    config: DistillConfig = ctx.settings("distill")
     now = plan_student(ctx, planned.parent)
     if now.id != planned.id:
         raise ModelError(
@@ -240,7 +254,7 @@ def train_as_planned(
         texts,
         base,
         target,
-        template=_template(planned),
+        template=_template(ctx, planned),
         teacher=teacher,
         performance=ctx.config.performance,
         progress=progress,
@@ -254,11 +268,11 @@ def base_folder(ctx: Context) -> Path:
     return place.folder or fetch_all(wanted, place)
 
 
-def _template(planned: StudentPlan) -> PromptTemplate | None:
+def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
     """The prompt the teacher wrote behind; None: the base model's, or the student's own."""
     if planned.parent.method != TEACHER or "base" not in planned.models:
         return None
-    _, settings = planned.parent.load_method()
+    _, settings = ctx.planned(planned.parent)
     template: PromptTemplate = settings.template(planned.parent.dataset.labels)
     return template
 
@@ -285,53 +299,47 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
     return student, files
 
 
-def _trace(
-    ctx: Context, planned: StudentPlan, folder: Path, sealed: dict[str, Any], student: Student
-) -> None:
-    """A run of the student's own: all of it public."""
+def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """Write what a certified student is: a run of its own, all of it public."""
+    _, sealed = certificate.read(folder)
     run = ctx.lineage.release_run(planned.id)
     models = {f"model.{role}": use.source for role, use in planned.models.items()}
     ctx.lineage.log_params(run, {"method": "distill"} | planned.settings | models)
-    ctx.lineage.set_tags(
-        run,
-        {
-            CLASS_TAG: sealed["class"],
-            "privsyn.parent": planned.parent.id,
-            "privsyn.certificate_sha256": certificate.digest(sealed),
-            "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
-        },
+    ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
+    lineage.log_synthetic(ctx, planned.id, sealed)
+    made = sealed["derived"]["distill"]["student"]
+    said = (
+        f"A language model of {made['parameters']:,} parameters, trained on the texts of "
+        f"`{planned.parent.id}` at no further cost."
     )
-    ctx.lineage.log_metrics(run, {f"student.{k}": float(v) for k, v in asdict(student).items()})
+    ctx.lineage.set_tags(run, {lineage.NOTE: said})
+    ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
     ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
 
 
-def _register(ctx: Context, planned: StudentPlan, folder: Path, sealed: Mapping[str, Any]) -> None:
+def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     """A student that passed its checks becomes a version of the dataset's student model."""
+    _, sealed = certificate.read(folder)
     run, parent = ctx.lineage.release_run(planned.id), planned.parent
     ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, MODEL_FOLDER)
-    tags = {
-        RELEASE_TAG: planned.id,
-        CLASS_TAG: sealed["class"],
-        "privsyn.certificate_sha256": certificate.digest(sealed),
-        "privsyn.parent": parent.id,
-        "epsilon": parent.epsilon,
-        "delta": parent.delta,
-        "adjacency": parent.adjacency.value,
-        "unit": parent.unit,
-    }
-    name = f"{parent.dataset.name}-{planned.method}"
-    ctx.lineage.register_model(run, name, folder / certificate.MODEL, tags)
+    tags = {PARENT_TAG: parent.id}
+    lineage.register(ctx, planned.id, parent, planned.method, folder, sealed, tags)
     ctx.lineage.finish(run)
 
 
 @contextmanager
-def _alone(ctx: Context, planned: StudentPlan) -> Iterator[None]:
-    """One process at a time trains a student."""
+def alone(ctx: Context, name: str) -> Iterator[None]:
+    """One process at a time uses the scratch of a student and of the baselines of it.
+
+    Raises:
+        LeaseHeld: Another one does.
+    """
     private_folder(ctx.workspace.state)
     try:
-        with file_lock(ctx.workspace.state / "distill" / f"{planned.id}.lock", timeout=0):
+        student = name.removesuffix(f".{NON_PRIVATE}")  # of all of them: nothing is named after one
+        with file_lock(ctx.workspace.state / "distill" / f"{student}.lock", timeout=0):
             yield
     except TimeoutError:
         raise LeaseHeld(
-            f"another process trains student {planned.id}.", hint="Wait for it to end."
+            f"another process trains student {name}.", hint="Wait for it to end."
         ) from None

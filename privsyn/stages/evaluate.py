@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsyn import certificate
+from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_holdout
 from privsyn.data.records import Record
+from privsyn.evaluation.beside import verdict
 from privsyn.methods.base import Backends
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -19,6 +21,7 @@ from privsyn.stages.lineage import traced
 from privsyn.validation.profile import read_rows
 
 if TYPE_CHECKING:
+    from privsyn.evaluation.embeddings import EmbeddedOnce
     from privsyn.evaluation.metrics import Metric
 
 EVALUATION = "evaluation.json"
@@ -38,22 +41,26 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         backends: The embedder already loaded; None loads what the config names.
 
     Returns:
-        The folder with evaluation.json and the plots; None where evaluation is off or nothing is
-        held out.
+        The folder with evaluation.json and the plots; None where evaluation is off or no records
+        are set aside for it, by the settings alone. Whether there is such a record shows in the
+        folder only.
     """
-    if not ctx.config.evaluate.enabled:
+    if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
         return None
     real = held_out(ctx, plan)
-    if not real:
-        return None
     artifact = find(ctx, plan) / certificate.ARTIFACT
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     of_kind = _texts if plan.dataset.images is None else _images
-    metrics, draw = of_kind(ctx, plan, artifact, real, backends)
+    metrics, draw = of_kind(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
+    said = verdict({metric.name: metric.value for metric in metrics})
     write_json_atomic(
         folder / EVALUATION,
-        {"release_id": plan.id, "metrics": [metric.to_json() for metric in metrics]},
+        {
+            "release_id": plan.id,
+            **({"verdict": said} if said else {}),
+            "metrics": [metric.to_json() for metric in metrics],
+        },
         mode=0o600,
     )
     run = ctx.lineage.start_stage(plan.id, "evaluate")
@@ -82,10 +89,38 @@ def _texts(
         *compare_lengths(synthetic, texts),
     ]
     if ctx.config.evaluate.embeddings:
-        metrics += _by_vectors(
-            ctx, synthetic, labels, texts, [record.label for record in real], backends
-        )
+        from privsyn.backends.load import load_embedder
+        from privsyn.evaluation.embeddings import EmbeddedOnce
+
+        config, theirs = ctx.config, [record.label for record in real]
+        load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
+        once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+        metrics += _by_vectors(ctx, synthetic, labels, texts, theirs, once)
+        if any(labels) and any(theirs):
+            metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
     return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
+
+
+def _headline(
+    ctx: Context,
+    plan: Plan,
+    synthetic: tuple[Sequence[str], Sequence[str | None]],
+    real: tuple[Sequence[str], Sequence[str | None]],
+    backends: Backends | None,
+    once: EmbeddedOnce,
+) -> list[Metric]:
+    """The release beside its baselines. See evaluation.beside."""
+    from privsyn.evaluation.beside import headline, labelled
+    from privsyn.stages.alone import public_alone
+
+    settings = ctx.config.evaluate
+    ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
+    public = None
+    if settings.public_alone:
+        names = [label for _, label in ours]
+        written = public_alone(ctx, plan, names, backends)
+        public = None if written is None else list(zip(written, names, strict=True))
+    return headline(ours, theirs, public, once.embed, _called(ctx))
 
 
 def _by_vectors(
@@ -94,26 +129,18 @@ def _by_vectors(
     synthetic_labels: Sequence[str | None],
     texts: Sequence[str],
     labels: Sequence[str | None],
-    backends: Backends | None,
+    once: EmbeddedOnce,
 ) -> list[Metric]:
-    """Metrics in the space of the sentence embedder; every text is embedded once."""
-    from privsyn.backends.load import load_embedder
+    """Metrics in the space of the sentence embedder."""
     from privsyn.evaluation.embeddings import compare_embeddings, embed_both
     from privsyn.evaluation.mlp import downstream_mlp
 
-    models, settings = ctx.config.models, ctx.config.evaluate
+    settings, called = ctx.config.evaluate, _called(ctx)
     classifier = settings.classifier and any(synthetic_labels) and any(labels)
-    load = partial(load_embedder, models, ctx.config.performance, ctx.workspace.cache)
-    both = embed_both(
-        synthetic,
-        texts,
-        load if backends is None else lambda: backends.embedder,
-        settings.embedded_texts,
-        alike=not classifier,
-    )
+    both = embed_both(synthetic, texts, lambda: once, settings.embedded_texts, alike=not classifier)
     if both is None:
         return []
-    (ours, theirs), called = both, f"models.embedder={models.embedder}"
+    ours, theirs = both
     metrics = compare_embeddings(ours, theirs, called)
     if classifier:
         metrics += downstream_mlp(
@@ -124,6 +151,10 @@ def _by_vectors(
             called,
         )
     return metrics
+
+
+def _called(ctx: Context) -> str:
+    return f"models.embedder={ctx.config.models.embedder}"
 
 
 def _images(
@@ -156,10 +187,22 @@ def _images(
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
 
 
+def sets_aside(dataset: DatasetConfig) -> bool:
+    """Whether the settings hold units out, or name a file of its own."""
+    return bool(dataset.holdout) or dataset.test_path is not None
+
+
+def said(folder: Path | None) -> str:
+    """One line for a log: the same whether or not there was a record to measure by."""
+    if folder is None:
+        return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"
+    return f"internal numbers in {folder}"
+
+
 def held_out(ctx: Context, plan: Plan) -> list[Record]:
     """The real records no release was made from."""
     dataset = ctx.source(plan)
-    if not dataset.holdout and dataset.test_path is None:
+    if not sets_aside(dataset):
         return []
     key = ctx.open_account().partition_key.reveal()
     return [private.reveal() for private in read_holdout(dataset, key)]

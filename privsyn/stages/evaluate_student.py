@@ -16,15 +16,13 @@ from privsyn.errors import DataError
 from privsyn.methods.distill import DistillConfig
 from privsyn.release import StudentPlan
 from privsyn.stages.base import Context
-from privsyn.stages.distill import TEACHER, train_as_planned
-from privsyn.stages.evaluate import EVALUATION, held_out
+from privsyn.stages.distill import NON_PRIVATE, PRIVATE, TEACHER, alone, train_as_planned
+from privsyn.stages.evaluate import EVALUATION, held_out, sets_aside
 from privsyn.stages.parent import planned_by
 from privsyn.stages.plan import plan as make_plan
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
-
-PRIVATE, NON_PRIVATE = "private", "non_private"
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
@@ -39,7 +37,8 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         name: A student, as distill named it.
 
     Returns:
-        The folder with evaluation.json; None where evaluation is off or nothing is held out.
+        The folder with evaluation.json; None where evaluation is off or no records are set aside
+        for it, by the settings alone.
 
     Raises:
         DataError: The student is not here.
@@ -63,9 +62,9 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         settings=made["settings"],
         models=made["models"],
     )
-    texts = _texts(held_out(ctx, planned.parent))
-    if not texts:
+    if not sets_aside(ctx.source(planned.parent)):
         return None
+    texts = _texts(held_out(ctx, planned.parent))
     with ctx.lineage.stage_run(name, "evaluate") as run:
         metrics = _measure(ctx, planned, folder / certificate.MODEL, texts, "student")
         config: DistillConfig = ctx.config.method("distill")
@@ -93,6 +92,8 @@ def _measure(
 ) -> list[Metric]:
     from privsyn.evaluation.next_token import next_token_accuracy
 
+    if not texts:  # shows in the numbers only
+        return []
     return next_token_accuracy(
         model,
         texts,
@@ -140,15 +141,16 @@ def _non_private(
     key = ctx.open_account().partition_key.reveal()
     texts = _texts([private.reveal() for private in read_training(dataset, key)])
     place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
-    shutil.rmtree(place, ignore_errors=True)
-    private_folder(place)
-    try:
-        train_as_planned(
-            ctx, planned, texts, place / "model", _percent(ctx, f"train {NON_PRIVATE}")
-        )
-        return _measure(ctx, planned, place / "model", held, NON_PRIVATE)
-    finally:
+    with alone(ctx, place.name):  # a sweep tells by it what a killed process left
         shutil.rmtree(place, ignore_errors=True)
+        private_folder(place)
+        try:
+            train_as_planned(
+                ctx, planned, texts, place / "model", _percent(ctx, f"train {NON_PRIVATE}")
+            )
+            return _measure(ctx, planned, place / "model", held, NON_PRIVATE)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _texts(records: list[Record]) -> list[tuple[str | None, str]]:

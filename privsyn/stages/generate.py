@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,16 @@ from privsyn.methods.base import Backends, Drawn, Exhibit, Sample, Trained, cont
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
-from privsyn.stages.partition import BUCKETS, Run, journal_file, journal_header
+from privsyn.stages.pace import note
+from privsyn.stages.partition import (
+    BUCKETS,
+    Run,
+    give_up,
+    journal_file,
+    journal_header,
+    open_journal,
+    part_name,
+)
 
 
 def shard_file(scratch: Path, shard: int) -> Path:
@@ -67,6 +77,7 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
         return target
     with drawing(ctx, plan, shard, backends) as drawn:
         kind, rows = _draw(ctx, plan, shard, run.shards, drawn)
+        ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
         write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
     return target
 
@@ -76,18 +87,25 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
 
     Raises:
         ReleaseLost: It is neither.
-        VerificationError: It was charged for another event than this version would run.
+        VerificationError: The plan was edited; or it was charged for another event than this
+            version would run.
     """
     entry = ctx.ledger.entry(plan.id)
     if entry.state == "COMMITTED":
         return None
     if entry.state != "BEGUN":
         raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
+    if not plan.is_its_name:
+        raise VerificationError(
+            f"the plan of release {plan.id} was edited: it is not what the release is named after.",
+            hint="Plan again: privsyn stage plan. Nothing was drawn.",
+        )
     run = Run.resume(ctx, plan)
     if not plan.event == dump(plan.method_plan().event) == dict(entry.event):
         raise VerificationError(
             f"release {plan.id} is charged for another event than this version would run.",
-            hint="Resume with the version that began it, or: privsyn ledger lose " + plan.id,
+            hint="Resume with the version that began it: its cost is paid. Only where that is gone "
+            f"for good: privsyn ledger lose {plan.id}",
         )
     return run
 
@@ -127,21 +145,25 @@ def drawing(
     check_models(plan, backends)
     header = journal_header(ctx, plan) | {"shard": part}
     with (
-        ctx.ledger.acquire(plan.id, f"shard-{part}") as lease,
-        _journal(ctx, plan, part, header) as journal,
+        ctx.ledger.acquire(plan.id, part_name(part)) as lease,
+        _journal(ctx, plan, part, header, lease) as journal,
     ):
+        began = time.monotonic()
         try:
             yield Drawing(lease, journal, ctx.noise(), backends)
+            note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
             if not journal.drawn or _from_outside(error):
                 raise
             where = traceback.extract_tb(error.__traceback__)[-1]
-            ctx.ledger.lose(plan.id, f"{type(error).__name__} after a draw")
+            told = give_up(ctx, plan.id, f"{type(error).__name__} after a draw")
+            again = "" if told else "The ledger could not be told and is told by the next run. "
             # A foreign exception's message may hold record text: only its type and place go on.
             raise ReleaseLost(
                 f"release {plan.id} is LOST: {type(error).__name__} in "
                 f"{Path(where.filename).name}, line {where.lineno}, after private draws.",
-                hint=f"Its cost stays charged; a fresh draw needs privacy.draw={plan.draw + 1}.",
+                hint=f"{again}Its cost stays charged; a fresh draw needs "
+                f"privacy.draw={plan.draw + 1}.",
             ) from None
 
 
@@ -152,7 +174,7 @@ def load_models(ctx: Context, plan: Plan) -> Backends:
         ModelError: One is missing, incomplete or of a kind that cannot be used.
     """
     models, performance = ctx.config.models, ctx.config.performance
-    method, settings = plan.load_method()
+    method, settings = ctx.planned(plan)
     return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})
 
 
@@ -171,13 +193,29 @@ def check_models(plan: Plan, backends: Backends) -> None:
             )
 
 
-def _journal(ctx: Context, plan: Plan, shard: int | str, header: Mapping[str, Any]) -> Journal:
-    """The part's journal. One that is gone cannot be replayed: the release is LOST."""
-    try:
-        return Journal.open(journal_file(ctx.workspace.scratch(plan.id), shard), header)
-    except ReleaseLost:
-        ctx.ledger.lose(plan.id, "a journal is gone")
-        raise
+def _journal(
+    ctx: Context, plan: Plan, part: int | str, header: Mapping[str, Any], lease: Lease
+) -> Journal:
+    """The part's journal, counted in the ledger from now on.
+
+    Raises:
+        VerificationError: The ledger has counted more than it holds: it is an older copy, and what
+            was drawn since would be drawn again.
+        ReleaseLost: It is gone.
+    """
+    file = journal_file(ctx.workspace.scratch(plan.id), part)
+    counted = ctx.ledger.parts(plan.id).get(lease.part, 0)
+    journal = open_journal(ctx, plan, file, header)
+    if len(journal) < counted:
+        journal.close()
+        raise VerificationError(
+            f"release {plan.id}, {lease.part}: the ledger has counted {counted} draws and {file} "
+            f"holds {len(journal)}: this scratch is an older copy.",
+            hint="Put the newest one back: its cost is paid. Only where that is gone for good: "
+            f"privsyn ledger lose {plan.id}",
+        )
+    lease.count(lambda: journal.durable)
+    return journal
 
 
 def _draw(
@@ -189,15 +227,14 @@ def _draw(
 ) -> tuple[str, Sequence[dict[str, Any]]]:
     """Kind of the noise behind the samples of a shard, and their rows."""
     performance, scratch = ctx.config.performance, ctx.workspace.scratch(plan.id)
-    method, settings = plan.load_method()
+    method, settings = ctx.planned(plan)
     kind, lease = drawn.noise.kind, drawn.lease
 
     def progress(done: int, total: int) -> None:
         lease.check()
-        ctx.progress(f"generate {shard + 1}/{shards}", done, total)
+        ctx.progress(f"generate {shard + 1}/{shards}", done, total, method.counts)
 
     samples: Iterator[Sample | Exhibit]
-    places: dict[int, int] = {}
     if isinstance(method, Trained):
         kind = noise_of_training(scratch)
         samples = method.write(
@@ -217,7 +254,6 @@ def _draw(
             method.cells(settings, plan.dataset.labels),
             shards,
         )
-        places = {bucket.cell.index: place for place, bucket in enumerate(buckets)}
         samples = method.run(
             settings,
             plan.method_plan(),
@@ -243,8 +279,6 @@ def _draw(
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
         rows.append(row)
-        if not method.whole:
-            progress(places[sample.cell.index] + 1, len(places))
     return kind, rows
 
 

@@ -7,13 +7,25 @@ internal: at least their durations depend on the data, and evaluate's numbers do
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from privsyn import certificate
 from privsyn.ledger import Entry, State
 from privsyn.release import Plan
 from privsyn.stages.base import Context
-from privsyn.tracking.base import CLASS_TAG
+from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
+
+if TYPE_CHECKING:
+    from privsyn.publishing.dvc import DvcRevision
+
+VALIDATION, PAGE, QUALITY = certificate.REPORTS
+VALIDATION_TAG = "privsyn.validation"
+NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
+SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
+"""Tags that MLflow's pages know."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +37,7 @@ def traced(
     """Run a stage inside its nested run. A store that is down never stops a stage.
 
     Parallel shards of generate have runs of their own. A stage that finds its work done, because
-    the release exists, leaves the lineage of the run that made it as it is.
+    the release exists, leaves the nested run of the one that did it as it is.
     """
 
     @functools.wraps(stage)
@@ -63,9 +75,118 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
         },
     )
     if entry.state is not State.COMMITTED:  # else these say who made it, and certify set its class
-        origin = {f"privsyn.{key}": value for key, value in ctx.origin.items()}
-        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin)
+        origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
+        ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin | _shown(ctx, plan))
     ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
+
+
+def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
+    """What MLflow's own pages show of a run: who, from where, and in a sentence."""
+    origin = ctx.origin
+    driver, url = origin.get("driver", "privsyn"), origin.get("url")
+    by = f"[the run of {origin['dag_id']}]({url})" if url else driver
+    said = (
+        f"{plan.rows_said} synthetic records of `{plan.dataset.name}` "
+        f"({plan.dataset.version}) by {plan.method}: epsilon {plan.epsilon:.4g}, delta "
+        f"{plan.delta:g} per {plan.unit}, {plan.adjacency.value}, charged to the account "
+        f"`{plan.account}`. Made by {by}. Nested runs are internal."
+    )
+    shown: dict[str, object] = {NOTE: said, SOURCE: url or driver, SOURCE_TYPE: "JOB"}
+    return shown | ({USER: origin["user"]} if origin.get("user") else {})
+
+
+def certified(ctx: Context, plan: Plan, folder: Path) -> None:
+    """Write what a certified release is: digests, counts of the draw, certificate, exhibits."""
+    _, sealed = certificate.read(folder)
+    run = ctx.lineage.release_run(plan.id)
+    commit = sealed.get("software", {}).get("git")
+    ctx.lineage.set_tags(run, digests(sealed) | ({COMMIT: commit} if commit else {}))
+    log_synthetic(ctx, plan.id, sealed)
+    ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
+    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
+    for name in sealed.get("exhibits", {}):
+        ctx.lineage.log_artifact(run, folder / certificate.EXHIBITS / name, "exhibits")
+
+
+def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
+    """Record what a release wrote as a dataset of its run, by name and digest."""
+    digest = str(sealed["artifact"]["sha256"])[:36]  # as much as MLflow keeps
+    ctx.lineage.log_dataset(ctx.lineage.release_run(name), name, digest, "synthetic")
+
+
+def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
+    """Write how a release did in its suite.
+
+    Of one that failed the verdict alone: its page and numbers stay in quarantine, and its model is
+    not announced.
+    """
+    run = ctx.lineage.release_run(plan.id)
+    ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
+    _, sealed = certificate.read(folder)
+    if not passed:
+        if "model" in sealed:
+            ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
+        return
+    ctx.lineage.log_metrics(run, json.loads((folder / QUALITY).read_bytes()))
+    for name in (VALIDATION, PAGE):
+        ctx.lineage.log_artifact(run, folder / name)
+    if "model" not in sealed:
+        return
+    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, MODEL_FOLDER)
+    register(ctx, plan.id, plan, plan.method, folder, sealed)
+
+
+def published(ctx: Context, name: str, revision: DvcRevision) -> None:
+    """Write where a release or a student is to be had."""
+    ctx.lineage.set_tags(
+        ctx.lineage.release_run(name),
+        {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer},
+    )
+
+
+def ended(ctx: Context, name: str) -> None:
+    """End the run of a release, by where the release lies."""
+    released = ctx.workspace.release(name).is_dir()
+    ctx.lineage.finish(ctx.lineage.release_run(name), "FINISHED" if released else "FAILED")
+
+
+def register(
+    ctx: Context,
+    name: str,
+    plan: Plan,
+    method: str,
+    folder: Path,
+    sealed: Mapping[str, Any],
+    tags: Mapping[str, object] | None = None,
+) -> None:
+    """Make the model of a valid release, or of a student of it, a version of a registered model."""
+    facts = {
+        RELEASE_TAG: name,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "adjacency": plan.adjacency.value,
+        "unit": plan.unit,
+    }
+    ctx.lineage.register_model(
+        ctx.lineage.release_run(name),
+        _model(plan, method),
+        folder / certificate.MODEL,
+        digests(sealed) | facts | dict(tags or {}),
+    )
+
+
+def _model(plan: Plan, method: str) -> str:
+    """Name of the registered model of a method on a dataset."""
+    return f"{plan.dataset.name}-{method}"
+
+
+def digests(sealed: Mapping[str, Any]) -> dict[str, object]:
+    """Class of a release and digests of its certificate and its artifact."""
+    return {
+        CLASS_TAG: sealed["class"],
+        "privsyn.certificate_sha256": certificate.digest(sealed),
+        "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
+    }
 
 
 def _flat(plan: Plan) -> dict[str, Any]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
 from privsyn import certificate
+from privsyn.data.artifacts import private_folder
 from privsyn.errors import ConfigError, ValidationFailed
+from privsyn.filelock import file_lock
 from privsyn.methods.base import METHODS, Offspring, content_field, load_method
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal, write_records
 from privsyn.stages.generate import check_models, load_models
+from privsyn.stages.lineage import PAGE
 from privsyn.stages.parent import open_parent, records
-from privsyn.stages.validate import PAGE, examine, move
+from privsyn.stages.validate import examine, place, said
 
 
 def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
@@ -42,7 +48,7 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         raise ConfigError(f"--n={count} must be at least 1.")
     opened = open_parent(ctx, release_id)
     parent, sealed, plan = opened.folder, opened.sealed, opened.plan
-    method, settings = plan.load_method()
+    method, settings = ctx.planned(plan)
     if not isinstance(method, Offspring):
         able = [name for name in METHODS if isinstance(load_method(name), Offspring)]
         raise ConfigError(
@@ -52,35 +58,34 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         )
     backends = load_models(ctx, plan)
     check_models(plan, backends)
-    name = _free_name(ctx, release_id)
     rows: list[dict[str, Any]] = []
-    for label, content in method.more(
-        settings,
-        backends,
-        records(parent),
-        count,
-        trained if (trained := parent / certificate.MODEL).is_dir() else None,
-        lambda done, total: ctx.progress("more", done, total),
-    ):
-        row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
-        rows.append(row | content_field(content))
-    folder = ctx.workspace.release(name)
-    building = folder.with_name(f".{name}.new")
-    shutil.rmtree(building, ignore_errors=True)
-    artifact = write_records(building, rows)
-    derived = certificate.derive(
-        sealed, artifact, name=name, how={"more": count}, root=ctx.workspace.root
-    )
-    seal(building, derived, folder)
+    with _free_name(ctx, release_id) as name:
+        for label, content in method.more(
+            settings,
+            backends,
+            records(parent),
+            count,
+            trained if (trained := parent / certificate.MODEL).is_dir() else None,
+            lambda done, total: ctx.progress("more", done, total),
+        ):
+            row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
+            rows.append(row | content_field(content))
+        folder = ctx.workspace.release(name)
+        building = folder.with_name(f".{name}.new")
+        shutil.rmtree(building, ignore_errors=True)
+        artifact = write_records(building, rows)
+        derived = certificate.derive(
+            sealed, artifact, name=name, how={"more": count}, root=ctx.workspace.root
+        )
+        seal(building, derived, folder)
     ctx.ledger.derive(plan.id, artifact.sha256, certificate.digest(derived))
     result, _ = examine(ctx, plan, folder, (count, count))
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, f"more/{name}")
     if not result.success:
-        quarantine = move(folder, ctx.workspace.quarantine(name))
-        failed = ", ".join(sorted({item.name for item in result.failed}))
+        quarantine = place(ctx, name, folder, released=False)
         raise ValidationFailed(
-            f"{name} fails its suite: {failed}.", hint=f"See {quarantine / PAGE}."
+            f"{name} fails its suite: {said(result)}.", hint=f"See {quarantine / PAGE}."
         )
     if published:
         DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote).publish(
@@ -89,15 +94,27 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     return folder
 
 
-def _free_name(ctx: Context, release_id: str) -> str:
-    number = 1
-    while any(
-        place.exists()
-        for place in (
-            ctx.workspace.release(f"{release_id}.more-{number}"),
-            ctx.workspace.quarantine(f"{release_id}.more-{number}"),
-            ctx.workspace.pointer(f"{release_id}.more-{number}"),
-        )
-    ):
-        number += 1
-    return f"{release_id}.more-{number}"
+@contextmanager
+def _free_name(ctx: Context, release_id: str) -> Iterator[str]:
+    """The first name that is free, and no other process's while the block lasts.
+
+    A name whose holder was killed is free again.
+    """
+    private_folder(ctx.workspace.state)
+    locks = ctx.workspace.state / "more"
+    for number in count_from(1):
+        name = f"{release_id}.more-{number}"
+        with ExitStack() as held:
+            try:
+                held.enter_context(file_lock(locks / f"{name}.lock", timeout=0))
+            except TimeoutError:
+                continue
+            if not _taken(ctx, name):
+                yield name
+                return
+
+
+def _taken(ctx: Context, name: str) -> bool:
+    workspace = ctx.workspace
+    places = (workspace.release(name), workspace.quarantine(name), workspace.pointer(name))
+    return any(place.exists() for place in places)

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
+
+import numpy as np
 
 from privsyn.backends.image_folders import refuse_unknown_label
 from privsyn.backends.load import ModelIdentity, describe_role
+from privsyn.cards import visible_cards
+from privsyn.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
+from privsyn.dp.events import Sequence as Composed
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger import Preview
 from privsyn.methods.base import Method, Role, Trained, load_method
-from privsyn.release import IDENTITY, DatasetIdentity, ModelUse, Plan, release_id
+from privsyn.release import (
+    PLAN_SCHEMA,
+    DatasetIdentity,
+    ModelUse,
+    Plan,
+    release_id,
+)
 from privsyn.stages.base import Context
 
 
@@ -38,18 +51,26 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         private_folder(ctx.workspace.state)
     # A dry run leaves no trace: digests of model files are kept only where there is a state folder.
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
-    given = config.method(method_name)
+    given = ctx.settings(method_name)
+    ctx.check_files(method_name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
     texts = config.dataset.images is None
     _check_modality(config, method_name, models)
     if config.evaluate.enabled and config.evaluate.embeddings:
         # Refused now, not after the budget is spent.
         describe_role(config.models, "embedder" if texts else "image_embedder", cache)
-    settings = method.resolve(given, models)
     dataset = config.dataset.resolved(ctx.day)
+    identity = DatasetIdentity(
+        **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
+    )
+    settings = method.resolve(given, models, identity.subject)
+    refuse_beyond_limits(config.privacy, config.account)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
-    planned = method.plan(settings, target, config.account.adjacency, config.unit, dataset.labels)
-    cost = guarantee(planned.event, target.delta)
+    with _computable(method_name, target):
+        planned = method.plan(
+            settings, target, config.account.adjacency, config.unit, dataset.labels
+        )
+        cost = guarantee(planned.event, target.delta)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
@@ -59,18 +80,10 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = planned.rows or (cells, cells)
     fields: dict[str, Any] = {
+        "plan_schema": PLAN_SCHEMA,
         "method": method_name,
         "settings": settings.model_dump(mode="json"),
-        "dataset": DatasetIdentity(
-            name=dataset.name,
-            version=dataset.version,
-            label=dataset.label,
-            labels=dataset.labels,
-            text=dataset.text,
-            unit=dataset.unit,
-            holdout=dataset.holdout,
-            images=dataset.images,
-        ).model_dump(mode="json"),
+        "dataset": identity.model_dump(mode="json"),
         "account": config.account.name,
         "adjacency": config.account.adjacency.value,
         "unit": config.account.unit,
@@ -88,18 +101,41 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     }
     return Plan(
         **fields,
-        release_id=release_id({key: fields[key] for key in IDENTITY}) if account else None,
+        release_id=release_id(fields) if account else None,
         epsilon=cost.epsilon,
         delta=cost.delta,
         rho=rho(planned.event),
         event=dump(planned.event),
         derived=dict(planned.derived),
         invariants=planned.invariants,
-        warnings=planned.warnings,
+        warnings=(
+            *of_release(config.privacy, config.account),
+            *of_account(config.account),
+            *of_buckets(f"methods.{method_name}", planned.divisor, cells, dataset, config.account),
+            *planned.warnings,
+        ),
         rows=most,
         min_rows=None if fewest == most else fewest,
-        shards=_shards(method, config.performance.shards, cells, most),
+        shards=_shards(
+            method, config.performance.shards or max(1, len(visible_cards())), cells, most
+        ),
+        dates=config.dataset.dates(ctx.day),
     )
+
+
+@contextmanager
+def _computable(method: str, target: Guarantee) -> Iterator[None]:
+    """Refuse settings at which the arithmetic of a plan, which reads no data, leaves its range."""
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            yield
+    except (ArithmeticError, ValueError, MemoryError) as error:
+        reason = " ".join(f"{error}".split())[:200] or type(error).__name__
+        raise ConfigError(
+            f"methods.{method} cannot be planned for privacy.epsilon={target.epsilon:g} and "
+            f"privacy.delta={target.delta:g}: a number is out of range ({reason}).",
+            hint="Choose less extreme settings.",
+        ) from None
 
 
 def _shards(method: Method, wanted: int, cells: int, rows: int) -> int:
@@ -139,20 +175,74 @@ def preview(ctx: Context, planned: Plan) -> Preview:
     return ctx.ledger.preview(ctx.account, planned.privacy_event(), planned.release_id)
 
 
+def preview_all(ctx: Context, plans: Sequence[Plan]) -> Preview:
+    """What several releases of one account meet together. Those that exist cost nothing more."""
+    entries = [
+        ctx.ledger.find(planned.release_id) if planned.release_id else None for planned in plans
+    ]
+    charged = [entry is not None and entry.charged for entry in entries]
+    new = [planned for planned, paid in zip(plans, charged, strict=True) if not paid]
+    if not new:
+        return preview(ctx, plans[0])
+    event = Composed(tuple(planned.privacy_event() for planned in new))
+    return ctx.ledger.preview(ctx.account, event)
+
+
+def room(ctx: Context, planned: Plan) -> float:
+    """Epsilon, at the account's delta, of the largest release like this one that fits now."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
+
+
+def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
+    """When a schedule has made so many releases; None for what is no cron expression.
+
+    Args:
+        cron: Of Airflow: five fields, or a name such as @daily.
+        copies: How many more releases fit.
+        now: From when on (UTC).
+    """
+    try:
+        from croniter import croniter  # comes with Airflow, which has the schedules
+    except ImportError:
+        return None
+    try:
+        runs = croniter(cron, now)
+        first: datetime = runs.get_next(datetime)
+        last, counted = first, 1
+        while counted < min(copies, 1000):  # beyond that at the same pace
+            last, counted = runs.get_next(datetime), counted + 1
+        return last + (last - first) / max(1, counted - 1) * (copies - counted)
+    except (ValueError, KeyError, OverflowError):
+        return None
+
+
 def report(planned: Plan, account: Preview) -> dict[str, Any]:
     """The plan and its account as one JSON-able answer."""
+    return planned.model_dump(mode="json") | {"account": report_account(planned.account, account)}
+
+
+def report_account(name: str, account: Preview) -> dict[str, Any]:
+    """An account and what is asked of it. Named as in certificates and `ledger show --json`.
+
+    ``budget``, ``spent``, ``left`` and ``asked`` are losses at the account's order; they add up.
+    Epsilons, which do not, have it in their name.
+    """
     balance = account.balance
-    return planned.model_dump(mode="json") | {
-        "account": {
-            "name": planned.account,
-            "cap": {"epsilon": balance.cap.epsilon, "delta": balance.cap.delta},
-            "spent": balance.spent_epsilon,
-            "left": balance.left_epsilon,
-            "share": balance.share,
-            "order": balance.order,
-            "budget": balance.budget,
-            "asked": account.asked if math.isfinite(account.asked) else None,
-            "fits": account.fits,
-            "state": account.entry.state.value if account.entry else None,
-        }
+    said = {
+        "name": name,
+        **balance.figures(),
+        "share": balance.share,
+        "asked": account.asked,
+        "fits": account.fits,
+        "takes": account.takes,
+        "room_epsilon": account.room,
+        "copies": account.copies,
+        "state": account.entry.state.value if account.entry else None,
     }
+    unknown = {key for key, value in said.items() if _beyond(value)}
+    return said | dict.fromkeys(unknown)
+
+
+def _beyond(value: Any) -> bool:
+    """Whether a number is none that JSON has."""
+    return isinstance(value, float) and not math.isfinite(value)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from privsyn import certificate
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.errors import ValidationFailed
+from privsyn.errors import PrivsynError, ValidationFailed
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
-from privsyn.stages.lineage import traced
-from privsyn.stages.validate import VALIDATION
+from privsyn.stages.lineage import ended, traced
+from privsyn.stages.lineage import published as trace_published
+from privsyn.stages.validate import passed
 
 
 @traced
@@ -32,7 +32,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         PublishError: DVC or its remote refused.
     """
     folder = find(ctx, plan)
-    if folder != ctx.workspace.release(plan.id) or not _passed(folder):
+    if folder != ctx.workspace.release(plan.id) or not passed(folder):
         raise ValidationFailed(
             f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
@@ -48,10 +48,8 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         git_commit=ctx.config.services.git_commit,
     )
     _, sealed = certificate.read(folder)
-    ctx.lineage.set_tags(
-        ctx.lineage.release_run(plan.id),
-        {"privsyn.dvc_revision": revision.md5, "privsyn.dvc_pointer": revision.pointer},
-    )
+    trace_published(ctx, plan.id, revision)
+    ended(ctx, plan.id)
     return {
         "release_id": plan.id,
         "epsilon": plan.epsilon,
@@ -63,10 +61,19 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _passed(folder: Path) -> bool:
+def is_published(ctx: Context, plan: Plan) -> bool:
+    """Whether publishing a release again would change nothing here.
+
+    Its pointer is there, and where dvc.yaml tracks this run, what it tracks is this release.
+    """
+    if plan.id not in _publisher(ctx).published():
+        return False
+    if not ctx.as_filed:
+        return True
+    copy = ctx.workspace.synthetic(plan.method)
     try:
-        return json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"] is True
-    except (OSError, ValueError, LookupError, TypeError):
+        return bool(certificate.read(copy)[1]["plan"]["release_id"] == plan.id)
+    except (PrivsynError, LookupError):
         return False
 
 

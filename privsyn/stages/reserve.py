@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
-from privsyn.backends.load import check_layers, check_prompt
+from privsyn.backends.load import check_prompt
+from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import wipe
 from privsyn.data.formats import check_source
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
-from privsyn.ledger import Entry
+from privsyn.ledger import DatasetSource, Entry
 from privsyn.methods.base import Trained
 from privsyn.release import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.lineage import open_release
+from privsyn.stages.lineage import ended, open_release
+from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
+from privsyn.stages.partition import refuse_given_up
 from privsyn.stages.plan import plan as make_plan
 from privsyn.validation.suite import load_suite
 
@@ -26,7 +30,9 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
 
     Raises:
         ConfigError: The plan was made from other settings, or the suite is malformed.
-        DataError: The input is missing, empty or lacks a column. Nothing is reserved.
+        DataError: The input is missing, empty or lacks a column; it changed under its version, or
+            is that of another version. Nothing is reserved.
+        VerificationError: The ledger was edited. Nothing is reserved.
         BudgetExceeded: The account cannot pay. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
@@ -34,33 +40,52 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     _check_plan(ctx, plan)
     ctx.tracker.check()
     ctx.open_account()
+    source = ctx.source(plan)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
         load_suite(
             ctx.config.validation,
             plan.dataset.labels,
             plan.row_bounds,
-            ctx.workspace.root,
+            ctx.files,
             plan.dataset.images,
         )
-        method, settings = plan.load_method()
+        method, settings = ctx.planned(plan)
         prompt = method.prompt(settings)
         if prompt is not None:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
-        if isinstance(method, Trained) and settings.student is None:
-            check_layers(ctx.config.models, settings.target_modules)
-        check_source(ctx.source(plan))
+        if isinstance(method, Trained):
+            method.check_models(settings, ctx.config.models)
+        check_source(source)
+        warn_paid_elsewhere(ctx, source.path)
     entry = ctx.ledger.reserve(
         plan.account,
         plan.id,
         plan.privacy_event(),
         method=plan.method,
         guarantee=Guarantee(plan.epsilon, plan.delta),
+        source=_noted(ctx, source, known),
     )
     if entry.state == "LOST":
         raise lost(plan)
     open_release(ctx, plan, entry)
     return entry
+
+
+def _noted(ctx: Context, source: DatasetConfig, known: Entry | None) -> DatasetSource | None:
+    """The private file as the ledger compares it with those of other versions and releases.
+
+    A release that has begun goes on from its buckets, whatever became of the file; of a finished
+    one the file may be gone.
+    """
+    if known is not None and (known.state in ("BEGUN", "LOST") or not source.path.exists()):
+        return None
+    return DatasetSource(
+        source.version,
+        ctx.fingerprint(source.path),
+        source.same_source,
+        ctx.config.account.strict,
+    )
 
 
 def settle(ctx: Context, plan: Plan) -> str:
@@ -74,17 +99,16 @@ def settle(ctx: Context, plan: Plan) -> str:
     entry = ctx.ledger.find(plan.id)
     if entry is None:
         return "VOID"
-    ended = ctx.workspace.scratch(plan.id).exists()  # else an earlier run has settled it
+    if entry.state == "BEGUN":
+        with suppress(ReleaseLost):
+            refuse_given_up(ctx, plan.id)
+        entry = ctx.ledger.entry(plan.id)
     if entry.state == "RESERVED":
         entry = ctx.ledger.void(plan.id, "run ended before begin")
         ctx.lineage.finish(ctx.lineage.release_run(plan.id), "KILLED")
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
-        if ended:
-            released = ctx.workspace.release(plan.id).is_dir()
-            ctx.lineage.finish(
-                ctx.lineage.release_run(plan.id), "FINISHED" if released else "FAILED"
-            )
+        ended(ctx, plan.id)
         wipe(ctx.workspace.scratch(plan.id))
     return str(entry.state)
 
@@ -94,7 +118,7 @@ def _check_plan(ctx: Context, plan: Plan) -> None:
     dataset = ctx.config.dataset.model_copy(update={"version": plan.dataset.version})
     config = ctx.config.model_copy(update={"dataset": dataset})
     today = make_plan(replace(ctx, config=config), plan.method, open_account=True)
-    free = {"warnings", "shards"}
+    free = {"warnings", "shards", "dates"}
     if today.model_dump(exclude=free) != plan.model_dump(exclude=free):
         raise ConfigError(
             f"the plan of release {plan.id} was made from other settings or by another version.",

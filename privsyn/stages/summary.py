@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+import math
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from privsyn import certificate
 from privsyn.dp.accountant import shown
-from privsyn.ledger import Ledger, Statement
+from privsyn.evaluation.beside import verdict
+from privsyn.ledger import Ledger, Preview, State, Statement
+from privsyn.progress import duration
 from privsyn.release import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.evaluate import EVALUATION
+from privsyn.stages.check import kept
+from privsyn.stages.evaluate import EVALUATION, sets_aside
+from privsyn.stages.lineage import PAGE, VALIDATION
+from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
+from privsyn.stages.plan import lasts_until, room
 from privsyn.stages.publish import published
-from privsyn.stages.validate import PAGE, VALIDATION
+from privsyn.tables import Verbatim, facts, show, table
 
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",
+    "downstream.majority": "{:.3f} by always saying the commonest label",
+    "downstream.public": "public model alone {:.3f}",
+    "downstream.real": "as many real records {:.3f}",
     "downstream.macro_f1": "macro F1 {:.3f}",
     "downstream.records": "on {:.0f} held-out real records, trained on the synthetic ones",
     "length_wasserstein": "lengths {:.1f} words apart",
@@ -32,34 +44,37 @@ UTILITY = {
 """Internal numbers worth a line, and how they read."""
 
 
-def facts(ctx: Context, plan: Plan) -> dict[str, str]:
+def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     """The end of a run, line by line: what came out, what it cost, and how to look at it."""
     entry = ctx.ledger.entry(plan.id)
     folder = ctx.workspace.locate(plan.id)
-    lines = {"release": f"{plan.id} ({entry.state.value})"}
+    lines = {"release": Verbatim(plan.id), "state": entry.state.value}
     if folder is not None:
         _, sealed = certificate.read(folder)
-        lines["synthetic data"] = str(_short(folder / certificate.ARTIFACT))
-        things = "rows" if plan.dataset.images is None else "images"
-        lines[things] = str(sealed["artifact"]["rows"])
+        lines["synthetic data"] = Verbatim(_short(folder / certificate.ARTIFACT))
+        lines[plan.things] = str(sealed["artifact"]["rows"])
         drawn = sealed.get("drawn", {})
         if "public_tokens" in drawn:
             share = drawn["public_tokens"] / max(1, drawn["tokens"])
             lines["public tokens"] = f"{share:.0%} of {drawn['tokens']:,}: they cost nothing"
         if sealed["class"] != "dp-release":
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
+    if records := kept(ctx.workspace.internal(plan.id)):
+        lines["records (internal)"] = records
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, at most {plan.max_records_per_unit} record(s) each, "
         f"adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {balance.share:.0%} of ({balance.cap.epsilon:g}, "
-        f"{balance.cap.delta:g}) spent; room for one more release of epsilon "
-        f"{balance.left_epsilon:.4g}",
+        f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
+        f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
-        "utility (internal)": _utility(ctx.workspace.internal(plan.id) / EVALUATION),
-        "MLflow run": ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable",
-        "DVC revision": published(ctx, plan) or "not published",
+        "utility (internal)": _utility(ctx, plan),
+        "MLflow run": Verbatim(
+            ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
+        ),
+        "DVC revision": Verbatim(published(ctx, plan) or "not published"),
     }
     if source_changed(ctx, plan):
         lines["note"] = (
@@ -69,67 +84,202 @@ def facts(ctx: Context, plan: Plan) -> dict[str, str]:
     return lines
 
 
-def summary(ctx: Context, plan: Plan) -> RenderableType:
-    """The end of a run as a table, with the commands that open each part."""
-    table = Table(show_header=False, title="Release", title_justify="left", min_width=72)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts(ctx, plan).items():
-        table.add_row(name, value)
+def summary(console: Console, ctx: Context, plan: Plan) -> None:
+    """Print the end of a run, with the commands that open each part."""
+    facts(console, outcome(ctx, plan), title="Release")
     folder = ctx.workspace.locate(plan.id)
     if folder is None:
-        return table
-    shown = _short(folder)
-    look = {"read some": f"head -3 {shown / certificate.ARTIFACT}"}
+        return
+    show(console, "")
+    commands = {name: Verbatim(command) for name, command in _next(ctx, plan, folder).items()}
+    facts(console, commands, title="What next", style="")
+
+
+def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
+    """Commands that can be given now, by what they are for."""
+    place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
+    look = {"read some": f"head -3 {place / certificate.ARTIFACT}"}
     if plan.dataset.images is not None:
-        look = {"see some": f"xdg-open {shown / certificate.IMAGES}"}
+        look = {"see some": f"xdg-open {place / certificate.IMAGES}"}
     commands = look | {
-        "certificate": f"privsyn verify {shown}",
-        "validation": f"xdg-open {shown / PAGE}",
+        "certificate": f"privsyn verify {place}",
+        "validation": f"xdg-open {place / PAGE}",
         "accounts": "privsyn ledger show",
-        "schedule it": "make up",
-        "keep in git": f"git add releases/{plan.id}.dvc",
-        "bring back": f"dvc pull releases/{plan.id}.dvc",
     }
-    guide = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    guide.add_column(no_wrap=True)
-    guide.add_column(style="cyan", no_wrap=True)
-    for purpose, command in commands.items():
-        guide.add_row(purpose, command)
-    return Group(table, Text("\nWhat next", style="bold"), guide)
+    if ctx.config.services.mlflow is None and not _answers(ctx.config.services.mlflow_ui):
+        port = urlsplit(ctx.config.services.mlflow_ui).port
+        listen = f" --port {port}" if port else ""
+        commands["lineage"] = (
+            f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}{listen}"
+        )
+    if (ctx.workspace.root / "Makefile").is_file():
+        commands["schedule it"] = "make up"
+    if ctx.workspace.pointer(plan.id).is_file():
+        commands |= {"keep in git": f"git add {pointer}", "bring back": f"dvc pull {pointer}"}
+    return commands
 
 
-def accounts(statements: list[Statement]) -> RenderableType:
-    """Accounts and their releases as tables."""
+def _answers(address: str) -> bool:
+    """Whether a server listens at an address of this machine; of others it is taken for granted."""
+    parts = urlsplit(address)
+    if parts.hostname not in ("127.0.0.1", "localhost"):
+        return True
+    try:
+        socket.create_connection((parts.hostname, parts.port or 80), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def cost_of_release(
+    console: Console, plan: Plan, account: Preview, earlier: Pace | None, cron: str | None = None
+) -> None:
+    """Print what a release would cost, and whether the account pays for it.
+
+    Args:
+        console: Where to.
+        plan: The release.
+        account: What its reservation would meet.
+        earlier: The last release like it here.
+        cron: Schedule of its DAG.
+    """
+    balance = account.balance
+    name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
+    rows = {
+        "release": name,
+        "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
+        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}",
+        "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
+        **{key: f"{value:.6g}" for key, value in plan.derived.items()},
+        f"synthetic {plan.things}": plan.rows_said,
+        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {balance.share:.0%} "
+        f"spent",
+        "takes": share_taken(account),
+        "fits": _fits(plan, account),
+        "room": f"for a release of this method up to epsilon {account.room:.4g}; {account.copies} "
+        "like this one fit, one after the other" + _until(cron, account.copies),
+    }
+    if earlier is not None:
+        rows["time (internal)"] = (
+            f"{earlier.release_id}, by the same method and models, was drawn here in "
+            f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
+        )
+    facts(console, rows, title=f"{plan.method}: what it would cost")
+    for warning in plan.warnings:
+        show(console, f"note: {warning}")
+
+
+def _until(cron: str | None, copies: int) -> str:
+    """What a schedule makes of the releases that fit, a new one at each of its runs."""
+    until = lasts_until(cron, copies, datetime.now(UTC)) if cron and copies else None
+    return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
+
+
+def cost_of_all(
+    console: Console, plans: Sequence[Plan], previews: Sequence[Preview], together: Preview
+) -> None:
+    """Print what the releases of a pipeline cost, one by one and together."""
+    rows = [
+        (
+            plan.method,
+            f"({shown(plan.epsilon)}, {plan.delta:g})",
+            share_taken(one),
+            _fits(plan, one),
+        )
+        for plan, one in zip(plans, previews, strict=True)
+    ]
+    balance, name = together.balance, plans[0].account
+    table(console, ("method", "guarantee", "takes", "fits"), rows)
+    fits = (
+        "yes" if together.fits else "no: name fewer methods in pipeline, or lower privacy.epsilon"
+    )
+    totals = {
+        "together": share_taken(together),
+        "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
+        f"{balance.share:.1%} spent",
+        "fits": fits,
+    }
+    facts(console, totals)
+
+
+def share_taken(account: Preview) -> str:
+    """The part of an account's whole budget that a release takes. These parts add up."""
+    if account.entry is not None:
+        return "nothing more"
+    if not math.isfinite(account.asked):
+        return "what the account cannot account for"
+    return f"{account.takes:.1%} of the account's whole budget"
+
+
+def _fits(plan: Plan, account: Preview) -> str:
+    """Whether a release can be made, in words; one that exists says so."""
+    if account.entry is None:
+        return "yes" if account.fits else "no"
+    state = account.entry.state
+    if state is State.COMMITTED:
+        return f"exists already: free. A fresh one: privacy.draw={plan.draw + 1}"
+    if state is State.LOST:
+        return f"LOST: spent, and cannot be made. A fresh one: privacy.draw={plan.draw + 1}"
+    return f"{state.value} already: going on with it is free"
+
+
+def accounts(console: Console, statements: list[Statement]) -> None:
+    """Print accounts and their releases."""
     if not statements:
-        return Text("The ledger holds no account yet.")
-    parts: list[RenderableType] = []
+        show(console, "The ledger holds no account yet.")
     for statement in statements:
         spec, balance = statement.spec, statement.balance
-        table = Table(
-            title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
-            f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of epsilon "
-            f"{balance.left_epsilon:.4g}",
-            title_justify="left",
-            box=None,
-            padding=(0, 2, 0, 0),
-        )
-        reasons = any(entry.reason for entry in statement.releases)
-        for column in ("#", "release", "state", "guarantee", "reserved (UTC)"):
-            table.add_column(column, no_wrap=True)
-        if reasons:
-            table.add_column("why", overflow="fold")
-        for entry in statement.releases:
-            table.add_row(
+        rows = [
+            (
                 str(entry.number),
                 entry.release_id,
                 entry.state.value,
                 f"({shown(entry.epsilon)}, {entry.delta:g})",
                 f"{entry.reserved_at:%y-%m-%d %H:%M}",
-                *([entry.reason or ""] if reasons else []),
+                said_who(entry.reserved_by),
+                entry.reason or "",
             )
-        parts.append(table)
-    return Group(*parts)
+            for entry in statement.releases
+        ]
+        why = "why" if any(entry.reason for entry in statement.releases) else ""
+        who = "by" if any(entry.reserved_by for entry in statement.releases) else ""
+        table(
+            console,
+            ("#", "release", "state", "guarantee", "reserved (UTC)", who, why),
+            rows,
+            title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
+            f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of "
+            f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; of another method: privsyn plan)",
+        )
+        refused = statement.refusals[-REFUSALS_SHOWN:]
+        if refused:
+            table(
+                console,
+                ("refused (UTC)", "release", "by", "why"),
+                [
+                    (
+                        f"{refusal.at:%y-%m-%d %H:%M}",
+                        refusal.release_id or "-",
+                        said_who(refusal.refused_by),
+                        f"{refusal.error}: {refusal.message}",
+                    )
+                    for refusal in refused
+                ],
+                title=f"{spec.name}: {len(statement.refusals)} refused, at no cost"
+                + (f"; the last {len(refused)}" if len(refused) < len(statement.refusals) else ""),
+            )
+
+
+REFUSALS_SHOWN = 10
+"""The newest that ``ledger show`` prints; ``--json`` has all."""
+
+
+def said_who(who: Mapping[str, str] | None) -> str:
+    """Who asked the ledger, in a few words: the user, and of Airflow the DAG and its run."""
+    if not who:
+        return ""
+    run = "/".join(who[key] for key in ("dag_id", "run_id") if key in who)
+    return " ".join(filter(None, (who.get("user"), run or who.get("driver"))))
 
 
 def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
@@ -143,20 +293,29 @@ def _validation(folder: Path | None) -> str:
     result = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
     checks = result["expectations"]
     passed = sum(bool(check["success"]) for check in checks)
-    verdict = "passed" if result["success"] else "FAILED, in quarantine"
-    return f"{verdict}, {passed} of {len(checks)} checks"
+    count = f"{passed} of {len(checks)} checks of form"
+    if result["success"]:
+        return f"passed, {count}"
+    return f"FAILED, {count}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
 
 
-def _utility(file: Path) -> str:
+def _utility(ctx: Context, plan: Plan) -> str:
+    dataset, file = ctx.config.dataset, ctx.workspace.internal(plan.id) / EVALUATION
+    if not ctx.config.evaluate.enabled:
+        return "not asked for (evaluate.enabled)"
+    if not sets_aside(dataset):
+        return "nothing is held out (dataset.holdout, dataset.test_path)"
     if not file.is_file():
-        return "nothing held out"
+        return "not measured"
     metrics = {
         metric["name"]: metric["value"]
         for metric in json.loads(file.read_text(encoding="utf-8"))["metrics"]
     }
-    return ", ".join(
-        shown.format(metrics[name]) for name, shown in UTILITY.items() if name in metrics
-    )
+    told = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
+    words = verdict(metrics)
+    if words is None:
+        return ", ".join(told) or f"in {_short(file)}"
+    return f"{words}. By TF-IDF: {', '.join(told)}"
 
 
 def _short(path: Path) -> Path:

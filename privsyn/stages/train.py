@@ -35,7 +35,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
     Returns:
         The folder of the model; None where the method trains none or the release is committed.
     """
-    method, settings = plan.load_method()
+    method, settings = ctx.planned(plan)
     if not isinstance(method, Trained) or begun(ctx, plan) is None:
         return None
     scratch = ctx.workspace.scratch(plan.id)
@@ -46,7 +46,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
-            ctx.progress("train", step, total)
+            ctx.progress("train", step, total, "steps")
 
         buckets = load_shard(scratch / BUCKETS, 0, method.cells(settings, plan.dataset.labels), 1)
         files = method.train(
@@ -61,6 +61,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
             ctx.config.performance,
             progress,
         )
+        ctx.ledger.renew(drawn.lease)  # every draw is counted before the model is handed on
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in files.items():
             with atomic_file(folder / name) as stream:

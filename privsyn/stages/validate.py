@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn import certificate
-from privsyn.data.artifacts import atomic_file, storage_error, write_json_atomic
+from privsyn.cautions import of_account, of_release
+from privsyn.config import PrivacyConfig
+from privsyn.data.artifacts import (
+    atomic_file,
+    private_folder,
+    storage_error,
+    write_json_atomic,
+)
 from privsyn.errors import ValidationFailed
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import traced
+from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
     from privsyn.validation.gx import ValidationResult
     from privsyn.validation.page import Picture
 
-VALIDATION, PAGE, QUALITY = "validation.json", "validation.html", "quality.json"
 MOST_PICTURES = 9
 """Exhibits the page shows at most."""
 
@@ -28,8 +35,9 @@ MOST_PICTURES = 9
 def validate(ctx: Context, plan: Plan) -> Path:
     """Validate a committed release; keep it in quarantine if it fails.
 
-    Reads the synthetic file alone, so its results may be published. A release that failed before
-    and passes now (the suite was changed) comes out of quarantine.
+    Reads the synthetic file alone, so its results may be published; those of a release that failed
+    stay in quarantine with it, for its owner alone. A release that failed before and passes now
+    (the suite was changed) comes out of quarantine.
 
     Returns:
         The release folder, with validation.json, validation.html and quality.json in it.
@@ -38,29 +46,30 @@ def validate(ctx: Context, plan: Plan) -> Path:
         ValidationFailed: Names the failed expectations. The cost stays charged.
     """
     folder = find(ctx, plan)
-    result, quality = examine(ctx, plan, folder, plan.row_bounds)
-    target = (ctx.workspace.release if result.success else ctx.workspace.quarantine)(plan.id)
-    folder = move(folder, target)
-    if ctx.as_filed:
+    result, _ = examine(ctx, plan, folder, plan.row_bounds)
+    folder = place(ctx, plan.id, folder, released=result.success)
+    if ctx.as_filed and result.success:
         copy_reports(ctx, plan.method, folder)
-    run = ctx.lineage.release_run(plan.id)
-    ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if result.success else "failed"})
-    ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in quality})
-    for name in (VALIDATION, PAGE):
-        ctx.lineage.log_artifact(run, folder / name)
+    validated(ctx, plan, folder, passed=result.success)
     if not result.success:
-        failed = ", ".join(sorted({item.name for item in result.failed}))
         raise ValidationFailed(
-            f"release {plan.id} fails its suite: {failed}.",
-            hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged.",
+            f"release {plan.id} fails its suite: {said(result)}.",
+            hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged; other bounds "
+            "(validation.*) on it cost nothing: run it again with them.",
         )
     return folder
+
+
+def said(result: ValidationResult) -> str:
+    """The checks that failed, in the words of the page and as the suite names them."""
+    failed = {check.name: check.title for check in result.failed}
+    return "; ".join(f"{title.rstrip('.')} ({name})" for name, title in sorted(failed.items()))
 
 
 def examine(
     ctx: Context, plan: Plan, folder: Path, bounds: tuple[int, int]
 ) -> tuple[ValidationResult, list[Metric]]:
-    """Run the suite on a folder and write its reports there.
+    """Run the suite on a folder and write its reports there; the ledger notes their digests.
 
     Args:
         ctx: Config.
@@ -77,11 +86,13 @@ def examine(
         ctx.config.validation,
         plan.dataset.labels,
         bounds,
-        root=ctx.workspace.root,
+        files=ctx.files,
         images=plan.dataset.images,
     )
     _, sealed = certificate.read(folder)
-    shown = facts(sealed)
+    shown = facts(sealed) | {"cautions": cautions(ctx, plan)}
+    for half in folder.glob(".*.tmp"):  # what a killed validation was writing
+        half.unlink(missing_ok=True)
     write_json_atomic(folder / VALIDATION, {"release_id": shown["release_id"]} | result.to_json())
     quality = _quality(ctx, plan, folder / certificate.ARTIFACT)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
@@ -90,6 +101,7 @@ def examine(
     page = render_page(result, shown, sheet, _pictures(folder))
     with atomic_file(folder / PAGE, mode=0o644) as stream:
         stream.write(page.encode())
+    certificate.note_reports(folder, ctx.ledger)
     return result, quality
 
 
@@ -108,9 +120,7 @@ def _quality(ctx: Context, plan: Plan, artifact: Path) -> list[Metric]:
     texts = [row.text or "" for row in read_rows(artifact)]
     quality = fidelity(texts)
     if ctx.config.validation.json_schema is not None:
-        quality += structure(
-            texts, read_schema(ctx.workspace.root / ctx.config.validation.json_schema)
-        )
+        quality += structure(texts, read_schema(ctx.config.validation, ctx.files))
     return quality
 
 
@@ -141,27 +151,57 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
         "dataset": plan["dataset"]["name"],
         "version": plan["dataset"]["version"],
         "rows": sealed["artifact"]["rows"],
-        "created": paid["reserved_at"],
+        "reserved": paid["reserved_at"],
         "certificate_sha256": certificate.digest(sealed),
         "account": paid["account"]["name"],
         "account_left": paid["account"]["left_epsilon"],
     }
 
 
-def move(folder: Path, target: Path) -> Path:
-    """Put a release's folder into its place or into quarantine; returns where it is now.
+def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
+    """What a reader of the page should know of the guarantee, by the account as it is now."""
+    paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
+    return of_release(paid, ctx.config.account) + of_account(ctx.config.account)
+
+
+def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
+    """Put a release's folder into its place, or into quarantine, where its owner alone may look.
+
+    Returns:
+        Where it is now.
 
     Raises:
         StorageError: Disk full or no permission.
     """
-    if folder != target:
-        try:
+    target = (ctx.workspace.release if released else ctx.workspace.quarantine)(name)
+    try:
+        if not released:
+            _set_modes(folder, 0o700, 0o600)  # before it moves: at no moment is it open there
+            private_folder(target.parent)
+        if folder != target:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             folder.replace(target)
-        except OSError as error:
-            raise storage_error("move", folder, error) from error
+            if released:
+                _set_modes(target, 0o755, 0o644)
+    except OSError as error:
+        raise storage_error("move", folder, error) from error
     return target
+
+
+def _set_modes(folder: Path, folders: int, files: int) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(folders if path.is_dir() else files)
+
+
+def passed(folder: Path) -> bool | None:
+    """What the checks of a release or student said; None where there is no report to read."""
+    try:
+        success = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return success is True
 
 
 def copy_reports(ctx: Context, method: str, folder: Path) -> None:

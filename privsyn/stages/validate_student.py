@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from privsyn import certificate
@@ -10,7 +9,8 @@ from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import StudentPlan
 from privsyn.stages.base import Context
-from privsyn.stages.validate import PAGE, QUALITY, VALIDATION, copy_reports, facts, move
+from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, VALIDATION_TAG
+from privsyn.stages.validate import copy_reports, facts, passed, place
 
 SCHEMA = "privsyn-model-validation/1"
 
@@ -36,16 +36,15 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
             f"student {planned.id} is not here.",
             hint=f"Make it with: privsyn distill {planned.parent.id}",
         )
-    if not _passed(folder):
+    if not (passed(folder) and certificate.covers_reports(folder, ctx.ledger)):
         _examine(ctx, folder)
-    passed = _passed(folder)
-    target = (ctx.workspace.release if passed else ctx.workspace.quarantine)(planned.id)
-    folder = move(folder, target)
-    if filed:
+    holds = passed(folder) is True
+    folder = place(ctx, planned.id, folder, released=holds)
+    if filed and holds:
         copy_reports(ctx, planned.method, folder)
     run = ctx.lineage.release_run(planned.id)
-    ctx.lineage.set_tags(run, {"privsyn.validation": "passed" if passed else "failed"})
-    if not passed:
+    ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if holds else "failed"})
+    if not holds:
         raise ValidationFailed(
             f"student {planned.id} fails its checks.", hint=f"See {folder / PAGE}."
         )
@@ -56,6 +55,8 @@ def _examine(ctx: Context, folder: Path) -> None:
     """Write the reports of a student into its folder."""
     from privsyn.validation.student import examine_model, render_model_page
 
+    for report in (VALIDATION, PAGE, QUALITY):
+        (folder / report).unlink(missing_ok=True)
     checks = certificate.verify(folder, ctx.ledger)
     if all(check.passed is not False for check in checks):
         checks += examine_model(folder / certificate.MODEL, ctx.config.performance)
@@ -76,10 +77,4 @@ def _examine(ctx: Context, folder: Path) -> None:
             "checks": [check.__dict__ for check in checks],
         },
     )
-
-
-def _passed(folder: Path) -> bool:
-    try:
-        return json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"] is True
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
+    certificate.note_reports(folder, ctx.ledger)

@@ -82,6 +82,9 @@ class Tracker(Protocol):
             tags: Public facts of the version, ``RELEASE_TAG`` among them.
         """
 
+    def withdraw_model(self, name: str, release_id: str) -> None:
+        """Mark the version of a release that fails its suite, and take the alias off it."""
+
     def link(self, run_id: str) -> str | None:
         """Address of the run in the UI, or None."""
 
@@ -169,6 +172,10 @@ class BestEffort:
     ) -> str:
         """See Tracker; empty when the store is down."""
         return self._attempt(lambda: self._tracker.register_model(run_id, name, folder, tags), "")
+
+    def withdraw_model(self, name: str, release_id: str) -> None:
+        """See Tracker."""
+        self._attempt(lambda: self._tracker.withdraw_model(name, release_id), None)
 
     def link(self, run_id: str) -> str | None:
         """See Tracker; None when the store is down."""

@@ -24,8 +24,8 @@ def connect(uri: str) -> Any:
     _reach(uri)
     from mlflow.tracking import MlflowClient
 
-    # "Creating initial MLflow database tables" is no news to a user.
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    # It makes tables aloud, and prints pages of SQL before it raises what we tell in one line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     return MlflowClient(tracking_uri=uri)
 
 

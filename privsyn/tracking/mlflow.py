@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ ROLE_TAG = "privsyn.role"
 LATER = "later."
 NEWEST = "newest"
 """Alias of the newest version of a registered model."""
+KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
+"""Kind of an experiment: it opens in the view of runs, not of prompts and traces."""
+WITHDRAWN = "privsyn.withdrawn"
+"""Tag of a version whose release fails its suite."""
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
 
 _LOCK_SECONDS = 60.0
@@ -88,10 +92,11 @@ class MlflowTracker:
         return staged(self, release_id, stage)
 
     def finish(self, run_id: str, status: str = "FINISHED") -> None:
-        """End a run. See Tracker."""
+        """End a run that has not ended so. See Tracker."""
         if run_id:
             with self._guard():
-                self._client.set_terminated(run_id, status)
+                if self._client.get_run(run_id).info.status != status:
+                    self._client.set_terminated(run_id, status)
 
     def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         """Write parameters once; a later, other value becomes a tag. See Tracker."""
@@ -123,16 +128,18 @@ class MlflowTracker:
             self._client.log_batch(run_id, params=items[start : start + MAX_BATCH])
 
     def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Write numbers. See Tracker."""
+        """Write those numbers that the run has not. See Tracker."""
         if not run_id or not metrics:
             return
         now = int(time.time() * 1000)
         with self._guard():
             from mlflow.entities import Metric
 
-            self._client.log_batch(
-                run_id, metrics=[Metric(_key(k), float(v), now, step) for k, v in metrics.items()]
-            )
+            known = self._client.get_run(run_id).data.metrics
+            new = {_key(k): float(v) for k, v in metrics.items()}
+            fresh = [Metric(k, v, now, step) for k, v in new.items() if known.get(k) != v]
+            if fresh:
+                self._client.log_batch(run_id, metrics=fresh)
 
     def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
         """Write or replace tags. See Tracker."""
@@ -180,7 +187,7 @@ class MlflowTracker:
     ) -> str:
         """Register a run's model, once. See Tracker.
 
-        The alias ``newest`` is left on the version with the highest number.
+        The alias ``newest`` is left on the highest version that is not withdrawn; this one is not.
         """
         if not run_id:
             return ""
@@ -198,9 +205,28 @@ class MlflowTracker:
                 )
                 if self._versions(name, run_id, written)[0] != int(made.version):
                     self._client.delete_model_version(name, str(made.version))
-            newest = self._versions(name)[-1]
-            self._client.set_registered_model_alias(name, NEWEST, str(newest))
-            return str(self._versions(name, run_id, written)[0])
+            number = str(self._versions(name, run_id, written)[0])
+            if WITHDRAWN in self._client.get_model_version(name, number).tags:
+                self._client.delete_model_version_tag(name, number, WITHDRAWN)
+            self._name_newest(name)
+            return number
+
+    def withdraw_model(self, name: str, release_id: str) -> None:
+        """Mark a release's version. See Tracker. The alias goes to the next highest, if any."""
+        with self._guard(), self._lock():
+            numbers = self._versions(name, tags={RELEASE_TAG: release_id})
+            for number in numbers:
+                self._client.set_model_version_tag(name, str(number), WITHDRAWN, "yes")
+            if numbers:
+                self._name_newest(name)
+
+    def _name_newest(self, name: str) -> None:
+        found = self._client.search_model_versions(f"name = {_quoted(name)}")
+        fit = [int(version.version) for version in found if WITHDRAWN not in version.tags]
+        if fit:
+            self._client.set_registered_model_alias(name, NEWEST, str(max(fit)))
+        elif found:
+            self._client.delete_registered_model_alias(name, NEWEST)
 
     def _versions(
         self, name: str, run_id: str = "", tags: Mapping[str, str] | None = None
@@ -252,8 +278,8 @@ class MlflowTracker:
 
     @cached_property
     def _client(self) -> Any:
+        client = connect(self.uri)  # an import of seconds, so no lock is held over it
         with self._lock():
-            client = connect(self.uri)
             client.get_experiment_by_name(self.experiment)  # makes the tables of a new database
         return client
 
@@ -264,6 +290,8 @@ class MlflowTracker:
             found = client.get_experiment_by_name(self.experiment)
             if found is None:
                 found = self._make_experiment()
+            if KIND not in found.tags:
+                client.set_experiment_tag(found.experiment_id, KIND, TRAINING)
         if found.lifecycle_stage != "active":
             raise ConfigError(
                 f"services.experiment={self.experiment!r} was deleted in MLflow.",
@@ -319,7 +347,17 @@ class MlflowTracker:
         if self._file is None or self._locked:
             yield
             return
-        with file_lock(self._file.with_name(self._file.name + ".lock"), timeout=_LOCK_SECONDS):
+        lock = self._file.with_name(self._file.name + ".lock")
+        with ExitStack() as held:
+            try:
+                held.enter_context(file_lock(lock, timeout=_LOCK_SECONDS))
+            except TimeoutError:
+                raise TrackingUnavailable(
+                    f"MLflow at {self.uri} is busy: another process has held {lock} for "
+                    f"{_LOCK_SECONDS:g} s.",
+                    hint="Run again when it is done, or let an MLflow server take turns for all "
+                    "(services.mlflow; make up starts one).",
+                ) from None
             self._locked = True
             try:
                 yield

@@ -51,6 +51,9 @@ class NullTracker:
         """No version."""
         return ""
 
+    def withdraw_model(self, name: str, release_id: str) -> None:
+        """Writes nothing."""
+
     def link(self, run_id: str) -> str | None:
         """No address."""
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.config import ImageConfig, ValidationConfig
+from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.validation.image_profile import ImageProfile, profile_images, read_image_rows
 from privsyn.validation.profile import Profile, profile, read_rows
@@ -111,7 +112,7 @@ def validate_file(
     labels: Sequence[str],
     expected_rows: tuple[int, int],
     *,
-    root: Path = Path(),
+    files: PublicFiles | None = None,
     images: ImageConfig | None = None,
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
@@ -124,14 +125,14 @@ def validate_file(
         cfg: The ``validation`` section.
         labels: The declared labels; empty where the dataset has none.
         expected_rows: Fewest and most rows the plan allows; no rows at all fail always.
-        root: Folder that relative paths of the config start from.
+        files: Opens a suite and a JSON schema that the config names.
         images: Form of the images; None where the file holds texts.
 
     Raises:
         DataError: The file is missing or cannot be read.
         ConfigError: The suite or the JSON schema is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, root, images)
+    suite = load_suite(cfg, labels, expected_rows, files, images)
     shown: Profile | ImageProfile
     if images is None:
         texts = read_rows(artifact)

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from privsyn.cautions import MOVES
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.validation.charts import MAX_BARS, histogram_chart, label_chart
@@ -21,11 +22,6 @@ from privsyn.validation.profile import Profile, Row
 STYLE = Path(__file__).with_name("page.css")
 TICK = "M4 12.5l5 5L20 6.5"
 CROSS = "M5.5 5.5l13 13M18.5 5.5l-13 13"
-MOVES = {
-    Adjacency.ADD_REMOVE: "Take any one {unit} out of the data, or add one",
-    Adjacency.REPLACE_NULL: "Swap any one {unit} in the data for an empty one",
-    Adjacency.REPLACE_ONE: "Swap any one {unit} in the data for any other",
-}
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,9 @@ def render_page(
         result: What the checks found.
         release: Public facts; an absent one is left out. ``release_id``, ``method`` (title),
             ``epsilon``, ``delta``, ``adjacency``, ``unit``, ``max_records_per_unit``, ``dataset``,
-            ``version``, ``created`` (ISO), ``account``, ``account_left`` (epsilon),
-            ``certificate_sha256``, and ``class``: anything but ``dp-release`` voids the guarantee
-            and the page says so.
+            ``version``, ``reserved`` (ISO: when its cost was), ``account``, ``account_left``
+            (epsilon), ``certificate_sha256``, and ``class``: anything but ``dp-release`` voids the
+            guarantee and the page says so.
         sheet: Contact sheet of synthetic images, in place of sample texts.
         exhibits: The pictures of the release.
     """
@@ -74,6 +70,7 @@ def render_page(
     body = [
         _verdict(result),
         _warning(release),
+        _cautions(release),
         f'<div class="two">{_guarantee(release)}{_facts(result, release)}</div>',
         _checks(result),
         *_content(result.profile, release, sheet),
@@ -88,18 +85,18 @@ def _subtitle(result: ValidationResult, release: Mapping[str, Any]) -> str:
     parts = [f"{result.rows:,} synthetic {things}"]
     if "method" in release:
         parts.append(f"by {_text(release['method'])}")
-    if "created" in release:
-        parts.append(f"on {_text(_date(release['created']))}")
+    if "reserved" in release:
+        parts.append(f"(cost reserved on {_text(_date(release['reserved']))})")
     return " ".join(parts)
 
 
-def _date(created: str) -> str:
+def _date(moment: str) -> str:
     """An ISO time for people; anything else as it is."""
     try:
-        moment = datetime.fromisoformat(created)
+        read = datetime.fromisoformat(moment)
     except ValueError:
-        return created
-    return f"{moment:%d %b %Y at %H:%M} {moment.tzname() or ''}".strip()
+        return moment
+    return f"{read:%d %b %Y at %H:%M} {read.tzname() or ''}".strip()
 
 
 def _icon(path: str, size: int, label: str = "") -> str:
@@ -134,6 +131,14 @@ def _warning(release: Mapping[str, Any]) -> str:
     )
 
 
+def _cautions(release: Mapping[str, Any]) -> str:
+    found = "".join(f"<li>{_text(caution)}</li>" for caution in release.get("cautions") or ())
+    if not found:
+        return ""
+    title = "Before you rely on this guarantee"
+    return f'<section class="card warning"><strong>{title}</strong><ul>{found}</ul></section>'
+
+
 def _guarantee(release: Mapping[str, Any]) -> str:
     epsilon, delta = release.get("epsilon"), release.get("delta")
     if epsilon is None or delta is None:
@@ -143,7 +148,9 @@ def _guarantee(release: Mapping[str, Any]) -> str:
         f"<div><small>delta</small>{_number(delta, up=True)}</div>",
     ]
     if (left := release.get("account_left")) is not None:
-        numbers.append(f"<div><small>room for one more release</small>{_number(left)}</div>")
+        numbers.append(
+            f"<div><small>room for one more release (Gaussian noise)</small>{_number(left)}</div>"
+        )
     unit = _text(release.get("unit", "record"))
     move = _move(release).format(unit=unit)
     used = release.get("max_records_per_unit", 1)

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.config import ImageConfig, ValidationConfig
+from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
+from privsyn.files import parse_json
 from privsyn.spelling import nearest
 
 SHIPPED = Path(__file__).with_name("suites")
@@ -61,7 +63,7 @@ def load_suite(
     cfg: ValidationConfig,
     labels: Sequence[str],
     rows: tuple[int, int],
-    root: Path = Path(),
+    files: PublicFiles | None = None,
     images: ImageConfig | None = None,
 ) -> Suite:
     """The suite the config names, with the values of its placeholders.
@@ -70,7 +72,7 @@ def load_suite(
         cfg: The ``validation`` section.
         labels: The declared labels; empty where the dataset has none.
         rows: Fewest and most rows the plan allows.
-        root: Folder that relative paths of the config start from.
+        files: Opens a suite and a JSON schema that the config names.
         images: Form of the images; None where the file holds texts.
 
     Raises:
@@ -84,7 +86,8 @@ def load_suite(
             f"validation.suite={named} does not fit records that are {shipped}.",
             hint="Leave validation.suite out.",
         )
-    schema = None if cfg.json_schema is None else read_schema(root / cfg.json_schema)
+    files = files or PublicFiles()
+    schema = None if cfg.json_schema is None else read_schema(cfg, files)
     values: dict[str, Any] = {
         "min_rows": max(1, rows[0]),
         "max_rows": rows[1],
@@ -110,7 +113,7 @@ def load_suite(
         "rows_per_label": bool(labels) and cfg.min_rows_per_label > 0,
         **{kind: kind in cfg.forbid for kind in ("email", "phone", "record_number")},
     }
-    raw = _read_suite(named, root)
+    raw = _read_suite(named, cfg.suite_digest, files)
     kept, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):
         where = f"validation.suite={named}: expectation {number}"
@@ -124,16 +127,24 @@ def load_suite(
         raise ConfigError(f"validation.suite={named} checks nothing.", hint="Add expectations.")
     structure = [
         {key: item[key] for key in FIELDS if key in item}
-        for item in _read_suite(shipped, root)["expectations"][:STRUCTURE]
+        for item in _read_suite(shipped, None, files)["expectations"][:STRUCTURE]
     ]
     same = [(item["type"], item["kwargs"]) for item in kept]
     kept = [item for item in structure if (item["type"], item["kwargs"]) not in same] + kept
     return Suite(str(raw["name"]), tuple(kept), values, tuple(left_out))
 
 
-def _read_suite(name: str, root: Path) -> dict[str, Any]:
+def _read_suite(name: str, digest: str | None, files: PublicFiles) -> dict[str, Any]:
     shipped = {file.stem: file for file in SHIPPED.glob("*.json")}
-    raw = _read_json(shipped.get(name, root / name), "validation.suite", sorted(shipped))
+    if name in shipped:
+        raw = json.loads(shipped[name].read_bytes())
+    else:
+        if not files.path(name).exists():
+            raise ConfigError(
+                f"validation.suite: no file {files.path(name)}.",
+                hint=f"Shipped suites: {', '.join(sorted(shipped))}.",
+            )
+        raw = _parsed(files.read("validation.suite", name, digest), f"validation.suite={name}")
     if not isinstance(raw, dict) or not isinstance(raw.get("expectations"), list):
         raise ConfigError(
             f"validation.suite={name} is not a Great Expectations suite: it must be an object "
@@ -142,24 +153,23 @@ def _read_suite(name: str, root: Path) -> dict[str, Any]:
     return {"name": raw.get("name") or Path(name).stem, "expectations": raw["expectations"]}
 
 
-def _read_json(file: Path, setting: str, known: Sequence[str] = ()) -> Any:
+def _parsed(data: bytes, where: str) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        hint = f"Shipped suites: {', '.join(known)}." if known else ""
-        raise ConfigError(f"{setting}: no file {file}.", hint=hint) from None
-    except OSError as error:
-        raise ConfigError(f"{setting}: {file} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{setting}: {file} is not JSON.") from None
+        return parse_json(data)
+    except ValueError:
+        raise ConfigError(f"{where} is not JSON.") from None
 
 
-def read_schema(file: Path) -> Any:
-    """A JSON schema that is valid and needs nothing from elsewhere."""
+def read_schema(cfg: ValidationConfig, files: PublicFiles) -> Any:
+    """The JSON schema of the config: one that is valid and needs nothing from elsewhere."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
-    schema = _read_json(file, "validation.json_schema")
+    file = files.path(str(cfg.json_schema))
+    if not file.exists():
+        raise ConfigError(f"validation.json_schema: no file {file}.")
+    data = files.read("validation.json_schema", str(cfg.json_schema), cfg.json_schema_digest)
+    schema = _parsed(data, f"validation.json_schema={cfg.json_schema}")
     if not isinstance(schema, dict):
         raise ConfigError(f"validation.json_schema: {file} must hold an object.")
     try:

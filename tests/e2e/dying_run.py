@@ -1,14 +1,19 @@
-"""One attempt at a release in a process that counts its mechanism calls and may kill itself.
+"""Attempts at releases, each in a process that counts its mechanism calls and may kill itself.
 
 Usage: dying_run.py PROJECT COUNTER KILL_AT. Every call to the mechanism is one byte in COUNTER. The
 process sends itself SIGKILL right after call number KILL_AT of this attempt (0: never).
+
+Without arguments it is a server: it reads [PROJECT, COUNTER, KILL_AT] line by line, forks a process
+for each, and answers with how that ended. Its imports, most of an attempt's time, are done once.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent)]
@@ -68,5 +73,34 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
     settle(ctx, planned)
 
 
+def serve() -> None:
+    """Fork an attempt per line of stdin, until that ends."""
+    from privsyn.backends.load import check_layers
+    from privsyn.config import ModelsConfig
+    from privsyn.dp import loss_distribution  # noqa: F401  # an import that attempts would do
+
+    check_layers(ModelsConfig(language="tiny"), ("q_proj",))  # imports what reserve's checks use
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the other threads"
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in iter(sys.stdin.readline, ""):
+        project, counter, kill_at = json.loads(line)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                main(Path(project), Path(counter), kill_at)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1:]:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        serve()

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from small_project import Project
 
+from privsyn.data.partition import _Key
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan
@@ -18,18 +19,31 @@ from privsyn.stages.validate import validate
 def published_by_neighbours(
     project: Project, method: str, noise: type, release: Callable[[Context], tuple[Plan, Path]]
 ) -> dict[str, dict[str, bytes]]:
-    """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbours."""
-    plan(project.context(), method, open_account=True)
+    """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbours.
+
+    Every neighbour differs in what a release reads, whatever the account's key: the unit that is
+    varied is not held out and below its cap, and where units are held out one of those goes too.
+    """
+    ctx = project.context()
+    plan(ctx, method, open_account=True)
+    lone, full, new, *held = _units(ctx)
+    label = "Billing"
+    first = {"unit": lone, "label": label, "text": "visit is late today"}
+    cap = ctx.config.dataset.max_records_per_unit
+    whole = [{"unit": full, "label": label, "text": f"my bill {i}"} for i in range(cap + 1)]
+    aside = [{"unit": unit, "label": label, "text": "held out bill"} for unit in held]
     records = [json.loads(line) for line in project.data.read_text().splitlines()]
+    others = [*whole, *aside, *records]
     data = {
-        "base": records,
-        "removed": records[1:],
-        "unit removed": [record for record in records if record["unit"] != "u3"],
-        "added": [*records, {"unit": "new", "label": "Billing", "text": "bill was late"}],
-        "longer": [records[0] | {"text": records[0]["text"] * 100}, *records[1:]],
-        "label moved": [records[0] | {"label": "Symptoms"}, *records[1:]],
-        "label unknown": [records[0] | {"label": "Other"}, *records[1:]],
-        "nulled": [records[0] | {"text": None}, *records[1:]],
+        "base": [first, *others],
+        "removed": others,
+        "unit removed": [first, *aside, *records],
+        "added": [first, *others, {"unit": new, "label": label, "text": "bill was late"}],
+        "longer": [first | {"text": first["text"] * 100}, *others],
+        "label moved": [first | {"label": "Symptoms"}, *others],
+        "label unknown": [first | {"label": "Other"}, *others],
+        "nulled": [first | {"text": None}, *others],
+        "held out removed": [first, *whole, *records],
     }
     found = {}
     for name, changed in data.items():
@@ -44,6 +58,16 @@ def published_by_neighbours(
         planned_bytes = yaml.safe_dump(planned.model_dump(mode="json")).encode()
         found[name] = published | {"plan": planned_bytes}
     return found
+
+
+def _units(ctx: Context) -> list[str]:
+    """Names of three units that are not held out, and one that is where some are."""
+    key = _Key(ctx.open_account().partition_key.reveal())
+    holdout = ctx.config.dataset.holdout
+    names = [f"unit {i}" for i in range(1000)]
+    kept = [name for name in names if key.place(name).share >= holdout]
+    held = [name for name in names if key.place(name).share < holdout]
+    return [*kept[:3], *held[:1]]
 
 
 def assert_alike(found: dict[str, dict[str, bytes]]) -> None:

@@ -19,8 +19,12 @@ from numpy.typing import NDArray
 from privsyn.backends.fake import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.backends.load import describe, describe_role
 from privsyn.config import ModelsConfig
-from privsyn.methods.base import Role
+from privsyn.methods.base import Backends, Role
+from privsyn.release import Plan
 from privsyn.stages.base import Context, open_context
+from privsyn.stages.certify import certify
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
 from privsyn.tracking.null import NullTracker
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +167,7 @@ def build_project(root: Path, **changes: object) -> Project:
         },
         "privacy": {"epsilon": 8.0, "delta": 1e-6},
         "methods": {"invisible_ink": METHODS["invisible_ink"]},
-        "models": {"language": "builtin"},
+        "models": {"language": "tiny"},
         "evaluate": {"enabled": True},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
         "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
@@ -171,6 +175,7 @@ def build_project(root: Path, **changes: object) -> Project:
     for key, value in changes.items():
         merged = isinstance(value, dict) and key != "methods"
         params[key] = (params.get(key) or {}) | value if merged else value
+    params.setdefault("pipeline", list(params["methods"]))
     (root / "params.yaml").write_text(yaml.safe_dump(params))
     project = Project(root)
     project.write(rows(48, 20))
@@ -215,13 +220,22 @@ class WordCounts:
         return np.array([[text.split().count(word) for word in WORDS] for text in texts], "f4")
 
 
+def finish(ctx: Context, planned: Plan, backends: Backends | None) -> Path:
+    """Draw and certify a release that is reserved."""
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, backends)
+    return certify(ctx, planned)
+
+
 def stand_ins() -> dict[Role, object]:
     """Toy models in every role of text, under the revisions of the embedded ones."""
-    text = FakeTextModel(revision=describe_role(ModelsConfig(), "text").revision)
-    base = FakeTrainableModel(revision=describe_role(ModelsConfig(), "base").revision)
+    text = FakeTextModel(revision=describe_role(ModelsConfig(language="tiny"), "text").revision)
+    base = FakeTrainableModel(
+        revision=describe_role(ModelsConfig(language="tiny"), "base").revision
+    )
     return {"language": stand_in(), "text": text, "embedder": WordCounts(), "base": base}
 
 
 def stand_in(kind: type[FakeLogitModel] = FakeLogitModel) -> FakeLogitModel:
     """The toy model under the revision of the embedded one, which plans name."""
-    return kind(revision=describe(ModelsConfig()).revision)
+    return kind(revision=describe(ModelsConfig(language="tiny")).revision)

@@ -136,3 +136,49 @@ def test_sample_data_is_written_for_its_owner_alone(make_project, run):
     assert "50 messages" in out
     assert len(file.read_text().splitlines()) == 50
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_check_counts_for_the_owner(make_project, run):
+    project = make_project()
+    code, out, _ = run(project, "check")
+    assert code == 0
+    assert "internal: exact counts of records" in out
+    assert "label Billing" in out
+    code, out, err = run(project, "check", "--json", "-S", "dataset.labels=[BILLING, x]")
+    (counts,) = json.loads(out)["files"].values()
+    assert (code, counts["kept"], counts["rows"]) == (2, 0, 48)
+    assert counts["reasons"]["label: 'BILLING' but for case, spaces or punctuation"] == 24
+    assert "no record that can be used" in err
+    code, _, err = run(project, "run", "-S", "dataset.labels=[BILLING, x]", "--no-publish")
+    assert code == 2
+    assert "privsyn check" in err
+    assert "Nothing was spent" in err
+    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
+    assert shown["balance"]["spent"] == 0
+
+
+def test_the_preflight_is_a_command_and_reserves_nothing(make_project, run):
+    project = make_project()
+    assert run(project, "stage", "plan", "--out", "plan.json")[0] == 0
+    assert run(project, "stage", "preflight", "--plan", "plan.json")[0] == 0
+    assert run(project, "ledger", "entries")[1] == ""
+    (project.root / "releases").write_text("a file")
+    code, _, err = run(project, "stage", "preflight", "--plan", "plan.json")
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_an_edited_partition_key_is_told_before_anything_begins(make_project, run):
+    project = make_project()
+    run(project, "stage", "plan")
+    file = project.root / ".privsyn" / "ledger.db"
+    for key in ("", "00", "zz" * 32, "0" * 63, "00" * 65, "00" * 32, "\u00e9" * 64, b"\x00" * 64):
+        with sqlite3.connect(file) as book:
+            book.execute("update ledger_account set partition_key = ?", (key,))
+        for command in (("run", "--no-publish"), ("ledger", "verify")):
+            code, _, err = run(project, *command)
+            assert code in (3, 4), (key, err)
+            assert "edited" in err
+            assert len(err.splitlines()) == 1
+        with sqlite3.connect(file) as book:
+            assert book.execute("select count(*) from ledger_entry").fetchone() == (0,)

@@ -13,6 +13,7 @@ from small_project import CANARY, METHODS, build_project, rows, stand_ins
 from privsyn import certificate, cli
 from privsyn.backends import student as models
 from privsyn.backends.identity import BUILTIN, read_template
+from privsyn.backends.model_files import digest
 from privsyn.data.artifacts import sha256_file
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
 from privsyn.methods.base import Backends
@@ -44,7 +45,8 @@ def save_tiny(folder: Path, seed: int = 1) -> Path:
 
 
 def settings(tiny: Path) -> dict[str, object]:
-    return {"init": str(tiny), "epochs": 2, "batch_size": 4, "max_tokens": 8, "seed": 3}
+    pinned = {"init": str(tiny), "init_digest": digest(tiny, None)}
+    return pinned | {"epochs": 2, "batch_size": 4, "max_tokens": 8, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +207,9 @@ def test_a_student_that_passed_is_registered_once(taught):
     ctx = project.context("methods.distill.seed=4", tracker=registry)
     folder = distill(ctx, parent.name, published=False)
     distill(ctx, parent.name, published=False)
-    ((run_id, name, where, tags),) = registry.registered
+    first, again = registry.registered  # a tracker finds the version that it has
+    assert first == again
+    run_id, name, where, tags = first
     assert (run_id, name, where) == (f"run of {folder.name}", "letters-distill", folder / "model")
     assert tags["privsyn.parent"] == parent.name
     assert tags["privsyn.class"] == "dp-release"
@@ -220,8 +224,8 @@ def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
     )
     planned = plan_student(ctx, written)
     assert set(planned.models) == {"base"}
-    assert stage._template(planned).public == "<|start|>Topic: {label}\nText:"
-    assert stage._template(plan_student(project.context(), written)) is None  # one of its own
+    assert stage._template(ctx, planned).public == "<|start|>Topic: {label}\nText:"
+    assert stage._template(ctx, plan_student(project.context(), written)) is None  # one of its own
     with pytest.raises(ModelError, match="its logits are to be followed"):
         plan_student(
             project.context("methods.distill.init=random", "methods.distill.distil_logits=true"),
@@ -249,7 +253,7 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
     monkeypatch.setattr(stage, "records", lambda folder: [(None, "one text")])
     with pytest.raises(DataError, match="at least 2"):
         distill(ctx, parent.name)
-    with stage._alone(ctx, plan_student(ctx, plan)), pytest.raises(LeaseHeld):
+    with stage.alone(ctx, plan_student(ctx, plan).id), pytest.raises(LeaseHeld):
         distill(ctx, parent.name)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from small_project import CANARY, DRIVERS, EMBEDDED, environment
 
-from operators.project import dag_id, teaches
 from privsyn import certificate
+from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.base import load_method
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]

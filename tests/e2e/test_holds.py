@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from small_project import rows, stand_in
+from small_project import finish, rows, stand_in
 
 from privsyn import certificate
 from privsyn.backends.fake import FakeLogitModel
@@ -73,7 +73,7 @@ def test_a_plan_with_a_cheaper_event_is_refused(make_project):
     ctx = make_project().context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     event = json.loads(json.dumps(planned.event))
-    event["events"][0]["rho"] = 1e-12
+    event["events"][0]["range"] = 1e-12
     with pytest.raises(ConfigError, match="another version"):
         reserve(ctx, planned.model_copy(update={"event": event}))
     assert ctx.ledger.balance("letters").spent == 0
@@ -84,7 +84,7 @@ def test_a_release_charged_for_another_event_is_not_drawn(make_project, fake):
     planned = begun(ctx)
     partition(ctx, planned)
     event = json.loads(json.dumps(planned.event))
-    event["events"][0]["rho"] *= 2
+    event["events"][0]["range"] *= 2
     with pytest.raises(VerificationError, match="another event"):
         generate(ctx, planned.model_copy(update={"event": event}), 0, fake)
 
@@ -102,9 +102,7 @@ def test_a_lost_ledger_is_no_fresh_budget(make_project, fake):
     project = make_project()
     ctx = project.context()
     planned = begun(ctx)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, fake)
-    certify(ctx, planned)
+    finish(ctx, planned, fake)
     (project.root / ".privsyn" / "ledger.db").rename(project.root / "elsewhere.db")
     with pytest.raises(BudgetError, match=planned.id):
         plan(project.context(), "invisible_ink", open_account=True)

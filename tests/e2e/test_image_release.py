@@ -23,7 +23,7 @@ from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import facts
+from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 
 
@@ -260,7 +260,7 @@ def test_evaluation_is_internal_and_names_the_embedder(tmp_path):
     assert metrics["downstream.records"]["value"] > 20
     assert (internal / "samples.png").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()
-    lines = facts(ctx, planned)
+    lines = outcome(ctx, planned)
     assert lines["images"] == "30"
     assert "rows" not in lines
     assert "FID" in lines["utility (internal)"]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from neighbours import assert_alike, published_by_neighbours
-from small_project import environment
+from test_kills import attempt
 
 from privsyn import certificate
+from privsyn.errors import ConfigError
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import facts
+from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 
 NAME = "keyphrase_seeding"
@@ -54,12 +53,65 @@ def test_phrases_become_a_release(project):
     assert sealed["drawn"]["phrases"] == 24
     assert sealed["plan"]["derived"]["structures"] == 2
     assert set(planned.models) == {"embedder"}
-    assert facts(ctx, planned)["rows"] == "8"
+    assert outcome(ctx, planned)[planned.things] == "8"
     assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
     validate(ctx, planned)
     assert settle(ctx, planned) == "COMMITTED"
     (entry,) = ctx.ledger.entries()
     assert dict(entry.event) == planned.event
+
+
+def named(project, *overrides):
+    """The plan under these overrides; a file of terms lies in the project, by any name."""
+    return plan(project.context(*overrides), NAME, open_account=True)
+
+
+def test_the_same_terms_by_another_path_or_name_are_the_same_release(project):
+    terms = "\n".join(f"term{i}" for i in range(30)).encode()
+    digest = hashlib.sha256(terms).hexdigest()
+    for place in ("terms.txt", "elsewhere-of-alice.txt"):
+        (project.root / place).write_bytes(terms)
+    setting, pin = f"methods.{NAME}.vocabulary", f"methods.{NAME}.vocabulary_digest={digest}"
+    declared = f"files.glossary={{path: elsewhere-of-alice.txt, digest: {digest}}}"
+    plans = [
+        named(project, f"{setting}=terms.txt", pin),
+        named(project, f"{setting}={project.root / 'elsewhere-of-alice.txt'}", pin),
+        named(project, f"{setting}=glossary", declared),
+    ]
+    assert len({planned.id for planned in plans}) == 1
+    assert plans[0].settings["vocabulary"] == f"sha256:{digest}"
+    for planned in plans:
+        for where in ("terms.txt", "alice", "glossary", str(project.root)):
+            assert where not in planned.model_dump_json()
+
+
+def test_terms_that_moved_are_found_where_the_config_says(project):
+    first, second = project.root / "first.txt", project.root / "second.txt"
+    first.write_text("\n".join(f"term{i}" for i in range(30)))
+    pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(first.read_bytes()).hexdigest()}"
+    ctx = project.context(f"methods.{NAME}.vocabulary=first.txt", pin)
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    first.rename(second)
+    ctx = project.context(f"methods.{NAME}.vocabulary=second.txt", pin)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard)
+    folder = certify(ctx, planned)
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert "first.txt" not in (folder / "certificate.json").read_text()
+
+
+def test_planned_terms_that_the_config_names_no_more_are_asked_for(project):
+    terms = project.root / "terms.txt"
+    terms.write_text("\n".join(f"term{i}" for i in range(30)))
+    pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(terms.read_bytes()).hexdigest()}"
+    ctx = project.context(f"methods.{NAME}.vocabulary=terms.txt", pin)
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    with pytest.raises(ConfigError, match=r"vocabulary=builtin has the digest .*, not "):
+        generate(project.context(), planned, 0)
 
 
 class Constant:
@@ -83,16 +135,12 @@ def test_draws_survive_kills(make_project, tmp_path):
     """Draws on file never change, and a kill costs one call of the mechanism at most."""
     project = make_project(methods={NAME: SETTINGS})
     counter = tmp_path / "calls"
-    script = Path(__file__).with_name("dying_run.py")
     seen: dict[str, object] = {}
     kills = 0
     for kill_at in (1, 2, 0):
-        done = subprocess.run(
-            [sys.executable, str(script), str(project.root), str(counter), str(kill_at)],
-            env=environment(project), check=False, capture_output=True,
-        )  # fmt: skip
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
-        kills += done.returncode != 0
+        code = attempt(project, counter, kill_at)
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
         scratch = list(project.root.glob(".privsyn/**/journal-00000"))
         if scratch:
             lines = [json.loads(line[9:]) for line in scratch[0].read_text().splitlines()[1:]]

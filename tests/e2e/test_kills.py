@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,34 @@ from privsyn import certificate
 SCRIPT = Path(__file__).with_name("dying_run.py")
 
 
-def attempt(project, counter: Path, kill_at: int) -> int:
-    env = os.environ | {"PYTHONPATH": str(SCRIPT.parents[2])}
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), str(project.root), str(counter), str(kill_at)],
+@cache
+def server() -> subprocess.Popen[str]:
+    """Forks the attempts; ends with this process, whose end closes its stdin."""
+    env = os.environ | {
+        "PYTHONPATH": str(SCRIPT.parents[2]),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    started = subprocess.Popen(
+        [sys.executable, str(SCRIPT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
         env=env,
-        check=False,
-    ).returncode
+    )
+    atexit.register(started.__exit__, None, None, None)
+    return started
+
+
+def attempt(project, counter: Path, kill_at: int) -> int:
+    """How an attempt in a process of its own ended: 0, or less the signal that killed it."""
+    asked = server()
+    asked.stdin.write(json.dumps([str(project.root), str(counter), kill_at]) + "\n")
+    answer = asked.stdout.readline()
+    assert answer, "the server of attempts ended; see its stderr"
+    return int(answer)
 
 
 def journalled(project) -> dict[str, object]:

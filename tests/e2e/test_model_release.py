@@ -6,17 +6,20 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+from contextlib import contextmanager
 
 import pytest
 from small_project import build_project, stand_in
 
 from privsyn import certificate
 from privsyn.data.artifacts import sha256_file, write_json_atomic
-from privsyn.errors import DataError, VerificationError
+from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.generate import generate, trained
+from privsyn.stages.lineage_sync import sync
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
@@ -138,8 +141,9 @@ def extra_folder(folder):
 
 
 def linked(folder):
-    folder.rename(folder.with_name("elsewhere"))
-    folder.symlink_to("elsewhere")
+    elsewhere = folder.parent.with_name("elsewhere")
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
 
 
 WEIGHTS = "adapter_model.safetensors"
@@ -164,7 +168,8 @@ def test_every_change_to_a_model_is_found(finished, tmp_path, kind, damage):
     shutil.copytree(folders[kind], copy)
     assert failed(copy, ctx.ledger) == {}
     DAMAGE[damage](copy / "model")
-    assert list(failed(copy, ctx.ledger)) == ["model is unchanged"]
+    linked = {"nothing else is in the folder"} if damage == "linked" else set()
+    assert set(failed(copy, ctx.ledger)) == {"model is unchanged"} | linked
 
 
 def test_a_changed_list_of_a_students_files_is_found(finished, tmp_path):
@@ -180,7 +185,7 @@ def test_a_changed_list_of_a_students_files_is_found(finished, tmp_path):
     (copy / "model.jsonl").write_text(lines[0] + json.dumps(row) + "\n")
     assert "named elsewhere" in failed(copy)["model is unchanged"]
     (copy / "model.jsonl").unlink()
-    assert failed(copy) == {"artifact is unchanged": "model.jsonl is missing"}
+    assert failed(copy) == {"artifact is unchanged": "model.jsonl is missing or no plain file"}
 
 
 def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
@@ -195,12 +200,38 @@ def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
     assert list(failed(copy, ctx.ledger)) == ["ledger digests"]
 
 
-def test_a_certified_model_is_a_version_in_the_registry(make_project, tmp_path):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    tracker = MlflowTracker(uri, "models", tmp_path / "mlartifacts")
+class Switched(MlflowTracker):
+    """MLflow that can be taken away."""
+
+    down = False
+
+    @contextmanager
+    def _guard(self):
+        if self.down:
+            raise TrackingUnavailable("MLflow is away.")
+        with super()._guard():
+            yield
+
+
+@pytest.fixture
+def tracker(tmp_path):
+    return Switched(f"sqlite:///{tmp_path / 'mlflow.db'}", "models", tmp_path / "mlartifacts")
+
+
+def lineage_of(tracker, name):
+    """Tags, metrics, artifacts and state of the run of a release."""
+    run = tracker._client.get_run(tracker.release_run(name))
+    files = {item.path for item in tracker._client.list_artifacts(run.info.run_id)}
+    return run.data.tags, run.data.metrics, files, run.info.status
+
+
+def test_a_valid_model_is_a_version_in_the_registry(make_project, tmp_path, tracker):
     ctx = make_project().context(tracker=tracker)
     planned, folder = release(ctx)
     certify(ctx, planned)
+    assert not tracker._client.search_model_versions("name = 'letters-invisible_ink'")
+    validate(ctx, planned)
+    validate(ctx, planned)
     (version,) = tracker._client.search_model_versions("name = 'letters-invisible_ink'")
     assert version.run_id == tracker.release_run(planned.id)
     _, sealed = certificate.read(folder)
@@ -208,6 +239,7 @@ def test_a_certified_model_is_a_version_in_the_registry(make_project, tmp_path):
         "privsyn.release_id": planned.id,
         "privsyn.class": "dp-release",
         "privsyn.certificate_sha256": certificate.digest(sealed),
+        "privsyn.artifact_sha256": sealed["artifact"]["sha256"],
         "epsilon": str(planned.epsilon),
         "delta": str(planned.delta),
         "adjacency": "add_remove",
@@ -218,6 +250,100 @@ def test_a_certified_model_is_a_version_in_the_registry(make_project, tmp_path):
     assert contents(copy) == FILES | {
         "certificate.json": (folder / "certificate.json").read_bytes()
     }
+
+
+def test_a_model_that_fails_its_suite_is_not_the_newest(make_project, tracker):
+    project = make_project()
+    registry = tracker._client
+    ctx = project.context(tracker=tracker)
+    planned, _ = release(ctx)
+    strict = project.context("validation.min_chars=3999", "validation.min_share=1", tracker=tracker)
+    with pytest.raises(ValidationFailed):
+        validate(strict, planned)
+    assert not registry.search_model_versions("name = 'letters-invisible_ink'")
+    validate(ctx, planned)
+    assert registry.get_registered_model("letters-invisible_ink").aliases == {"newest": 1}
+    with pytest.raises(ValidationFailed):
+        validate(strict, planned)
+    assert registry.get_registered_model("letters-invisible_ink").aliases == {}
+    validate(ctx, planned)
+    assert registry.get_registered_model("letters-invisible_ink").aliases == {"newest": 1}
+
+
+def test_lineage_lost_in_an_outage_is_written_when_the_stages_run_again(make_project, tracker):
+    project = make_project()
+    ctx = project.context(tracker=tracker)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    tracker.down = True
+    tracker.check = lambda: None  # release reserves once more, which asks
+    release(ctx)
+    validate(ctx, planned)
+    settle(ctx, planned)
+    tracker.down = False
+    tags, *_, status = lineage_of(tracker, planned.id)
+    assert (tags["privsyn.class"], status) == ("reserved", "RUNNING")
+    again = project.context(tracker=tracker)  # of another process: it has not fallen silent
+    certify(again, planned)
+    validate(again, planned)
+    settle(again, planned)
+    assert_whole(tracker, ctx, planned)
+
+
+def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path, tracker):
+    project = make_project()
+    ctx = project.context()
+    planned, _ = release(ctx)
+    validate(ctx, planned)
+    publish(ctx, planned)
+    settle(ctx, planned)
+    with pytest.raises(DataError, match="is not here"):
+        sync(project.context(tracker=tracker), "invisible_ink-0000000000000000")
+    tracker.down = True
+    with pytest.raises(TrackingUnavailable):
+        sync(project.context(tracker=tracker))
+    tracker.down = False
+    for _ in range(2):
+        assert sync(project.context(tracker=tracker)) == [planned.id]
+        assert_whole(tracker, ctx, planned)
+    run = tracker._client.get_run(tracker.release_run(planned.id))
+    assert len(tracker._client.get_metric_history(run.info.run_id, "epsilon")) == 1
+    assert run.data.params["method"] == "invisible_ink"
+    assert run.data.tags["privsyn.dvc_revision"]
+    inputs = {item.dataset.name: item.tags[0].value for item in run.inputs.dataset_inputs}
+    assert inputs == {"letters": "private", planned.id: "synthetic"}
+
+
+def test_a_run_says_who_made_it_where_and_with_which_code(make_project, tracker):
+    url = "http://127.0.0.1:8080/dags/d/runs/r"
+    ctx = make_project().context(tracker=tracker)
+    ctx.origin = {"driver": "airflow", "user": "ana", "dag_id": "d", "run_id": "r", "url": url}
+    subprocess.run(["git", "init", "-q", str(ctx.workspace.root)], check=True)
+    commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty"]
+    subprocess.run(["git", "-C", str(ctx.workspace.root), *commit], check=True)
+    planned, folder = release(ctx)
+    tags, *_ = lineage_of(tracker, planned.id)
+    assert (tags["mlflow.user"], tags["mlflow.source.name"]) == ("ana", url)
+    assert tags["mlflow.source.git.commit"] == certificate.read(folder)[1]["software"]["git"]
+    assert f"[the run of d]({url})" in tags["mlflow.note.content"]
+    assert "epsilon" in tags["mlflow.note.content"]
+    experiment = tracker._client.get_experiment(tracker._experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def assert_whole(tracker, ctx, planned):
+    _, sealed = certificate.read(ctx.workspace.release(planned.id))
+    tags, metrics, files, status = lineage_of(tracker, planned.id)
+    assert tags["privsyn.class"] == "dp-release"
+    assert tags["privsyn.certificate_sha256"] == certificate.digest(sealed)
+    assert tags["privsyn.artifact_sha256"] == sealed["artifact"]["sha256"]
+    assert tags["privsyn.validation"] == "passed"
+    assert metrics["epsilon"] == planned.epsilon
+    assert {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()}.items() <= metrics.items()
+    assert {"certificate.json", "validation.json", "model"} <= files
+    assert status == "FINISHED"
+    (version,) = tracker._client.search_model_versions("name = 'letters-invisible_ink'")
+    assert version.tags["privsyn.release_id"] == planned.id
 
 
 @pytest.mark.parametrize("name", ["../a.bin", "deep/a.bin", ".hidden", "", ".."])

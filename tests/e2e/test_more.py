@@ -56,6 +56,23 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
     assert ctx.open_account().spec.name == "letters"  # the offspring are no forgotten releases
 
 
+def test_two_at_once_take_two_names(grown):
+    """The second begins and ends while the first is at work."""
+    project, parent, *_ = grown
+    ctx, inner = project.context(), []
+
+    def meanwhile(stage, done, total, things=""):
+        if not inner:
+            inner.append(more(project.context(), parent.name, 3, published=False))
+
+    ctx.progress = meanwhile
+    outer = more(ctx, parent.name, 5, published=False)
+    assert outer != inner[0]
+    for folder, count in ((outer, 5), (inner[0], 3)):
+        assert len((folder / "synthetic.jsonl").read_text().splitlines()) == count
+        assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+
+
 def test_more_is_restored_byte_for_byte(grown):
     project, parent, *_ = grown
     folder = parent.with_name(f"{parent.name}.more-1")

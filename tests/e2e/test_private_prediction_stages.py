@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 from neighbours import assert_alike, published_by_neighbours
-from small_project import METHODS, rows
+from small_project import METHODS, finish, rows
 
 from privsyn import certificate
 from privsyn.errors import ValidationFailed
-from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
-from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import facts
+from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 
 NAME = "private_prediction"
@@ -29,9 +27,7 @@ def project(make_project):
 def release(ctx, backends=None):
     planned = plan(ctx, NAME, open_account=True)
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, backends)
-    return planned, certify(ctx, planned)
+    return planned, finish(ctx, planned, backends)
 
 
 def lines(folder):
@@ -51,7 +47,7 @@ def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
     assert sealed["plan"]["derived"]["private_tokens"] == 12
     assert 0 <= sealed["drawn"]["public_tokens"] <= sealed["drawn"]["tokens"]
     assert sealed["drawn"]["tokens"] - sealed["drawn"]["public_tokens"] <= 2 * 12
-    assert "of" in facts(ctx, planned)["public tokens"]
+    assert "of" in outcome(ctx, planned)["public tokens"]
     assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
     assert validate(ctx, planned) == folder
     assert settle(ctx, planned) == "COMMITTED"
@@ -95,7 +91,9 @@ def structured(make_project, **settings):
     made = make_project(
         methods={NAME: METHODS[NAME] | own},
         validation={
-            "json_schema": "schema.json", "max_duplicate_share": 1.0, "min_share": 0.0
+            "json_schema": "schema.json",
+            "json_schema_digest": hashlib.sha256(json.dumps(SCHEMA).encode()).hexdigest(),
+            "max_duplicate_share": 1.0, "min_share": 0.0
         },
     )  # fmt: skip
     (made.root / "schema.json").write_text(json.dumps(SCHEMA))

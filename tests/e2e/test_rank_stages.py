@@ -60,7 +60,7 @@ def test_a_training_goes_on_after_a_process_died(project, monkeypatch):
     )
     steps = []
 
-    def dies(stage, step, total):
+    def dies(stage, step, total, counted):
         steps.append(step)
         if len(steps) == 4:
             children[0].kill()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import shutil
+from collections import defaultdict
 
+import numpy as np
 import pytest
 from neighbours import assert_alike, published_by_neighbours
-from small_project import rows, stand_in
+from small_project import finish, rows, stand_in
 
 from privsyn import certificate
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -20,21 +24,52 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
+from privsyn.methods.invisible_ink import InvisibleInk
+from privsyn.release import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
 from privsyn.stages.certify import certify
-from privsyn.stages.evaluate import evaluate
+from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from privsyn.tracking.null import NullTracker
+
+
+class Recording(NullTracker):
+    """Keeps what would be attached to runs."""
+
+    def __init__(self):
+        self.files = []
+
+    def log_artifact(self, run_id, path, folder=""):
+        self.files.append(path)
+
+
+class Runs(NullTracker):
+    """Keeps the names of the metrics and files of every run."""
+
+    def __init__(self):
+        self.metrics, self.files = defaultdict(set), defaultdict(set)
+
+    def release_run(self, release_id):
+        return "public"
+
+    def start_stage(self, release_id, stage):
+        return f"internal/{stage}"
+
+    def log_metrics(self, run_id, metrics, step=0):
+        self.metrics[run_id].update(metrics)
+
+    def log_artifact(self, run_id, path, folder=""):
+        self.files[run_id].add(path.name)
 
 
 def release(ctx, backends):
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
-    for shard in range(partition(ctx, planned)):
-        generate(ctx, planned, shard, backends)
-    return planned, certify(ctx, planned)
+    return planned, finish(ctx, planned, backends)
 
 
 def test_a_release_is_whole_certified_and_settled(make_project, fake):
@@ -95,17 +130,48 @@ def test_what_shapes_the_output_changes_the_release_id(make_project, change):
     assert plan(project.context(change), "invisible_ink", open_account=True).id != one.id
 
 
-@pytest.mark.parametrize("change", ["performance.shards=1", "performance.rows_per_pass=4"])
+@pytest.mark.parametrize(
+    "change",
+    ["performance.shards=1", "performance.rows_per_pass=4", "models.language=builtin"],
+)
 def test_what_changes_no_output_keeps_the_release_id(make_project, change):
     project = make_project()
     one = plan(project.context(), "invisible_ink", open_account=True)
     assert plan(project.context(change), "invisible_ink", open_account=True).id == one.id
 
 
+def test_the_tiny_model_keeps_the_id_it_had_as_builtin(make_project):
+    """The id as it was computed when releases called the model builtin, by plans of schema 1."""
+    planned = plan(make_project().context(), "invisible_ink", open_account=True)
+    identity = planned.model_dump(mode="json", include=set(IDENTITY))
+    assert identity["models"]["language"].pop("source") == "tiny"
+    identity["models"]["language"]["source"] = "builtin"
+    del identity["plan_schema"]
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    # what verifying an old certificate computes
+    assert release_id(identity | {"plan_schema": FIRST_PLAN_SCHEMA}) == f"invisible_ink-{digest}"
+
+
+def test_a_model_is_what_its_folder_holds_and_not_what_it_is_called(make_project):
+    ctx = make_project().context()
+    used = plan(ctx, "invisible_ink", open_account=True).model_dump(mode="json")
+    used["models"]["language"] = {"source": "one", "revision": "sha256:aa", "dtype": "float32"}
+    one = release_id(used)
+    used["models"]["language"]["source"] = "another"
+    assert release_id(used) == one
+    used["models"]["language"]["revision"] = "sha256:bb"
+    assert release_id(used) != one
+    used["models"]["language"]["revision"] = "0" * 40  # a commit means what its repository holds
+    another = release_id(used)
+    used["models"]["language"]["source"] = "one"
+    assert release_id(used) != another
+
+
 def test_new_versions_are_charged_until_the_account_is_empty(make_project, fake):
     project = make_project()
     for version in ("v1", "v2", "v3", "v4", "v5", "v6"):
-        ctx = project.context(f"dataset.version={version}")
+        ctx = project.context(f"dataset.version={version}", "dataset.same_source=true")
         planned = plan(ctx, "invisible_ink", open_account=True)
         if not preview(ctx, planned).fits:
             break
@@ -169,10 +235,15 @@ def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
     spent = ctx.ledger.balance("letters").spent
     kept = (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes()
 
-    again, folder = release(project.context("performance.shards=1"), fake)
+    resumed = project.context("performance.shards=1")
+    again = plan(resumed, "invisible_ink", open_account=True)
+    reserve(resumed, again)
+    for shard in range(partition(resumed, again)):
+        generate(resumed, again, shard, fake)
     assert again.id == planned.id
     assert project.context().ledger.balance("letters").spent == spent
     assert (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
+    folder = certify(resumed, again)
     assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
 
 
@@ -234,21 +305,68 @@ def test_a_plan_of_other_settings_is_refused(make_project):
         reserve(project.context("methods.invisible_ink.top_k=7"), planned)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"prompt": "Say {label}: {reference}"}},
+        {"dataset": {"labels": ("Billing",)}},
+        {"dataset": {"document": "secret note"}},
+        {"models": {"language": {"revision": "other"}}},
+        {"draw": 1},
+    ],
+    ids=str,
+)
+def test_a_plan_that_is_edited_after_it_is_paid_is_not_drawn(make_project, fake, change):
+    """Its event is what was charged, but what is drawn would not be what the name says."""
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    ctx.noise = lambda: pytest.fail("drew")
+    said = planned.model_dump(mode="json")
+    for name, value in change.items():
+        said[name] = merged(said[name], value) if isinstance(value, dict) else value
+    with pytest.raises(VerificationError, match="was edited"):
+        generate(ctx, Plan.model_validate(said), 0, fake)
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def merged(held, change):
+    for name, value in change.items():
+        held[name] = merged(held[name], value) if isinstance(value, dict) else value
+    return held
+
+
 def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     project = make_project()
-    ctx = project.context("validation.min_chars=3000", "validation.min_share=1.0")
+    logged = Recording()
+    strict = ("validation.min_chars=3000", "validation.min_share=1.0")
+    ctx = project.context(*strict, tracker=logged)
+    ctx.as_filed = True
     planned, folder = release(ctx, fake)
-    with pytest.raises(ValidationFailed) as failed:
-        validate(ctx, planned)
+    logged.files.clear()
+    for _ in range(2):  # a second look leaves it as closed as the first
+        with pytest.raises(ValidationFailed) as failed:
+            validate(ctx, planned)
     assert failed.value.exit_code == 5
+    assert "characters" in failed.value.message  # in words, not the name of a check alone
+    assert "cost nothing" in failed.value.hint
     quarantine = ctx.workspace.quarantine(planned.id)
     assert not folder.exists()
     assert (quarantine / "validation.html").is_file()
+    assert quarantine.parent.stat().st_mode & 0o777 == 0o700
+    for path in (quarantine, *quarantine.rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert logged.files == [], "what failed went to MLflow"
+    assert not ctx.workspace.reports(planned.method).exists(), "what failed went to DVC's folder"
     assert ctx.ledger.entry(planned.id).state == "COMMITTED"
     # A mended suite lets the same artifact out, at no cost.
-    mended = project.context()
+    mended = project.context(tracker=logged)
     assert validate(mended, planned) == folder
     assert not quarantine.exists()
+    assert {file.name for file in logged.files} == {"validation.html", "validation.json"}
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
 
 
 def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, fake):
@@ -260,6 +378,44 @@ def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, f
     assert {metric["class"] for metric in metrics} == {"internal"}
     assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
     assert not (folder / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("holdout", [1e-12, 0.25])
+def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, holdout):
+    """By 1e-12 of the units none is: what is told is the same, and of the same file."""
+    ctx = make_project().context(f"dataset.holdout={holdout}")
+    planned, _ = release(ctx, fake)
+    internal = evaluate(ctx, planned)
+    assert internal == ctx.workspace.internal(planned.id)
+    assert said(internal) == f"internal numbers in {internal}"
+    assert (internal / "evaluation.json").is_file()
+    assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
+
+
+def test_a_log_says_that_no_record_is_set_aside(make_project, fake):
+    ctx = make_project().context("dataset.holdout=0")
+    planned, _ = release(ctx, fake)
+    assert evaluate(ctx, planned) is None
+    assert "dataset.holdout" in said(None)
+
+
+def test_private_numbers_reach_no_public_run(make_project, fake):
+    """A tracker that keeps what it is told: the release's own run has the certificate's facts."""
+
+    ctx = make_project().context()
+    ctx.tracker = tracker = Runs()
+    planned, _ = release(ctx, fake)
+    internal = evaluate(ctx, planned)
+    validate(ctx, planned)
+    listed = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    private = {metric["name"] for metric in listed}
+    assert private
+    assert not private & tracker.metrics["public"]
+    assert private <= tracker.metrics["internal/evaluate"]
+    plots = {path.name for path in internal.rglob("*.png")}
+    assert plots
+    assert not plots & tracker.files["public"]
+    assert plots <= tracker.files["internal/evaluate"]
 
 
 def test_the_classifier_over_vectors_is_internal_too_and_off_unless_asked_for(make_project, fake):
@@ -276,6 +432,37 @@ def test_the_classifier_over_vectors_is_internal_too_and_off_unless_asked_for(ma
         names[asked] = {metric["name"] for metric in found}
     assert names["true"] - names["false"] == {"mlp.accuracy", "mlp_coral.accuracy", "mlp.records"}
     assert names["false"] - names["true"] == set()
+
+
+class Letters:
+    """An embedder: how often each letter occurs."""
+
+    def embed(self, texts):
+        return np.array([[t.count(c) for c in "abcdefghij"] for t in texts], np.float32)
+
+
+def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake):
+    """Commonest label, the public model alone, as many real records; the alone texts are kept."""
+    project = make_project()
+    project.write(rows(300, 150))
+    ctx = project.context("dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20")
+    planned, folder = release(ctx, fake)
+    models = Backends({**fake.models, "embedder": Letters()})
+    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
+    found = json.loads(file.read_text())
+    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
+    wanted = {"accuracy", "chance", "public", "real", "gain", "gain_low", "gain_high"}
+    assert {f"vectors.{name}" for name in wanted} <= set(metrics)
+    assert {metric["class"] for metric in found["metrics"]} == {"internal"}
+    assert "over the public model alone" in found["verdict"]
+    assert found["verdict"] in outcome(ctx, planned)["utility (internal)"]
+    assert "verdict" not in "".join(path.read_text() for path in folder.glob("*.json"))
+    [kept] = (ctx.workspace.cache / "alone").iterdir()
+    texts = json.loads(kept.read_text())
+    assert len(texts) == len((folder / "synthetic.jsonl").read_text().splitlines())
+    kept.write_text(json.dumps(["kept"] * len(texts)))
+    evaluate(ctx, planned, backends=models)
+    assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
 
 
 class Constant:
@@ -296,6 +483,27 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
             make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
         )
     )
+
+
+def test_a_count_of_private_records_on_the_certificate_is_always_seen(
+    make_project, fake, monkeypatch
+):
+    """The check above must not depend on the account's random key."""
+    run = InvisibleInk.run
+
+    def counting(self, cfg, planned, adjacency, unit, buckets, *rest, **more):
+        samples = run(self, cfg, planned, adjacency, unit, buckets, *rest, **more)
+        for sample, bucket in zip(samples, buckets, strict=True):
+            counts = {"references": len(bucket.texts.reveal())}
+            yield dataclasses.replace(sample, counts=counts)
+
+    monkeypatch.setattr(InvisibleInk, "run", counting)
+    found = published_by_neighbours(
+        make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
+    )
+    differing = {name for name, published in found.items() if published != found["base"]}
+    seen = {"removed", "unit removed", "added", "label unknown", "nulled"}
+    assert seen <= differing <= seen | {"label moved"}
 
 
 @pytest.mark.parametrize("name", ["synthetic.jsonl", "certificate.json"])
@@ -327,7 +535,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         return {check.name for check in certificate.verify(folder, ctx.ledger) if not check.passed}
 
     def event(body):
-        body["plan"]["event"]["events"][0]["rho"] /= 2
+        body["plan"]["event"]["events"][0]["range"] /= 2
 
     def epsilon(body):
         body["plan"]["epsilon"] = 0.5
@@ -342,3 +550,24 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     assert "guarantee" in forged(epsilon)
     assert {"release id", "event"} <= forged(unit)
     assert forged(created) == {"ledger digests"}
+
+
+def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    file = folder / "certificate.json"
+    _, sealed = certificate.read(folder)
+    whole = file.read_text().rstrip().removesuffix("}")
+    written = {
+        f"nested {depth}": whole + ', "more": ' + "[" * depth + "]" * depth + "}"
+        for depth in (400, 2_000, 100_000)
+    }
+    for field in ("exhibits", "artifact", "plan", "parents", "model", "derived"):
+        for value in (["a"], "a", 7, None, {"a": 7}, {"a": {"b": []}}):
+            written[f"{field}={value}"] = json.dumps(sealed | {field: value})
+    for what, text in written.items():
+        file.write_text(text)
+        with pytest.raises(VerificationError) as caught:
+            certificate.raise_failed(folder, certificate.verify(folder, None))
+        assert len(str(caught.value).splitlines()) == 1, what
+        assert set(ctx.workspace.known_releases("letters")) <= {folder.name}

@@ -38,11 +38,12 @@ class TinyImages:
     paper: ClassVar[str] = "none"
     Config: ClassVar[type] = TinyConfig
     whole: ClassVar[bool] = True
+    counts: ClassVar[str] = "steps"
 
     def roles(self, cfg):
         return ("image",)
 
-    def resolve(self, cfg, models):
+    def resolve(self, cfg, models, subject):
         return cfg
 
     def cells(self, cfg, labels):
@@ -55,7 +56,7 @@ class TinyImages:
         sensitivity = 255 * adjacency.moves * unit.max_records
         return Laplace(sensitivity, sensitivity / (0.99 * epsilon))
 
-    def plan(self, cfg, target, adjacency, unit, labels):
+    def plan(self, cfg, target, adjacency, unit, labels, solved=None):
         mechanism = self._mechanism(target.epsilon, adjacency, unit)
         event = Disjoint((mechanism.event,), len(self.cells(cfg, labels)))
         return MethodPlan(event=event, derived={"scale": mechanism.scale})

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privsyn.evaluation.embeddings import Embedded, compare_embeddings, embed_both, mauve
+from privsyn.evaluation.embeddings import (
+    Embedded,
+    EmbeddedOnce,
+    compare_embeddings,
+    embed_both,
+    mauve,
+)
 
 
 @dataclass
@@ -73,6 +79,23 @@ def both(
     found = embed_both(synthetic, real, lambda: embedder, most, alike=alike)
     assert found is not None
     return found
+
+
+def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None:
+    embedder, loaded = HashEmbedder(), []
+
+    def load() -> HashEmbedder:
+        loaded.append(1)
+        return embedder
+
+    once = EmbeddedOnce(load)
+    assert not loaded
+    first = once.embed(["a b", "c d", "a b"])
+    second = once.embed(["c d", "e f"])
+    np.testing.assert_array_equal(first, HashEmbedder().embed(["a b", "c d", "a b"]))
+    np.testing.assert_array_equal(second, HashEmbedder().embed(["c d", "e f"]))
+    assert (embedder.seen, len(loaded)) == ([2, 1], 1)
+    assert (once.revision, once.width) == (embedder.revision, embedder.width)
 
 
 def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:

@@ -17,6 +17,7 @@ dataset: {name: portal, path: private/portal.jsonl, version: v1}
 account: {name: portal, adjacency: add_remove, epsilon: 10, delta: 1.0e-06}
 privacy: {epsilon: 1.0, delta: 1.0e-06}
 models: {}
+pipeline: [invisible_ink]
 methods:
   invisible_ink:
     batch_size: 8

@@ -145,7 +145,7 @@ def test_the_pipeline_runs_on_a_laptop(new_project: NewProject) -> None:
 
 def test_what_is_not_validated_yet_is_not_pushed() -> None:
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    assert stages["generate"]["do"]["outs"] == [{"synthetic/${key}": {"push": False}}]
+    assert stages["generate"]["do"]["outs"] == [{"synthetic/${item}": {"push": False}}]
 
 
 def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> None:
@@ -184,7 +184,7 @@ def test_publishes_of_several_processes_queue_up(bare: Project) -> None:
         for folder in folders
     ]
     for process, folder in zip(started, folders, strict=True):
-        stdout, stderr = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=600)
         assert process.returncode == 0, stderr
         assert stdout.strip() == folder_md5(folder)
         assert (bare.root / "releases" / f"{folder.name}.dvc").is_file()

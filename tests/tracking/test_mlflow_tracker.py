@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from urllib.parse import urlparse
 import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
+from privsyn.filelock import file_lock
 from privsyn.tracking import BestEffort, MlflowTracker, NullTracker, Tracker
 
 CANARY = "CANARY-73190-heliotrope"
@@ -268,7 +270,7 @@ def test_two_processes_on_a_new_database_share_the_runs(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACER, str(tmp_path)]
     racers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(2)]
     for racer in racers:
-        _, stderr = racer.communicate(timeout=120)
+        _, stderr = racer.communicate(timeout=600)
         assert racer.returncode == 0, stderr.decode()
     tracker = open_tracker(tmp_path, "race")
     generate, release, reserve = runs(tracker)
@@ -362,3 +364,51 @@ def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_lock_is_held_while_a_store_is_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import behind it takes seconds, in which others would wait."""
+    from privsyn.tracking import mlflow as module
+
+    tracker = open_tracker(tmp_path, "locks")
+    real = module.connect
+
+    def connect(uri: str) -> Any:
+        with file_lock(tmp_path / "mlflow.db.lock", timeout=0):
+            return real(uri)
+
+    monkeypatch.setattr(module, "connect", connect)
+    tracker.check()
+
+
+def test_a_lock_that_is_held_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privsyn.tracking import mlflow as module
+
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    lock = store / "mlflow.db.lock"
+    with file_lock(lock, timeout=5), pytest.raises(TrackingUnavailable) as caught:
+        open_tracker(store, "first").check()
+    assert str(lock) in str(caught.value)
+    assert "BlockingIOError" not in str(caught.value)
+
+
+def test_a_full_disk_is_one_line_and_no_page_of_sql(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(store / "mlflow.db", tmp_path / "mlflow.db")
+    tracker = open_tracker(tmp_path, "first")
+    tracker.check()
+    capfd.readouterr()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # as a full disk answers
+    try:
+        with pytest.raises(TrackingUnavailable) as caught:
+            tracker.release_run("ink-1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(str(caught.value).splitlines()) == 1
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    assert "SQL" not in out + err

@@ -11,6 +11,8 @@ import pytest
 from synthetic_files import LABELS, Write, good_rows
 
 from privsyn.config import ValidationConfig
+from privsyn.data.artifacts import sha256_file
+from privsyn.data.public_files import PublicFiles
 from privsyn.errors import DataError
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.suite import SHIPPED
@@ -152,17 +154,19 @@ def test_structured_records_follow_their_schema(write: Write, tmp_path: Path) ->
         "$defs": {"year": {"type": "integer", "minimum": 1888}},
     }
     (tmp_path / "movie.json").write_text(json.dumps(schema))
-    cfg = ValidationConfig(json_schema=Path("movie.json"))
+    cfg = ValidationConfig(
+        json_schema=Path("movie.json"), json_schema_digest=sha256_file(tmp_path / "movie.json")
+    )
     rows = [
         {"id": f"r-{i}", "text": json.dumps({"title": f"Film {i}", "year": 1900 + i})}
         for i in range(5)
     ]
-    result = validate_file(write(rows), cfg, (), (5, 5), root=tmp_path)
+    result = validate_file(write(rows), cfg, (), (5, 5), files=PublicFiles(tmp_path))
     assert result.success
     assert "Texts are JSON" not in result.left_out
     change(rows, 1, text=json.dumps({"title": "Too early", "year": 1066}))
     change(rows, 2, text="Film 2, 1902")
-    result = validate_file(write(rows), cfg, (), (5, 5), root=tmp_path)
+    result = validate_file(write(rows), cfg, (), (5, 5), files=PublicFiles(tmp_path))
     assert {check.title: check.detail for check in result.failed} == {
         "Texts are JSON": "1 of 5 rows (20%): line 3",
         "Texts that are JSON satisfy the schema": "1 of 4 rows (25%): line 2",

@@ -22,7 +22,7 @@ FACTS = {
     "max_records_per_unit": 4,
     "dataset": "portal",
     "version": "2026-11",
-    "created": "2026-11-20T10:55:02+00:00",
+    "reserved": "2026-11-20T10:55:02+00:00",
     "account": "portal-account",
     "account_left": 2.5,
     "certificate_sha256": "ab" * 32,
@@ -67,10 +67,10 @@ def test_a_passed_release(write: Write) -> None:
     for expected in (
         "Passed All 11 checks hold.",
         "portal 2026-11",
-        "40 synthetic texts by InvisibleInk on 20 Nov 2026 at 10:55 UTC",
+        "40 synthetic texts by InvisibleInk (cost reserved on 20 Nov 2026 at 10:55 UTC)",
         "Take any one patient out of the data, or add one",
         "= 22,027, plus delta. At most 4 records of each patient are used.",
-        "room for one more release 2.5",
+        "room for one more release (Gaussian noise) 2.5",
         "portal-account",
         "ab" * 32,
         "median",
@@ -132,7 +132,7 @@ def test_a_release_with_test_noise_says_so(write: Write) -> None:
         ({"epsilon": 8.0004}, "8.001"),
         ({"epsilon": 20.0}, "4.9 \u00d7 10 8"),
         ({"epsilon": 5000.0}, "10 2171"),
-        ({"created": "yesterday"}, "on yesterday"),
+        ({"reserved": "yesterday"}, "(cost reserved on yesterday)"),
     ],
 )
 def test_facts_are_put_into_words(write: Write, facts: dict[str, Any], text: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 from synthetic_files import LABELS, Write, good_rows
 
 from privsyn.config import ImageConfig, ValidationConfig
+from privsyn.data.artifacts import sha256_file
+from privsyn.data.public_files import PublicFiles
 from privsyn.errors import ConfigError
 from privsyn.validation.gx import IMAGE_COLUMNS, validate_file
 from privsyn.validation.suite import SHIPPED, load_suite
@@ -28,7 +30,7 @@ def own(tmp_path: Path, expectations: Any, **more: Any) -> ValidationConfig:
     (tmp_path / "own.json").write_text(
         json.dumps({"name": "own", "expectations": expectations, **more})
     )
-    return ValidationConfig(suite="own.json")
+    return ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json"))
 
 
 def test_the_shipped_suite_is_great_expectations_own_format(gx: Any) -> None:
@@ -94,15 +96,19 @@ def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_pa
     saved = suite.to_json_dict()
     assert saved["expectations"][0]["id"]  # ids of another context do not get in the way
     (tmp_path / "mine.json").write_text(json.dumps(saved))
-    cfg = ValidationConfig(suite="mine.json", max_chars=1000)
-    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), root=tmp_path)
+    cfg = ValidationConfig(
+        suite="mine.json", suite_digest=sha256_file(tmp_path / "mine.json"), max_chars=1000
+    )
+    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
     assert result.success
     assert result.suite == "mine"
     assert [check.title for check in result.expectations[2:4]] == [
         "Column values to match regex",
         "Column value lengths to be between",
     ]
-    result = validate_file(write(good_rows()[:19]), cfg, LABELS, (40, 40), root=tmp_path)
+    result = validate_file(
+        write(good_rows()[:19]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
+    )
     assert {check.name for check in result.failed} == {
         "expect_column_distinct_values_to_equal_set",
         "expect_table_row_count_to_be_between",
@@ -112,7 +118,7 @@ def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_pa
 def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: Path) -> None:
     cfg = own(tmp_path, [{"type": "expect_column_to_exist", "kwargs": {"column": "text"}}])
     result = validate_file(
-        write([*good_rows()[:-2], b"{torn"]), cfg, LABELS, (40, 40), root=tmp_path
+        write([*good_rows()[:-2], b"{torn"]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
     )
     assert {check.title for check in result.failed} == {
         "The file holds as many rows as the plan says",
@@ -122,7 +128,7 @@ def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: P
 
 def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
     cfg = own(tmp_path, [{**NOT_NULL, "kwargs": {"column": "nope"}}, NOT_NULL])
-    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), root=tmp_path)
+    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
     (check,) = result.failed
     assert check.column == "nope"
     assert check.detail.startswith("not evaluated: ")
@@ -155,7 +161,7 @@ def test_a_bad_suite_is_a_config_error(
 ) -> None:
     cfg = own(tmp_path, expectations)
     with pytest.raises(ConfigError, match=r"validation\.suite=own") as caught:
-        validate_file(write(good_rows()), cfg, LABELS, (40, 40), root=tmp_path)
+        validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -164,12 +170,17 @@ def test_a_bad_suite_is_a_config_error(
 def test_a_file_that_is_no_suite_is_a_config_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "own.json").write_text(content)
     with pytest.raises(ConfigError, match=r"validation\.suite"):
-        load_suite(ValidationConfig(suite="own.json"), LABELS, (1, 1), tmp_path)
+        load_suite(
+            ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json")),
+            LABELS,
+            (1, 1),
+            PublicFiles(tmp_path),
+        )
 
 
 def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: images, text\."):
-        load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), tmp_path)
+        load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), PublicFiles(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +194,10 @@ def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
 )
 def test_a_bad_schema_is_a_config_error(tmp_path: Path, schema: str, message: str) -> None:
     (tmp_path / "schema.json").write_text(schema)
-    cfg = ValidationConfig(json_schema=Path("schema.json"))
+    cfg = ValidationConfig(
+        json_schema=Path("schema.json"), json_schema_digest=sha256_file(tmp_path / "schema.json")
+    )
     with pytest.raises(ConfigError, match=message):
-        load_suite(cfg, LABELS, (1, 1), tmp_path)
+        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path))
     with pytest.raises(ConfigError, match=r"validation\.json_schema: no file"):
-        load_suite(cfg, LABELS, (1, 1), tmp_path / "elsewhere")
+        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path / "elsewhere"))

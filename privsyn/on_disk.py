@@ -1,0 +1,91 @@
+"""Which settings are, or may be read as, a path: marked where they are declared, found by one walk.
+
+A setting of type ``Path`` counts as one whether it is marked or not. Whoever may start a run may
+not choose such a setting freely: what a worker can read would become a release.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, Field
+
+DIGEST = "_digest"
+"""A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Marks a setting, inside ``Annotated``.
+
+    Attributes:
+        kind: ``private``: the records. ``file``: a public file that is read. ``model``: a public
+            folder with a model, or a hub id. ``place``: where a service is or writes.
+            ``unmarked``: of type Path, and nobody said what for.
+        words: Values that are no path, such as ``builtin``.
+        pinned: Whether anything but those words needs the SHA-256 of what it names beside it.
+    """
+
+    kind: Literal["private", "file", "model", "place", "unmarked"]
+    words: tuple[str, ...] = ()
+    pinned: bool = False
+
+
+def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDisk]]:
+    """Names (with dots) and marks of all settings of a section that are on disk, nested ones too.
+
+    >>> class Section(BaseModel):
+    ...     words: Annotated[str, OnDisk("file")] | None
+    ...     count: int
+    >>> [(name, mark.kind) for name, mark in marks(Section)]
+    [('words', 'file')]
+    """
+    for name, field in model.model_fields.items():
+        yield from _found(field.annotation, tuple(field.metadata), f"{prefix}{name}")
+
+
+def values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, OnDisk]]:
+    """Name, value and mark of every setting on disk that is set to something else than a word."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        for part in _parts(value):
+            if isinstance(part, BaseModel):
+                yield from values(part, f"{prefix}{name}.")
+            elif isinstance(part, str | os.PathLike):
+                for found, mark in _found(field.annotation, tuple(field.metadata), name):
+                    if found == name and str(part) not in mark.words:
+                        yield f"{prefix}{name}", str(part), mark
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _parts(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield value
+
+
+def _found(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
+    for item in metadata:
+        if isinstance(item, OnDisk):
+            yield name, item
+            return
+    kinds = (annotation, get_origin(annotation))  # os.PathLike[str] is no class
+    if get_origin(annotation) is Annotated:
+        inner, *extra = get_args(annotation)
+        yield from _found(inner, tuple(extra), name)
+    elif any(isinstance(kind, type) and issubclass(kind, os.PathLike) for kind in kinds):
+        yield name, OnDisk("unmarked")
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from marks(annotation, f"{name}.")
+    else:
+        for part in get_args(annotation):
+            yield from _found(part, (), name)

@@ -1,0 +1,106 @@
+"""check: what a release could use of the private file, counted for its owner. Costs nothing.
+
+Exact counts are not differentially private. They are for whoever holds the file already: they go to
+that person's terminal and to the state folder, into no log, lineage or release, and no draw depends
+on them. They hold no text, no unit and no label but those the config declares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.formats import read_records
+from privsyn.data.partition import has_training
+from privsyn.data.tally import Tally, advice
+from privsyn.errors import DataError
+from privsyn.release import Plan
+from privsyn.stages.base import Context
+
+CHECK = "check.json"
+
+
+def check(ctx: Context) -> dict[str, dict[str, Any]]:
+    """Counts of the private file, and of ``dataset.test_path`` where there is one, by path.
+
+    Opens no account and writes nothing.
+
+    Raises:
+        DataError: A file is missing, empty, damaged or lacks a column.
+    """
+    dataset = ctx.config.dataset.resolved(ctx.day)
+    found = {}
+    for path in filter(None, (dataset.path, dataset.test_path)):
+        tally = Tally()
+        for _ in read_records(dataset, ctx.path(path), tally):
+            pass
+        found[str(path)] = tally.report(dataset.labels, dataset.max_records_per_unit)
+    return found
+
+
+def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
+    """The counts of one file for a person."""
+    dataset = ctx.config.dataset
+    said = {
+        "rows": f"{counts['rows']:,}",
+        "kept": f"{counts['kept']:,}",
+        "dropped": f"{counts['dropped']:,}",
+    }
+    for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
+        said[f"  reason {place}"] = f"{rows:,} rows, {reason}. {advice(reason)}".strip()
+    for label, records in counts["labels"].items():
+        said[f"label {label}"] = f"{records:,}"
+    bound = dataset.max_records_per_unit
+    said |= {
+        "units": f"{counts['units']:,}, of at most {counts['records_per_unit_at_most']:,} "
+        f"record(s) each",
+        "above the bound": f"{counts['records_above_the_bound']:,} record(s) of "
+        f"{counts['units_above_the_bound']:,} unit(s) are beyond max_records_per_unit={bound}",
+        "same text again": f"{counts['duplicate_texts']:,}",
+    }
+    if dataset.images is None:
+        said["encoding"] = dataset.encoding
+    return said
+
+
+def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:
+    """Refuse a release that no record would enter, before anything is spent.
+
+    This looks at the records: what is told is one bit, whether any is there that can be used, to
+    the owner, of a release that then does not exist. With ``dataset.check: false`` nobody looks.
+
+    Raises:
+        DataError: No record can be used.
+    """
+    source = ctx.source(plan)
+    if ctx.config.dataset.check and not has_training(source, key):
+        raise DataError(
+            f"{source.path} holds no record that this release can use.",
+            hint="See why with: privsyn check. Nothing was spent; dataset.check=false does not "
+            "look.",
+        )
+
+
+def keep(ctx: Context, plan: Plan, tally: Tally) -> None:
+    """Put the counts of a partition into the state folder; those of an earlier one where it is."""
+    if tally.rows:
+        folder = ctx.workspace.internal(plan.id)
+        private_folder(folder)
+        counts = tally.report(plan.dataset.labels, plan.max_records_per_unit)
+        write_json_atomic(folder / CHECK, {"class": "internal"} | counts, mode=0o600)
+
+
+def kept(folder: Path) -> str | None:
+    """The counts of a partition in one line; None where there are none."""
+    try:
+        counts = json.loads((folder / CHECK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    said = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
+    if counts["reasons"]:
+        (reason, rows), *_ = counts["reasons"].items()
+        said += f"; dropped most often: {rows:,}, {reason}. All reasons: privsyn check"
+    return said

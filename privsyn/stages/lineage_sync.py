@@ -1,0 +1,77 @@
+"""lineage sync: write to MLflow what finished releases should have there and have not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from privsyn import certificate
+from privsyn.errors import DataError
+from privsyn.publishing.dvc import DvcPublisher
+from privsyn.release import StudentPlan
+from privsyn.stages import lineage
+from privsyn.stages.base import Context
+from privsyn.stages.distill import register_student, trace_student
+from privsyn.stages.parent import planned_by
+from privsyn.stages.validate import passed
+
+
+def sync(ctx: Context, release_id: str | None = None) -> list[str]:
+    """Write the missing lineage of one finished release, or of all that lie here.
+
+    Everything is read from the release's folder and the ledger, and what is there already stays as
+    it is. Costs nothing and opens no private file.
+
+    Args:
+        ctx: Config and ledger.
+        release_id: A release or a student; None: all of both.
+
+    Returns:
+        The names of what was looked at, in order.
+
+    Raises:
+        DataError: The release is not here.
+        TrackingUnavailable: MLflow cannot be reached.
+    """
+    ctx.lineage = ctx.tracker  # that it cannot be written is an error here, not a warning
+    ctx.tracker.check()
+    names = ctx.workspace.here() if release_id is None else [release_id]
+    for name in names:
+        folder = ctx.workspace.locate(name)
+        if folder is None:
+            raise DataError(
+                f"release {name!r} is not here.", hint=f"Bring it back with: privsyn restore {name}"
+            )
+        _, sealed = certificate.read(folder)
+        if "distill" in sealed.get("derived", {}):
+            _student(ctx, folder, sealed)
+        elif "derived" not in sealed:
+            _release(ctx, folder, sealed)
+        publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
+        if name in publisher.published() and ".more-" not in name:
+            lineage.published(ctx, name, publisher.revision(name))
+    return names
+
+
+def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
+    plan = planned_by(sealed)
+    entry = ctx.ledger.find(plan.id)
+    if entry is None:
+        raise DataError(
+            f"the ledger does not know release {plan.id}.", hint="Is services.ledger the right one?"
+        )
+    lineage.open_release(ctx, plan, entry)
+    lineage.certified(ctx, plan, folder)
+    holds = passed(folder)
+    if holds is not None:
+        lineage.validated(ctx, plan, folder, passed=holds)
+    lineage.ended(ctx, plan.id)
+
+
+def _student(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
+    made = sealed["derived"]["distill"]
+    parent = planned_by(certificate.origin(sealed))
+    planned = StudentPlan(parent=parent, settings=made["settings"], models=made["models"])
+    trace_student(ctx, planned, folder)
+    if passed(folder):
+        register_student(ctx, planned, folder)

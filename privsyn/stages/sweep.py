@@ -1,0 +1,65 @@
+"""sweep: wipe what ended releases left in scratch, and end their MLflow runs.
+
+Whoever commits a release wipes its scratch, and settle wipes that of a lost one. A process that was
+killed in between, or a run of which only the failed tasks were cleared, leaves private records.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from privsyn.data.artifacts import wipe
+from privsyn.errors import LeaseHeld, ReleaseLost
+from privsyn.ledger import State
+from privsyn.stages.base import Context
+from privsyn.stages.distill import alone
+from privsyn.stages.lineage import ended
+from privsyn.stages.partition import refuse_given_up
+
+ENDED = (State.COMMITTED, State.LOST, State.VOID)
+"""Of these nothing can be drawn any more: their scratch is of no use to anybody."""
+
+
+def leftovers(ctx: Context) -> list[str]:
+    """Ended releases whose private intermediates are still in scratch here."""
+    states = {entry.release_id: entry.state for entry in ctx.ledger.entries()}
+    return [name for name in ctx.workspace.scratches() if states.get(name) in ENDED]
+
+
+def sweep(ctx: Context) -> list[str]:
+    """Wipe the scratch of ended releases, and of students whose process was killed.
+
+    A release that is reserved or begun keeps its scratch, as does one that the ledger does not
+    know: it may be another ledger's.
+
+    Returns:
+        What was wiped.
+
+    Raises:
+        StorageError: Something cannot be deleted.
+    """
+    known = {entry.release_id for entry in ctx.ledger.entries()}
+    return [name for name in ctx.workspace.scratches() if _swept(ctx, name, known)]
+
+
+def _swept(ctx: Context, name: str, known: set[str]) -> bool:
+    scratch, parent = ctx.workspace.scratch(name), name.partition(".")[0]
+    if name not in known:
+        if name == parent or parent not in known:
+            return False
+        with suppress(LeaseHeld), alone(ctx, name):
+            wipe(scratch)
+            return True
+        return False
+    with suppress(ReleaseLost):
+        if ctx.ledger.entry(name).state is State.BEGUN:
+            refuse_given_up(ctx, name)
+    with ctx.ledger.held(name) as entry:
+        if entry is None or entry.state not in ENDED:
+            return False
+        if entry.state is State.VOID:  # it holds no record, and no other run may begin in it now
+            wipe(scratch)
+    wipe(scratch)
+    if entry.state is not State.VOID:
+        ended(ctx, name)
+    return True

@@ -1,0 +1,76 @@
+"""Facts and tables for a person. What is to be copied is never cut or wrapped.
+
+Ids, paths, addresses and commands are Verbatim: each stands whole on one line, however narrow the
+terminal is; the terminal itself breaks what does not fit, and copies it unbroken. Prose is wrapped
+on a terminal, between words, and not at all in a pipe.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+GAP = 2
+NARROWEST = 40
+"""Prose gets this many columns even where names leave it fewer."""
+
+
+class Verbatim(str):
+    """An id, a path, an address or a command."""
+
+    __slots__ = ()
+
+
+def show(console: Console, *parts: str | Text) -> None:
+    """Print parts as they are, one under the other."""
+    for part in parts:
+        # soft_wrap: rich cuts and wraps nothing.
+        console.print(part, soft_wrap=True, markup=False, highlight=False)
+
+
+def facts(
+    console: Console, rows: Mapping[str, str], *, title: str = "", style: str = "bold"
+) -> None:
+    """Print names and values side by side; prose goes on below itself.
+
+    Args:
+        console: Where to.
+        rows: Values by name; those to be copied are Verbatim.
+        title: A line above.
+        style: Of the names.
+    """
+    if title:
+        show(console, Text(title, "bold"))
+    names = max(map(len, rows), default=0) + GAP
+    for name, value in rows.items():
+        first, *further = _lines(console, value, names)
+        show(console, Text.assemble((name.ljust(names), style), first))
+        show(console, *(" " * names + line for line in further))
+
+
+def table(
+    console: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = ""
+) -> None:
+    """Print columns side by side, each as wide as its widest cell."""
+    cells = [list(header), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if title:
+        show(console, *(Text(line, "bold") for line in _lines(console, title, 0)))
+    for number, row in enumerate(cells):
+        line = (
+            (" " * GAP)
+            .join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            .rstrip()
+        )
+        show(console, Text(line, "dim" if number == 0 else ""))
+
+
+def _lines(console: Console, value: str, indent: int) -> list[str]:
+    """A value as lines: one of what is to be copied, and of everything in a pipe."""
+    if isinstance(value, Verbatim) or not console.is_terminal:
+        return [" ".join(value.split()) if not isinstance(value, Verbatim) else value]
+    room = max(NARROWEST, console.width - indent)
+    return textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]

@@ -1,0 +1,59 @@
+"""Fixtures of all tests, and what hypothesis tries: the same examples but for `make fuzz`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine takes its time: how long an example took says nothing about the code.
+BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("test", BUSY, derandomize=True, database=None)
+settings.register_profile("fuzz", BUSY, max_examples=2000, print_blob=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """`make fuzz` asks for its profile by name; hypothesis loads that one itself."""
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("test")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The file that takes longest goes first, so that no process ends long after the others."""
+    items.sort(key=lambda item: item.path.name != "test_drivers.py")
+
+
+@pytest.fixture(autouse=True)
+def public_randomness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public randomness that nobody seeds goes by the test's name: the same at every run.
+
+    The randomness of a private draw is the operating system's here as everywhere.
+    """
+    seeded = np.random.default_rng
+    own = seeded(crc32(request.node.nodeid.encode()))
+    monkeypatch.setattr(
+        np.random,
+        "default_rng",
+        lambda seed=None: seeded(own.integers(2**63) if seed is None else seed),
+    )
+    monkeypatch.setattr(secrets, "randbits", lambda bits: int.from_bytes(own.bytes(8)) >> 64 - bits)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2's folder: fetched once, into the user's own cache of models."""
+    from privsyn.backends.model_store import SMOLLM2, fetch
+    from privsyn.errors import ModelError, StorageError
+
+    try:
+        return fetch(SMOLLM2, lambda stage, done, total: None, print)
+    except (ModelError, StorageError) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"SmolLM2 is not here and cannot be fetched: {error}")

@@ -1,0 +1,123 @@
+"""privsyn check, and the look before anything is spent: counts for the owner, one bit, no text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small_project import CANARY, LABELS, rows
+
+from privsyn.errors import DataError
+from privsyn.stages.check import check, kept, lines
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+
+
+def begun(ctx):
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    return planned, partition(ctx, planned)
+
+
+UNUSABLE = {
+    "case": lambda row: row | {"label": row["label"].upper()},
+    "null label": lambda row: row | {"label": None},
+    "null unit": lambda row: row | {"unit": None},
+    "nested unit": lambda row: row | {"unit": {"id": 1}},
+    "number": lambda row: row | {"text": 7},
+    "blank": lambda row: row | {"text": " "},
+    "another label": lambda row: row | {"label": CANARY},
+}
+
+
+@pytest.mark.parametrize("change", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_release_of_no_record_is_refused_before_it_begins(make_project, change):
+    project = make_project()
+    project.write([change(row | {"text": f"{row['text']} {CANARY}"}) for row in rows(48, 20)])
+    ctx = project.context()
+    with pytest.raises(DataError, match="no record that this release can use") as caught:
+        begun(ctx)
+    assert not caught.value.retryable
+    assert CANARY not in str(caught.value)
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "RESERVED"
+    assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+    assert not ctx.workspace.internal(entry.release_id).exists()
+
+
+def test_who_does_not_want_to_be_looked_at_is_not(make_project):
+    project = make_project()
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    ctx = project.context("dataset.check=false")
+    planned, shards = begun(ctx)
+    assert shards == 2
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def test_held_out_records_alone_are_none(make_project):
+    ctx = make_project().context("dataset.holdout=0.999999")
+    with pytest.raises(DataError, match="no record that this release can use"):
+        begun(ctx)
+
+
+def test_a_begun_release_is_not_looked_at_again(make_project):
+    project = make_project()
+    planned, shards = begun(project.context())
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    assert partition(project.context("dataset.same_source=true"), planned) == shards
+
+
+def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
+    project = make_project()
+    written = [
+        row | {"text": f"{row['text']} {CANARY}", "unit": row["unit"] + CANARY}
+        for row in rows(48, 20)
+    ]
+    written[0]["label"] = "billing"
+    written[1]["label"] = CANARY
+    written[2]["text"] = ""
+    project.write(written)
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert (counts["rows"], counts["kept"], counts["dropped"]) == (48, 45, 3)
+    assert counts["reasons"] == {
+        "label: 'Billing' but for case, spaces or punctuation": 1,
+        "label: not declared": 1,
+        "text: missing or empty": 1,
+    }
+    assert sum(counts["labels"].values()) == 45
+    assert set(counts["labels"]) == set(LABELS)
+    assert (counts["units"], counts["records_per_unit_at_most"]) == (20, 3)
+    assert counts["records_above_the_bound"] == sum(
+        3 - 2 for _ in range(counts["units_above_the_bound"])
+    )
+    said = json.dumps(counts) + json.dumps(lines(ctx, counts))
+    assert CANARY not in said
+    assert "max_records_per_unit=2" in said
+
+
+def test_a_check_costs_and_writes_nothing(make_project):
+    project = make_project()
+    check(project.context())
+    assert not (project.root / ".privsyn").exists()
+
+
+def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
+    project = make_project()
+    project.write([*rows(48, 20), {"unit": "u", "label": "secret", "text": "t"}])
+    ctx = project.context()
+    planned, _ = begun(ctx)
+    folder = ctx.workspace.internal(planned.id)
+    found = json.loads((folder / "check.json").read_text())
+    (counts,) = check(ctx).values()
+    assert found == {"class": "internal"} | counts
+    assert (folder / "check.json").stat().st_mode & 0o077 == 0
+    assert kept(folder) == (
+        "48 of 49 rows can be used; dropped most often: 1, label: not declared. All reasons: "
+        "privsyn check"
+    )
+    before = (folder / "check.json").read_bytes()
+    partition(project.context(), planned)  # nothing is counted where it is there already
+    assert (folder / "check.json").read_bytes() == before

@@ -1,0 +1,277 @@
+"""What the command line says: whole at any width, one line for a mistake, ids and folders alike."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from small_project import METHODS as METHODS_HERE
+from small_project import build_project, finish, stand_in
+
+from privsyn import __version__, cli
+from privsyn.methods.base import METHODS, Backends
+from privsyn.stages.certify import certify
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import lasts_until, plan
+from privsyn.stages.reserve import reserve, settle
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A project, and the id of a release of it that exists; its second method has none."""
+    root = tmp_path_factory.mktemp("words")
+    project = build_project(root / "project", pipeline=["invisible_ink", "private_prediction"])
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends({"language": stand_in()}))
+    settle(ctx, planned)
+    return project, planned.id
+
+
+@pytest.fixture
+def say(monkeypatch, capsys):
+    """Runs a command on a terminal of some width; returns exit code, stdout, stderr."""
+
+    def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
+        printed = io.StringIO()
+        console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
+        monkeypatch.setattr(cli, "out", console)
+        monkeypatch.chdir(project.root)
+        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, printed.getvalue() + out, err
+
+    return invoke
+
+
+COMMANDS = (
+    ("plan",),
+    ("plan", "--all"),
+    ("plan", "-m", "private_prediction"),
+    ("plan", "--json"),
+    ("run", "--no-publish"),
+    ("verify", "releases/{id}"),
+    ("ledger", "show"),
+    ("ledger", "entries"),
+    ("ledger", "verify"),
+    ("stage", "plan"),
+    ("stage", "validate", "--plan", "plans/invisible_ink.json"),
+    ("stage", "evaluate", "--plan", "plans/invisible_ink.json"),
+    ("sample-data", "--rows", "20"),
+    ("sample-data", "--images"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_ids_paths_and_commands_are_whole_at_80_columns_and_in_a_pipe(released, say, command):
+    project, name = released
+    command = [word.format(id=name) for word in command]
+    printed = {
+        "wide": say(project, *command, width=10_000),
+        "narrow": say(project, *command, width=80),
+        "narrower": say(project, *command, width=20),
+        "pipe": say(project, *command, width=80, terminal=False),
+    }
+    assert {code for code, *_ in printed.values()} == {0}, printed["wide"]
+    whole = printed["wide"][1]
+    for kind, (_, text, _) in printed.items():
+        assert text.split() == whole.split(), kind  # no word is cut, whatever was wrapped
+    lines = {line.strip() for line in printed["narrow"][1].splitlines()}
+    for line in whole.splitlines():
+        said = line.split("  ")[-1]
+        if said.startswith(("privsyn ", "dvc ", "git ", "head ", "xdg-open ", "mlflow ")):
+            assert any(other.endswith(said) for other in lines), said
+
+
+def test_the_end_of_a_run_names_what_can_be_done_here(released, say):
+    project, name = released
+    code, out, _ = say(project, "run", "--no-publish")
+    assert code == 0
+    assert f"privsyn verify releases/{name}" in out
+    assert "git add" not in out  # nothing is published
+    assert "dvc pull" not in out
+    assert "make up" not in out  # there is no Makefile here
+    assert "mlflow server --backend-store-uri" in out
+    assert "checks of form" in out
+
+
+def test_a_release_is_named_by_its_id_or_its_folder(released, say):
+    project, name = released
+    for named in (name, f"releases/{name}", f"releases/{name}/", f"{project.root}/releases/{name}"):
+        code, out, err = say(project, "verify", named)
+        assert (code, err) == (0, "")
+        assert "dp-release" in out
+        code, _, err = say(project, "more", named, "-n", "1")
+        assert code == 2
+        assert f"release {name} is of invisible_ink" in err
+    (project.root / "elsewhere").mkdir(exist_ok=True)
+    code, _, err = say(project, "more", "elsewhere", "-n", "1")
+    assert code == 2
+    assert "elsewhere is no release of this project" in err
+    code, _, err = say(project, "restore", f"releases/{name}")
+    assert code == 2
+    assert f"{name}" in err
+    assert "not published here" in err
+
+
+def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
+    project, name = released
+    _, out, _ = say(project, "plan", width=200)
+    assert "exists already: free" in out
+    assert "privacy.draw=1" in out
+    assert f"{name}, by the same method and models, was drawn here in" in out
+    _, fresh, _ = say(project, "plan", "-S", "privacy.draw=1", width=200)
+    assert "exists already" not in fresh
+    assert "fits" in fresh
+
+
+def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
+    project, _ = released
+    override = ("-S", "schedule={invisible_ink: {cron: '@monthly'}}", "-S", "privacy.draw=1")
+    _, out, _ = say(project, "plan", *override, width=300)
+    copies = json.loads(say(project, "plan", "--json", *override)[1])["account"]["copies"]
+    until = lasts_until("@monthly", copies, datetime.now(UTC))
+    assert f"{copies} like this one fit, one after the other: on the schedule @monthly" in out
+    assert f"until {until:%Y-%m-%d}" in out
+    _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
+    assert "on the schedule" not in out
+
+
+@pytest.mark.parametrize(
+    ("cron", "copies", "until"),
+    [
+        ("@daily", 1, "2026-01-02"),
+        ("0 0 * * *", 3, "2026-01-04"),
+        ("0 0 * * 1", 2, "2026-01-12"),
+        ("@daily", 5000, "2039-09-10"),  # 4,999 days after the first
+        ("@daily", 2**40, None),
+        ("@once", 3, None),
+        ("every day", 3, None),
+    ],
+)
+def test_when_a_schedule_has_made_so_many(cron, copies, until):
+    found = lasts_until(cron, copies, datetime(2026, 1, 1, 12, tzinfo=UTC))
+    assert (found and f"{found:%Y-%m-%d}") == until
+
+
+def test_a_pipeline_says_what_it_costs_together(released, say):
+    project, _ = released
+    code, out, _ = say(project, "plan", "--all", "--json", "-S", "privacy.draw=1")
+    answer = json.loads(out)
+    asked = [release["account"]["asked"] for release in answer["releases"]]
+    assert code == 0
+    assert len(asked) == 2
+    assert answer["together"]["asked"] == pytest.approx(sum(asked))
+    account = answer["together"]
+    assert account["spent"] + account["left"] == pytest.approx(account["budget"])
+
+    _, out, _ = say(project, "plan", "--all", "--json")
+    paid = json.loads(out)
+    assert paid["releases"][0]["account"]["state"] == "COMMITTED"
+    assert paid["together"]["asked"] == pytest.approx(asked[1])  # the other exists
+
+    code, out, _ = say(project, "plan", "--all", "-S", "privacy.epsilon=19", "-S", "privacy.draw=1")
+    assert code == 0
+    assert "no: name fewer methods in pipeline" in out
+    code, _, err = say(project, "plan", "--all", "-S", "pipeline=[]")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_plan_and_ledger_count_in_one_unit(released, say):
+    project, _ = released
+    planned = json.loads(say(project, "plan", "--json")[1])["account"]
+    [account] = json.loads(say(project, "ledger", "show", "--json")[1])
+    for key in ("order", "budget", "spent", "left", "left_epsilon", "share"):
+        assert planned[key] == account["balance"][key], key
+
+
+@pytest.mark.parametrize(
+    ("method", "total", "things"),
+    [("invisible_ink", 3 * 6, "tokens"), ("private_prediction", 12, "private tokens")],
+)
+def test_drawing_is_followed_token_by_token(tmp_path, method, total, things):
+    ctx = build_project(tmp_path / "project", methods={method: METHODS_HERE[method]}).context()
+    heard: list[tuple[str, int, int, str]] = []
+    ctx.progress = lambda *counts: heard.append(counts)
+    planned = plan(ctx, method, open_account=True)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard, Backends({"language": stand_in()}))
+    mine = [count for count in heard if count[0] == "generate 1/2"]
+    done = [count[1] for count in mine]
+    assert {count[2:] for count in mine} == {(total, things)}
+    assert done == sorted(done)
+    assert done[0] == 0
+    assert len(set(done)) > 3
+    assert max(done) <= total
+    assert certify(ctx, planned).is_dir()
+
+
+def test_the_version_and_the_methods_are_said(released, say):
+    project, _ = released
+    assert say(project, "--version")[:2] == (0, f"privsyn {__version__}\n")
+    for command in (("plan",), ("run",), ("stage", "plan")):
+        out = say(project, *command, "--help")[1]
+        for method in METHODS:
+            assert method in out, command
+
+
+def test_the_shell_completes_methods_and_releases(released, monkeypatch):
+    project, name = released
+    monkeypatch.chdir(project.root)
+    assert name in cli._known_here()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("more", "x", "-n", "0"), "--n"),
+        (("plan", "--metod", "x"), "--metod"),
+        (("runn",), "runn"),
+        (("verify",), "RELEASE"),
+        (("sample-data", "--rows", "many"), "--rows"),
+        (("plan", "--all", "-m", "dp_lora"), "exclude each other"),
+        (("plan", "-S", "pipeline=[invisible_inc]"), "Did you mean invisible_ink?"),
+        (("plan", "-S", "pipeline=[dp_lora, dp_lora]"), "twice"),
+        (("plan", "--params", "no\nsuch.yaml"), "does not exist"),
+    ],
+)
+def test_a_mistake_in_the_words_is_one_line_and_code_2(released, say, arguments, message):
+    code, _, err = say(released[0], *arguments)
+    assert code == 2
+    assert message in err
+    assert err.startswith("privsyn: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_every_command_prints_and_names_releases_in_one_way():
+    """What the tests above check of some commands holds of those to come: one door each."""
+    source = Path(cli.__file__).read_text()
+    assert "out.print(" not in source  # tables.show cuts nothing
+    for command in _commands(typer.main.get_command(cli.app)):
+        for parameter in command.params:
+            assert parameter.name != "release_id", command.name
+            if parameter.name == "release":
+                assert "RELEASE" in str(parameter.metavar)
+
+
+def _commands(group):
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from _commands(command)
+        else:
+            yield command
+
+
+def test_without_a_word_there_is_help(released, say):
+    _, out, err = say(released[0])
+    assert "Usage" in out + err

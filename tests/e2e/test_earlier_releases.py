@@ -1,0 +1,81 @@
+"""Releases of plan schema 1, which priced draws of the exponential mechanism as zCDP, verify still.
+
+``golden/plan_schema_1`` holds a release of every method and the ledger that vouches for them, as
+the last version of that schema wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from privsyn import certificate
+from privsyn.dp.events import Gaussian, dump
+from privsyn.ledger import Ledger, open_ledger
+from privsyn.release import SOLVED, Plan
+
+EARLIER = Path(__file__).parent.parent / "golden" / "plan_schema_1"
+RELEASES = sorted(path.name for path in EARLIER.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """The ledger of these releases, brought up to date by being opened."""
+    with sqlite3.connect(tmp_path / "ledger.db") as database:
+        database.executescript((EARLIER / "ledger.sql").read_text())
+    database.close()
+    return open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+def test_there_is_one_of_every_method() -> None:
+    assert len({name.rpartition("-")[0] for name in RELEASES}) == len(RELEASES) == 5
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_an_earlier_release_verifies(ledger: Ledger, name: str) -> None:
+    checks = certificate.verify(EARLIER / name, ledger)
+    assert [check for check in checks if not check.passed] == []
+    assert certificate.authentic(checks)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> None:
+    """Its event is recomputed, not believed, even where the seal is made anew."""
+    folder = tmp_path / name
+    shutil.copytree(EARLIER / name, folder)
+    file = folder / "certificate.json"
+    body = json.loads(file.read_text())
+    del body["seal"]
+    body["plan"]["event"] = dump(Gaussian(1e9))
+    body["seal"] = certificate._seal(body)
+    file.write_bytes(certificate.canonical(body))
+    failed = {check.name for check in certificate.verify(folder, None) if check.passed is False}
+    assert "event" in failed
+
+
+def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
+    """It keeps its one Renyi filter; what it was charged counts on."""
+    ledger.verify()
+    (account,) = ledger.accounts()
+    assert account.spec.split is None
+    before = ledger.balance(account.spec.name)
+    assert before.spent == pytest.approx(sum(entry.loss for entry in ledger.entries()))
+    preview = ledger.preview(account.spec, Gaussian(3.0))
+    assert preview.exists
+    assert preview.fits
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_derived_numbers_are_recomputed(name: str) -> None:
+    """What a draw is scaled by follows from the settings, whatever an edited plan says."""
+    said = json.loads((EARLIER / name / "certificate.json").read_text())["plan"]
+    plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
+    honest = plan.method_plan().derived
+    for key in set(honest) - set(SOLVED):
+        edited = plan.model_copy(update={"derived": plan.derived | {key: honest[key] * 1e-6 + 1}})
+        for planned in (edited.method_plan(), edited.solved_again()):
+            assert planned.derived[key] == pytest.approx(honest[key], rel=1e-9), key

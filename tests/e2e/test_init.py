@@ -1,0 +1,206 @@
+"""privsyn init: a project in an empty folder, from the header of a private file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from privsyn import cli
+from privsyn.config import load_config
+from privsyn.new_project import TEMPLATE, label_list, likely, yaml_of
+
+ROOT = Path(__file__).parents[2]
+CANARY = "vermilion-ocelot-90210"
+
+
+@pytest.fixture
+def init(monkeypatch, capsys, tmp_path):
+    """Runs `privsyn init` in an empty folder; a person answers if there are answers."""
+
+    def run(*arguments: str, answers: dict[str, str] | None = None):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["privsyn", "init", *arguments])
+        monkeypatch.setattr("sys.stdin.isatty", lambda: answers is not None, raising=False)
+        asked: list[str] = []
+
+        def ask(question: str, proposal: str) -> str:
+            asked.append(question)
+            found = [value for key, value in (answers or {}).items() if key in question]
+            return found[0] if found else proposal
+
+        monkeypatch.setattr(cli, "_ask", ask)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err, asked
+
+    return run
+
+
+@pytest.fixture
+def tickets(tmp_path) -> Path:
+    file = tmp_path / "My tickets.csv"
+    file.write_text(f"no,kind,customer_id,body\n1,Bug,c1,{CANARY}\n{CANARY},{CANARY}\n")
+    return file
+
+
+def test_what_is_shipped_is_the_repositorys_own():
+    assert (TEMPLATE / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    assert (TEMPLATE / "dvc.yaml").read_text() == (ROOT / "dvc.yaml").read_text()
+    names = {file.name for file in (ROOT / "dags").iterdir()}
+    assert {file.name for file in (TEMPLATE / "dags").iterdir()} == names
+
+
+def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path):
+    code, out, _, asked = init("new")
+    assert (code, asked) == (0, [])
+    assert (tmp_path / "new/params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    assert (tmp_path / "new/dvc.yaml").read_text() == (ROOT / "dvc.yaml").read_text()
+    dags = {file.name for file in (ROOT / "dags").iterdir() if file.is_file()}
+    assert {file.name for file in (tmp_path / "new/dags").iterdir()} == dags
+    assert ".privsyn/" in (tmp_path / "new/.gitignore").read_text().splitlines()
+    assert (tmp_path / "new/.dvc/config").is_file()
+    assert "no_scm" in (tmp_path / "new/.dvc/config.local").read_text()  # there is no git here
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()[-7:-1]] == [
+        "privsyn sample-data",
+        "privsyn models fetch smollm2",
+        "params.yaml",
+        "privsyn plan",
+        "privsyn run",
+        "privsyn ledger show",
+    ]
+
+
+def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, tmp_path):
+    code, out, err, asked = init(
+        *("new", "--data", str(tickets), "--label", "kind", "--labels", 'Bug,"A, or B",Yes'),
+        *("--unit", "customer_id", "--method", "private_evolution", "--document", "bug report"),
+    )
+    assert (code, err, asked) == (0, "", [])
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.dataset.path == tickets
+    assert (config.dataset.text, config.dataset.document) == ("body", "bug report")
+    assert config.dataset.labels == ("Bug", "A, or B", "Yes")
+    assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
+    assert config.account.adjacency == "add_remove"
+    assert config.dataset.name == config.account.name == "My-tickets"
+    assert config.pipeline == ("private_evolution",)
+    assert config.validation.forbid == ()
+    written = "".join(file.read_text() for file in (tmp_path / "new").rglob("*") if file.is_file())
+    assert CANARY not in written + out
+
+
+def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
+    answers = {"label (": "kind", "All labels": "Bug, Praise", "called": "client"}
+    code, _, _, asked = init("--data", str(tickets), answers=answers)
+    config = load_config(tmp_path / "params.yaml")
+    assert code == 0
+    assert "no, kind, customer_id, body" in asked[0]
+    assert config.dataset.labels == ("Bug", "Praise")
+    assert config.account.unit == "client"
+    assert CANARY not in " ".join(asked)
+
+
+def test_rows_may_be_units(init, tickets, tmp_path):
+    assert init("--data", str(tickets), "--rows-are-units")[0] == 0
+    config = load_config(tmp_path / "params.yaml")
+    assert (config.dataset.unit, config.account.adjacency) == (None, "replace_null")
+    assert config.account.unit == "record"
+
+
+def test_a_folder_of_images(init, tmp_path):
+    (tmp_path / "scans" / "benign").mkdir(parents=True)
+    given = ("new", "--data", "scans", "--labels", "benign,malignant", "--image-size", "28")
+    assert init(*given)[0] == 0
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.dataset.images.size == 28
+    assert config.dataset.unit == "file"
+    assert config.pipeline == ("private_evolution",)
+    assert config.method("private_evolution").modality == "image"
+
+
+def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"text": CANARY, "patient": "p"}] * 3 + [{"text": CANARY, "patient": "p", "rare": 1}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = pyarrow.table({"text": [CANARY], "patient": ["p"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    for name in ("a.jsonl", "b.parquet"):
+        _, _, _, asked = init(f"of-{name}", "--data", name, answers={})
+        assert "of text, patient" in asked[0]
+        assert "rare" not in asked[0]
+        assert load_config(tmp_path / f"of-{name}" / "params.yaml").dataset.unit == "patient"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "My tickets.csv"), "--unit COLUMN or --rows-are-units is missing"),
+        (("--data", "My tickets.csv", "--unit", "cust"), "column 'cust'"),
+        (
+            ("--data", "My tickets.csv", "--rows-are-units", "--label", "kind"),
+            "--labels is missing",
+        ),
+        (("--data", "My tickets.csv", "--rows-are-units", "--text", "{body} {nosuch}"), "'nosuch'"),
+        (("--data", "My tickets.csv", "--rows-are-units", "--unit", "a"), "exclude each other"),
+        (("--data", "My tickets.csv", "--rows-are-units", "-m", "nothing"), "not known"),
+        (("--data", "nowhere.csv"), "does not exist"),
+        (("--data", "plain.txt"), ".jsonl, .csv, .tsv and .parquet"),
+        (("--data", "headless.csv"), "does not look like column names"),
+        (("--unit", "x"), "--unit needs --data"),
+        (("taken", "--data", "My tickets.csv", "--rows-are-units"), "exists already"),
+        (("plain.txt",), "is not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(init, tickets, tmp_path, arguments, message):
+    (tmp_path / "plain.txt").write_text("x")
+    (tmp_path / "headless.csv").write_text(f"1,{CANARY} and a long sentence of a record it is,2\n")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "params.yaml").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err, _ = init(*arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert CANARY not in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_below_a_git_repository_dvc_uses_it(init, tmp_path):
+    (tmp_path / ".git").mkdir()
+    assert init("new")[0] == 0
+    assert (tmp_path / "new/.dvc/config").is_file()
+    assert not (tmp_path / "new/.dvc/config.local").exists()
+
+
+def test_files_that_are_there_are_kept(init, tmp_path):
+    (tmp_path / "dvc.yaml").write_text("mine")
+    (tmp_path / ".gitignore").write_text("mine\n.venv/\n")
+    code, out, _, _ = init()
+    assert code == 0
+    assert "left dvc.yaml as it is" in out
+    assert (tmp_path / "dvc.yaml").read_text() == "mine"
+    lines = (tmp_path / ".gitignore").read_text().splitlines()
+    assert lines[:2] == ["mine", ".venv/"]
+    assert ".privsyn/" in lines
+    assert len(lines) == len(set(lines))
+
+
+def test_words_of_yaml_are_quoted():
+    for value in ("Yes", "null", "1", "a: b", "# c", "2024-01-01", "ü, é", "-", "'", "{x}"):
+        assert yaml.safe_load(f"x: {yaml_of([value])}")["x"] == [value]
+        assert yaml.safe_load(f"x: {yaml_of(value)}")["x"] == value
+    assert yaml.safe_load(f"x: {yaml_of(1e-6)}")["x"] == 1e-6
+
+
+def test_labels_and_likely_columns():
+    assert label_list('a, "b, c" ,, d') == ("a", "b, c", "d")
+    assert likely(["Uid", "Patient ID", "x"], "unit") == "Patient ID"
+    assert likely(["order_id", "row_id"], "unit") is None
+    assert likely(["A", "Body"], "text") == "Body"
+    assert likely([], "text") is None

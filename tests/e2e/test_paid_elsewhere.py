@@ -1,0 +1,83 @@
+"""One private file under two accounts: two budgets for the same people."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+
+from privsyn.dp.accountant import Guarantee
+from privsyn.errors import BudgetError
+from privsyn.ledger import DatasetSource
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+
+RENAMED = ("account.name=other", "dataset.name=other")
+
+
+@pytest.fixture
+def paid(make_project):
+    """A project whose account has reserved a release of its file."""
+    project = make_project()
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    ctx.ledger.reserve(
+        planned.account,
+        planned.id,
+        planned.privacy_event(),
+        method=planned.method,
+        guarantee=Guarantee(planned.epsilon, planned.delta),
+        source=DatasetSource(planned.dataset.version, ctx.fingerprint(project.data)),
+    )
+    return project, planned
+
+
+def attempt(project, *overrides):
+    ctx = project.context(*RENAMED, *overrides)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    return ctx, planned, lambda: reserve(ctx, planned)
+
+
+def test_the_same_file_under_other_names_is_told(paid, caplog):
+    project, first = paid
+    _, planned, go = attempt(project)
+    with caplog.at_level(logging.WARNING):
+        assert go().account == "other"
+    (record,) = [r for r in caplog.records if r.name == "privsyn.stages.paid_elsewhere"]
+    assert "account letters has paid for" in record.getMessage()
+    assert first.id in record.getMessage()
+    assert planned.id not in record.getMessage()
+
+
+@pytest.mark.parametrize("how", ["same", "copied", "linked", "packed"])
+def test_a_strict_account_refuses_it_whatever_it_is_called(paid, how):
+    project, _ = paid
+    path = project.data
+    if how != "same":
+        path = project.root / ("copy.jsonl.gz" if how == "packed" else "copy.jsonl")
+        if how == "copied":
+            shutil.copyfile(project.data, path)
+        elif how == "linked":
+            path.symlink_to(project.data)
+        else:
+            import gzip
+
+            path.write_bytes(gzip.compress(project.data.read_bytes()))
+    ctx, planned, go = attempt(project, "account.strict=true", f"dataset.path={path}")
+    with pytest.raises(BudgetError, match=r"account\.strict=true: .* account letters has paid"):
+        go()
+    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.balance("other").spent == 0
+    (refusal,) = ctx.ledger.refusals()
+    assert (refusal.account, refusal.release_id) == ("other", planned.id)
+
+
+def test_another_file_and_the_account_itself_are_fine(paid, caplog):
+    project, _ = paid
+    strict = project.context("account.strict=true")
+    assert reserve(strict, plan(strict, "invisible_ink", open_account=True)).account == "letters"
+    project.write([{"unit": f"v{i}", "label": "Billing", "text": f"new {i}"} for i in range(40)])
+    _, _, go = attempt(project, "account.strict=true")
+    assert go().account == "other"
+    assert not [r for r in caplog.records if r.name == "privsyn.stages.paid_elsewhere"]

@@ -1,0 +1,202 @@
+"""Everything public is tried before a release begins: what is wrong with it costs nothing."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from small_project import METHODS, stand_in, stand_ins
+
+from privsyn.backends.fake import FakeLogitModel, FakeTextModel, FakeTrainableModel
+from privsyn.backends.identity import BUILTIN
+from privsyn.errors import ModelError, StorageError
+from privsyn.methods.base import Backends
+from privsyn.stages import preflight as stage
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.preflight import preflight
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.run import draw
+
+
+def planned_for(ctx, method="invisible_ink"):
+    return plan(ctx, method, open_account=True)
+
+
+def assert_nothing_was_spent(ctx, planned):
+    assert ctx.ledger.entry(planned.id).state == "RESERVED"
+    assert settle(ctx, planned) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+    assert not ctx.workspace.scratch(planned.id).exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_tries_its_models(make_project, method):
+    ctx = make_project(methods={method: METHODS[method]}).context()
+    preflight(ctx, planned_for(ctx, method), Backends(stand_ins()))
+
+
+class NoNumbers(FakeLogitModel):
+    def public_rows(self, template, labels, max_tokens):
+        rows = super().public_rows(template, labels, max_tokens)
+        rows.logits = lambda *_: np.full((len(labels), self.vocab_size), np.nan, np.float32)
+        return rows
+
+
+class NoVectors:
+    width = 4
+
+    def __init__(self):
+        self.revision = stand_ins()["embedder"].revision
+
+    def embed(self, texts):
+        return np.full((len(texts), 4), np.nan, np.float32)
+
+
+class Silent(FakeTextModel):
+    def check(self):
+        raise ModelError("no numbers")
+
+
+class Untrainable(FakeTrainableModel):
+    def check(self, training):
+        raise ModelError("no numbers")
+
+
+class Foreign(FakeLogitModel):
+    def private_rows(self, *_):
+        raise RuntimeError("shapes cannot be multiplied")
+
+
+def broken(role):
+    ours = stand_ins()
+    return (
+        ours
+        | {
+            "language": {"language": stand_in(NoNumbers)},
+            "foreign": {"language": stand_in(Foreign)},
+            "embedder": {"embedder": NoVectors()},
+            "text": {"text": Silent(revision=ours["text"].revision)},
+            "base": {"base": Untrainable(revision=ours["base"].revision)},
+        }[role]
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "role"),
+    [
+        ("invisible_ink", "language"),
+        ("invisible_ink", "foreign"),
+        ("private_prediction", "language"),
+        ("private_prediction", "foreign"),
+        ("private_evolution", "embedder"),
+        ("private_evolution", "text"),
+        ("keyphrase_seeding", "embedder"),
+        ("keyphrase_seeding", "text"),
+        ("dp_lora", "base"),
+    ],
+)
+def test_a_model_that_cannot_is_found_before_the_release_begins(
+    make_project, monkeypatch, method, role
+):
+    ctx = make_project(methods={method: METHODS[method]}).context()
+    planned = planned_for(ctx, method)
+    monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: Backends(broken(role)))
+    with pytest.raises(ModelError) as caught:
+        draw(ctx, planned)
+    assert len(str(caught.value).splitlines()) == 1
+    assert_nothing_was_spent(ctx, planned)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """The embedded language model with one layer's weights NaN."""
+    folder = tmp_path_factory.mktemp("models") / "damaged"
+    shutil.copytree(BUILTIN, folder)
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if "norm" in name)
+    save_file(
+        weights | {name: np.full_like(weights[name], np.nan)},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    return folder
+
+
+@pytest.mark.parametrize("method", ["invisible_ink", "private_evolution", "dp_lora"])
+def test_damaged_weights_are_found_whatever_reads_them(make_project, damaged, method):
+    project = make_project(methods={method: METHODS[method]})
+    ctx = project.context(f"models.language={damaged}", "evaluate.enabled=false")
+    planned = planned_for(ctx, method)
+    with pytest.raises(ModelError, match="no numbers"):
+        draw(ctx, planned)
+    assert_nothing_was_spent(ctx, planned)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": []},
+        {"$ref": "http://127.0.0.1:1/schema.json"},
+        {"type": "string", "pattern": "(?<=a)b"},
+    ],
+)
+def test_a_schema_that_cannot_be_followed_costs_nothing(make_project, schema):
+    settings = METHODS["private_prediction"] | {
+        "svt_threshold": None,
+        "public_vocabulary": None,
+        "task": "json",
+        "json_schema": schema,
+    }
+    ctx = make_project(methods={"private_prediction": settings}).context()
+    planned = planned_for(ctx, "private_prediction")
+    with pytest.raises(ModelError, match="json_schema cannot be followed"):
+        draw(ctx, planned)
+    assert_nothing_was_spent(ctx, planned)
+
+
+@pytest.mark.parametrize(
+    "place", ["releases", "quarantine", "synthetic", ".privsyn/scratch", ".privsyn/internal"]
+)
+def test_a_place_that_cannot_be_written_is_found_before(make_project, fake, monkeypatch, place):
+    project = make_project()
+    ctx = project.context()
+    planned = planned_for(ctx)
+    (project.root / place).write_text("a file stands where a folder should be")
+    monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: fake)
+    with pytest.raises(StorageError, match=f"cannot write .*{place}"):
+        draw(ctx, planned)
+    assert_nothing_was_spent(ctx, planned)
+
+
+def test_a_remote_that_cannot_be_written_is_found_where_it_will_be_used(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = planned_for(ctx)
+    (project.root / ".privsyn" / "dvc-remote").write_text("a file")
+    with pytest.raises(StorageError, match="dvc-remote"):
+        preflight(ctx, planned, fake, published=True)
+    preflight(ctx, planned, fake, published=False)
+
+
+def test_places_are_left_as_they_were(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = planned_for(ctx)
+    (project.root / "releases").mkdir()
+    before = sorted(project.root.rglob("*"))
+    preflight(ctx, planned, fake)
+    assert sorted(project.root.rglob("*")) == before
+
+
+def test_a_release_that_has_begun_is_tried_no_more(make_project, fake, monkeypatch):
+    ctx = make_project().context()
+    planned = planned_for(ctx)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    monkeypatch.setattr(stage, "load_models", lambda *_: pytest.fail("loaded"))
+    preflight(ctx, planned)
+    ctx.ledger.lose(planned.id, "test")
+    preflight(ctx, planned)

@@ -1,0 +1,193 @@
+"""Every file of a release folder is covered, named as not covered, or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from small_project import build_project, finish, stand_in
+
+from privsyn import certificate
+from privsyn.errors import VerificationError
+from privsyn.ledger.chain import VALIDATED
+from privsyn.methods.base import Backends
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from privsyn.stages.validate import validate
+
+REPORTS = ("validation.json", "validation.html", "quality.json")
+COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A validated release, its project and its plan."""
+    project = build_project(tmp_path_factory.mktemp("verify") / "project")
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends({"language": stand_in()}))
+    return project, planned, validate(ctx, planned)
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    target = tmp_path / made[2].name
+    shutil.copytree(made[2], target)
+    return target
+
+
+def failed(folder, ledger):
+    return [check.name for check in certificate.verify(folder, ledger) if check.passed is False]
+
+
+def test_a_validated_release_is_covered_whole(made, copy):
+    ledger = made[0].context().ledger
+    checks = {check.name: check for check in certificate.verify(copy, ledger)}
+    assert all(check.passed for check in checks.values())
+    for name in REPORTS:
+        assert name in checks["validation reports"].detail
+    assert certificate.authentic(list(checks.values()))
+    assert ledger.verify().entries == 1
+
+
+def test_a_copy_without_reports_is_whole(made, copy):
+    """As dvc.yaml tracks it."""
+    for name in REPORTS:
+        (copy / name).unlink()
+    assert all(check.passed for check in certificate.verify(copy, made[0].context().ledger))
+
+
+@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("how", ["changed", "link", "fifo", "folder"])
+def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
+    file = copy / name
+    kept = copy.parent / "kept"
+    shutil.copyfile(file, kept)
+    if how == "changed":
+        file.write_bytes(kept.read_bytes().replace(b"a", b"b", 1) + b" ")
+    else:
+        file.unlink()
+        if how == "link":
+            file.symlink_to(kept)
+        elif how == "fifo":
+            os.mkfifo(file)
+        else:
+            file.mkdir()
+    try:
+        found = failed(copy, made[0].context().ledger)
+    except VerificationError:
+        assert name == "certificate.json"
+    else:
+        assert found
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.sh", ".hidden", "images", "exhibits", "model", "x\ny", "synthetic.jsonl.bak"]
+)
+@pytest.mark.parametrize("how", ["file", "folder", "link", "fifo"])
+def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
+    extra = copy / name
+    if how == "file":
+        extra.write_text("x")
+    elif how == "folder":
+        extra.mkdir()
+    elif how == "link":
+        extra.symlink_to(copy.parent)
+    else:
+        os.mkfifo(extra)
+    for ledger in (None, made[0].context().ledger):
+        assert failed(copy, ledger)
+        for check in certificate.verify(copy, ledger):
+            assert "\n" not in check.detail
+
+
+def test_a_page_of_another_release_or_time_is_seen(made, copy):
+    project, _, folder = made
+    (copy / "validation.html").write_bytes((folder / "validation.html").read_bytes() + b"<!-- -->")
+    assert failed(copy, project.context().ledger) == ["validation reports"]
+    with pytest.raises(VerificationError, match=r"changed since validation: validation\.html"):
+        certificate.raise_failed(copy, certificate.verify(copy, project.context().ledger))
+
+
+def test_validating_again_notes_only_what_changed(made):
+    project, planned, folder = made
+    ctx = project.context()
+    notes = [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED]
+    spent = ctx.ledger.balance("letters").spent
+    (folder / ".validation.json.0123.tmp").write_text("half")  # of a validation that was killed
+    assert validate(ctx, planned) == folder
+    assert [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED] == notes
+    assert len(notes) == 1
+    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert ctx.ledger.balance("letters").spent == spent
+
+
+def test_without_a_note_reports_are_named_as_not_covered(made, copy, monkeypatch):
+    """Releases that were validated before the ledger took notes still verify."""
+    ledger = made[0].context().ledger
+    rows = ledger.history(made[1].id)
+    monkeypatch.setattr(
+        type(ledger), "history", lambda self, release: [r for r in rows if r.change != VALIDATED]
+    )
+    checks = {check.name: check for check in certificate.verify(copy, ledger)}
+    assert [name for name, check in checks.items() if not check.passed] == ["validation reports"]
+    assert checks["validation reports"].passed is None
+    for name in REPORTS:
+        assert name in checks["validation reports"].detail
+    assert certificate.authentic(list(checks.values()))
+
+
+def forge(folder):
+    """Another text, with digests and seal to match: what a hash alone cannot tell."""
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    rows[0]["text"] = "forged"
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (folder / "synthetic.jsonl").write_bytes(data)
+    _, sealed = certificate.read(folder)
+    import hashlib
+
+    sealed["artifact"]["sha256"] = hashlib.sha256(data).hexdigest()
+    sealed["seal"] = certificate._seal(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+
+
+def cli(monkeypatch, capsys, *arguments):
+    from privsyn import cli as command
+
+    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    shown = capsys.readouterr()
+    return ended.value.code, " ".join((shown.out + shown.err).split())
+
+
+def test_without_a_ledger_a_release_is_consistent_and_no_more(
+    made, copy, monkeypatch, capsys, tmp_path
+):
+    forge(copy)
+    monkeypatch.chdir(tmp_path)
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    assert code == 0
+    assert "consistent, not authenticated" in shown
+    arguments = ("verify", str(copy), "--params", "none.yaml", "--require-ledger")
+    code, shown = cli(monkeypatch, capsys, *arguments)
+    assert code == 6
+    assert "no ledger at hand says who made it" in shown
+    code, shown = cli(monkeypatch, capsys, *arguments, "--json")
+    assert code == 6
+    code, shown = cli(monkeypatch, capsys, "verify", "--help")
+    assert "6, with --require-ledger" in shown
+
+
+def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, monkeypatch, capsys):
+    project, _, folder = made
+    params = ("--params", str(project.params), "--require-ledger")
+    code, shown = cli(monkeypatch, capsys, "verify", str(folder), *params)
+    assert code == 0
+    assert "authentic: the ledger vouches for it" in shown
+    forge(copy)
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), *params)
+    assert code == 4

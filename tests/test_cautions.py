@@ -1,0 +1,150 @@
+"""What epsilon and delta are said to mean, and what the account's policy refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from privsyn.cautions import factor, of_account, of_buckets, of_release, refuse_beyond_limits
+from privsyn.config import AccountConfig, DatasetConfig, PrivacyConfig, parse_config
+from privsyn.errors import ConfigError
+
+ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
+
+
+def account(**changes: object) -> AccountConfig:
+    return AccountConfig.model_validate(ACCOUNT | changes)
+
+
+def release(epsilon: float = 1.0, delta: float = 1e-6) -> PrivacyConfig:
+    return PrivacyConfig(epsilon=epsilon, delta=delta)
+
+
+def test_the_factor_is_never_said_too_small():
+    for epsilon in [0.01 * 1.09**step for step in range(90)]:
+        words = factor(epsilon).replace(",", "")
+        number, _, word = words.partition(" ")
+        if number == "a":
+            assert int(words.split()[3]) > epsilon / math.log(10)
+            continue
+        scale = {"": 0, "million": 6, "billion": 9, "trillion": 12}[word]
+        assert math.log(float(number)) + scale * math.log(10) >= epsilon * (1 - 1e-12)
+        assert math.log(float(number)) + scale * math.log(10) <= epsilon + 0.1
+    assert factor(1e308) == "a number of more than a trillion digits"
+
+
+@pytest.mark.parametrize(
+    ("privacy", "held", "said"),
+    [
+        (release(10), account(), "e^epsilon, 22,027, through one patient: that is weak"),
+        (release(1e9), account(), "a number of 434,294,482 digits, through one patient: that prot"),
+        (release(1, 1e-3), account(), "above account.delta=1e-06"),
+        (release(1, 0.999), account(delta=0.999), "privacy.delta=0.999 is large"),
+        (release(1, 1e-3), account(public_size=100), "one over ten times account.public_size=100"),
+        (release(1, 1e-6), account(public_size=100_000), "account.public_size=100000"),
+    ],
+)
+def test_a_release_that_protects_little_is_told(privacy, held, said):
+    assert said in " ".join(of_release(privacy, held))
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (account(epsilon=1e308), "account.epsilon=1e+308 as a lifetime cap holds nothing back"),
+        (account(delta=0.999), "account.delta=0.999 is large"),
+        (account(delta=1e-5, public_size=10_000), "for account.public_size=10000"),
+        (account(period={"days": 30, "epsilon": 1e6}), "account.period.epsilon=1e+06"),
+    ],
+)
+def test_an_account_that_caps_nothing_is_told(held, said):
+    assert said in " ".join(of_account(held))
+
+
+def test_ordinary_settings_are_not_nagged_about():
+    held = account(public_size=50_000)
+    assert of_release(release(3, 1e-6), held) == of_account(held) == ()
+    assert of_release(release(3, 1e-6), account()) == of_account(account()) == ()
+
+
+def test_the_account_s_limits_are_hard():
+    held = account(limits={"epsilon": 4, "delta": 1e-7})
+    refuse_beyond_limits(release(4, 1e-7), held)
+    for privacy, name in ((release(4.1, 1e-7), "epsilon"), (release(1, 1e-6), "delta")):
+        with pytest.raises(ConfigError, match=f"is above account.limits.{name}="):
+            refuse_beyond_limits(privacy, held)
+
+
+def project(tmp_path, **changes):
+    raw = {
+        "dataset": {"name": "d", "path": "private.jsonl", "unit": "unit"},
+        "account": ACCOUNT | changes.pop("account", {}),
+        "privacy": {"epsilon": 20, "delta": 1e-3},
+        "methods": {"invisible_ink": {}},
+    }
+    (tmp_path / "params.yaml").write_text(json.dumps(raw | changes))
+    return tmp_path / "params.yaml"
+
+
+def test_plan_says_them_and_enforces_the_policy(tmp_path):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    planned = plan(open_context(project(tmp_path)), "invisible_ink")
+    assert "485.2 million" in " ".join(planned.warnings)
+    assert "above account.delta" in " ".join(planned.warnings)
+    strict = open_context(project(tmp_path, account={"limits": {"epsilon": 5}}))
+    with pytest.raises(ConfigError, match=r"=20 is above account\.limits\.epsilon=5"):
+        plan(strict, "invisible_ink")
+
+
+@pytest.mark.airflow
+def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
+    from privsyn.airflow.factory import method_dag
+    from privsyn.airflow.params import form
+
+    limits = {"limits": {"epsilon": 25, "delta": 1e-2}, "public_size": 400}
+    params = project(tmp_path, account=limits)
+    config = parse_config(json.loads(params.read_text()))
+    shown = form(config, "invisible_ink")
+    assert "22,027 for 10" in shown["privacy.epsilon"].description
+    assert "Below 0.00025" in shown["privacy.delta"].description
+    assert shown["privacy.epsilon"].schema["maximum"] == 25
+    assert shown["privacy.delta"].schema["maximum"] == 1e-2
+    assert shown["privacy.epsilon"].resolve() == 20
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
+    page = " ".join(method_dag("invisible_ink").doc_md.split())
+    assert (
+        "grows at most by the factor e^epsilon = e^20 (485.2 million), plus delta = 0.001" in page
+    )
+    assert "is weak protection" in page
+    assert "next to nothing" not in page
+
+
+def test_the_validation_page_says_them():
+    from privsyn.validation.page import _cautions
+
+    said = of_release(release(1e9), account())
+    assert "434,294,482 digits" in _cautions({"cautions": said})
+    assert _cautions({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("divisor", "buckets", "size", "told"),
+    [
+        (8, 100, 1000, None),
+        (8, 101, 1000, "ask for 808 records, and account.public_size=1000 leaves 800 at most"),
+        (16, 100, 1000, "Lower batch_size to 8"),
+        (16, 5000, 1000, "Lower batch_size to 1,"),
+        (16, 5000, None, None),
+        (None, 5000, 10, None),
+    ],
+)
+def test_buckets_that_ask_for_more_records_than_there_are_get_advice(divisor, buckets, size, told):
+    dataset = DatasetConfig(name="d", path="x.jsonl", holdout=0.2)
+    own = account(public_size=size)
+    found = of_buckets("methods.m", divisor, buckets, dataset, own)
+    assert bool(found) == (told is not None)
+    assert all(str(told) in line for line in found)

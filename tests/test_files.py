@@ -1,0 +1,25 @@
+"""Files that somebody else wrote: pipes, devices, and JSON that is nested without end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from privsyn.files import parse_json, read_file, read_json
+
+
+def test_a_pipe_or_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
+            read_file(path)
+
+
+def test_nested_json_is_a_value_error(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match="nested too deep"):
+        read_json(file)
+    assert parse_json(b'{"a": [1]}') == {"a": [1]}

@@ -1,0 +1,19 @@
+"""What a project's folder is said to hold."""
+
+from __future__ import annotations
+
+import json
+
+from privsyn.workspace import Workspace
+
+
+def test_what_a_killed_run_was_building_is_no_release(tmp_path):
+    for name in ("releases/a-1", "releases/.a-2.new", "quarantine/b-1", "quarantine/.b-2.new"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "certificate.json").write_text(json.dumps({"plan": {"account": "letters"}}))
+    (tmp_path / "releases" / "c-1.dvc").write_text("meta: {account: letters}")
+
+    workspace = Workspace(tmp_path)
+    assert workspace.here() == ["a-1", "b-1"]
+    assert workspace.finished() == workspace.known_releases("letters") == ["a-1", "b-1", "c-1"]
