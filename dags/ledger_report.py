@@ -1,5 +1,5 @@
 """Airflow DAG privsyn_ledger: every day the balances, and the releases that never finished."""
 
-from operators.ledger import ledger_report_dag
+from privsyn.airflow.ledger import ledger_report_dags
 
-dag = ledger_report_dag()
+globals().update(ledger_report_dags())

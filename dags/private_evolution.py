@@ -4,6 +4,6 @@ Images or texts by methods.private_evolution.modality. Schedule, account and the
 trigger form come from params.yaml.
 """
 
-from operators.factory import method_dag
+from privsyn.airflow.factory import method_dags
 
-dag = method_dag("private_evolution")
+globals().update(method_dags("private_evolution"))

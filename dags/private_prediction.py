@@ -3,6 +3,6 @@
 Schedule, account and the defaults of the trigger form come from params.yaml.
 """
 
-from operators.factory import method_dag
+from privsyn.airflow.factory import method_dags
 
-dag = method_dag("private_prediction")
+globals().update(method_dags("private_prediction"))

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from privsyn.airflow.failures import Patience, StageFailed
 from privsyn.errors import ConfigError, PrivsynError
 
 if TYPE_CHECKING:
@@ -28,13 +30,13 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     """Runs one stage function of privsyn on the plan of a release.
 
     Subclasses implement ``run_stage`` and nothing else. Our errors fail the task at once unless
-    their class is retryable. Of a foreign exception only type and place reach the log: its message
-    may hold record text.
+    their class is retryable; see privsyn.airflow.failures. Of a foreign exception only type and
+    place reach the log: its message may hold record text.
 
     Args:
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
             must render templates as native objects.
-        params_path: params.yaml of the project. Default: see operators.project.
+        params_path: params.yaml of the project. Default: see privsyn.airflow.project.
     """
 
     template_fields: Sequence[str] = ("plan",)
@@ -43,6 +45,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def __init__(self, *, plan: Any = PLAN, params_path: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if getattr(self, "retry_policy", None) is None:  # else Airflow would retry a refusal
+            self.retry_policy = Patience(self.retries, self.retry_delay)
         self.plan = plan
         self.params_path = params_path
         self.mlflow_url: str | None = None
@@ -51,19 +55,23 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Run the stage. Its result is the task's XCom: public, small, JSON."""
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
-        failure: AirflowException
         try:
             result, said = self.run_stage(self.open(context), context)
-        except AirflowException as error:
+        except AirflowSkipException as skip:
+            log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
+            raise
+        except StageFailed as error:
             failure = error
         except PrivsynError as error:
-            failure = translated(type(error), f"{error}")
+            failure = StageFailed.of(error)
         except Exception as error:
-            failure = AirflowException(f"{self.stage}: {place(error)}")
+            failure = StageFailed(f"{self.stage}: {place(error)}")
         else:
             log.info("%s: %s", self.stage, said, extra={"event": "done", "stage": self.stage})
             return result
-        log.error("%s: %s", self.stage, failure, extra={"event": "failed", "stage": self.stage})
+        for number, line in enumerate(failure.lines()):
+            event = {"event": "failed", "stage": self.stage, "error": failure.text}
+            log.error("%s", line, extra={} if number else event)
         # Outside the except block: the log would print the original as the context of this one.
         raise failure
 
@@ -73,7 +81,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def open(self, context: Mapping[str, Any]) -> StageContext:
         """The stage context of this task: the run's settings, day and origin."""
-        from operators.project import params_file
+        from privsyn.airflow.project import params_file
         from privsyn.stages.base import open_context
 
         return open_context(
@@ -86,10 +94,12 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """The deployment's overrides, then the run's form."""
-        from operators.params import overrides
+        from privsyn.airflow.params import overrides
         from privsyn.config import environment_overrides
 
-        return [*environment_overrides(), *overrides(context["params"], set(context["dag"].params))]
+        form = context["dag"].params
+        known = {key: form.get_param(key) for key in form}
+        return [*environment_overrides(), *overrides(context["params"], known)]
 
     def planned(self) -> Plan:
         """The plan of the release.
@@ -107,17 +117,34 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """Keep the address of the release's MLflow run for the task's link."""
         self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
 
-    def progress(self, stage: str, done: int, total: int) -> None:
-        """Counts of finished outputs, into the task log."""
-        log.info(
-            "%s: %d of %d", stage, done, total, extra={"event": "progress", "stage": self.stage}
-        )
+    def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
+        """Keep the address of the validation page, and that it is this DAG's to show."""
+        from privsyn.airflow.links import REPORT, share_report
+
+        dag_id = str(context["ti"].dag_id)
+        share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
+        self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)
+
+    def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
+        """Counts of what is done, into the task log."""
+        said = {"event": "progress", "stage": self.stage}
+        log.info("%s: %d of %d %s", stage, done, total, things, extra=said)
 
 
-def translated(kind: type[PrivsynError], text: str) -> AirflowException:
-    """The Airflow exception for one of ours: retried only where its class says that helps."""
-    mapped = AirflowException if kind.retryable else AirflowFailException
-    return mapped(f"{kind.__name__}: {text}")
+class BrokenProjectOperator(BaseOperator):  # type: ignore[misc]
+    """Fails with what is wrong with a project.
+
+    Args:
+        said: What it is.
+    """
+
+    def __init__(self, *, said: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.said = said
+
+    def execute(self, context: Mapping[str, Any]) -> None:
+        """Fail."""
+        raise AirflowFailException(self.said)
 
 
 def place(error: Exception) -> str:
@@ -135,11 +162,25 @@ def _day(context: Mapping[str, Any]) -> Date:
 
 
 def _origin(context: Mapping[str, Any]) -> dict[str, str]:
+    from privsyn.stages.base import os_user
+
     ti = context["ti"]
+    run = context.get("dag_run")
     return {
         "driver": "airflow",
+        "user": getattr(run, "triggering_user_name", None) or os_user(),  # nobody: a schedule
         "dag_id": str(ti.dag_id),
         "run_id": str(ti.run_id),
         "task_id": str(ti.task_id),
         "try_number": str(ti.try_number),
+        "url": _address(ti),
     }
+
+
+def _address(ti: Any) -> str:
+    """Page of the run on the Airflow server; empty where its address is not configured."""
+    from airflow.sdk.configuration import conf
+
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    path = f"/dags/{quote(str(ti.dag_id))}/runs/{quote(str(ti.run_id), safe='')}"
+    return f"{base}{path}" if base.startswith("http") else ""

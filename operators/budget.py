@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from operators.base import StageOperator
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.failures import StageFailed
+from privsyn.airflow.publish import UNCHANGED
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -33,7 +35,7 @@ class PlanOperator(StageOperator):
         planned = plan(ctx, self.method, open_account=True)
         said = (
             f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
-            f"{planned.unit}, {planned.adjacency}; {planned.rows_said} texts"
+            f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
         )
         return planned.model_dump(mode="json"), said
 
@@ -46,20 +48,26 @@ class ReserveBudgetOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Fails at once when the account cannot pay."""
+        from privsyn.stages.plan import room
         from privsyn.stages.reserve import reserve
 
         planned = self.planned()
         entry = reserve(ctx, planned)
-        balance = ctx.ledger.balance(planned.account)
+        left = room(ctx, planned)
         said = (
             f"{planned.id} is {entry.state}; account {planned.account} has "
-            f"room for one more release of epsilon {balance.left_epsilon:.4g}"
+            f"room for one more release like it of epsilon {left:.4g}"
         )
-        return {"state": str(entry.state), "left_epsilon": balance.left_epsilon}, said
+        return {"state": str(entry.state), "room_epsilon": left}, said
 
 
 class SettleBudgetOperator(StageOperator):
-    """Gives an untouched reservation back and wipes the scratch of a finished release."""
+    """Gives an untouched reservation back and wipes the scratch of a finished release.
+
+    Fails, when that is done, if the run did not publish: as the teardown it is the one task that
+    runs whatever happens, so it alone can see that a run was marked failed by hand, whose waiting
+    tasks Airflow skips. And *clear only failed* then runs it again.
+    """
 
     ui_color: ClassVar[str] = "#f7efd9"
     stage: ClassVar[str] = "settle"
@@ -70,4 +78,31 @@ class SettleBudgetOperator(StageOperator):
 
         planned = self.planned()
         state = settle(ctx, planned)
+        if undone := _undone(context["ti"], context["dag"].task_ids):
+            raise StageFailed(
+                f"the run ends without {', '.join(undone)}; release {planned.id} is {state}.",
+                advice=f"Settled. Clear {', '.join(undone)}, or run again: what was drawn costs "
+                "nothing more."
+                if state in ("BEGUN", "COMMITTED")
+                else "Settled.",
+                final=True,
+            )
         return state, f"{planned.id} is {state}"
+
+
+WHOLE = ("certify", "validate", "evaluate", "publish", "publish_student")
+"""Tasks that succeed in a run that comes to its end; the last two may find nothing to do."""
+
+
+def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
+    """What a run has not done, of all its tasks: those that failed, and those of ``WHOLE``."""
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+
+    def done(task: str) -> bool:
+        if states.get(task) == "skipped":
+            return bool(ti.xcom_pull(task_ids=task, key=UNCHANGED))
+        return bool(states.get(task) == "success")
+
+    left = [task for task in WHOLE if task in tasks and not done(task)]
+    failed = (task for task, state in states.items() if state in ("failed", "upstream_failed"))
+    return left + sorted(task for task in failed if task not in left)

@@ -1,4 +1,4 @@
-"""python -m operators.child PARENT_PID ARG...: become ``python ARG...``, and die with the parent.
+"""python -m privsyn.airflow.child PARENT_PID ARG...: become ``python ARG...``, die with the parent.
 
 A task that is killed by SIGKILL can clean nothing up, so its child asks the kernel (Linux) for a
 SIGKILL at the parent's death. This runs in the child itself, between fork and exec only C is safe.

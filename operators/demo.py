@@ -1,7 +1,7 @@
-"""python -m operators.demo: one run of the DAG in this process, shown stage by stage.
+"""python -m privsyn.airflow.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, TEST, TEXTS and EPSILON from the environment, as
-``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
+Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS and EPSILON from the
+environment, as ``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
 .airflow/demo/demo.log.
 """
 
@@ -11,7 +11,6 @@ import argparse
 import json
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -26,12 +25,15 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from operators.environment import airflow_environment, prepare
-from operators.project import DIGITS, dag_id, write_sample_if_asked
 from privsyn import errors
+from privsyn.airflow.environment import airflow_environment, prepare
+from privsyn.airflow.project import DIGITS, dag_id, write_sample_if_asked
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
+from privsyn.models_cli import fetch_if_named
+from privsyn.new_project import label_list, name_of
 from privsyn.stages.base import Context, open_context
+from privsyn.tables import show
 
 METHOD = "invisible_ink"
 TEXTS = {
@@ -45,7 +47,7 @@ TEXTS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo; its exit code is that of the error that ended it."""
-    parser = argparse.ArgumentParser(prog="python -m operators.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m privsyn.airflow.demo", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     parser.add_argument("--method", default=os.environ.get("METHOD") or METHOD)
     parser.add_argument("-S", "--set", action="append", default=[], metavar="a.b.c=value")
@@ -57,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
         write_sample_if_asked(ctx.config, ctx.workspace.root)
+        fetch_if_named(ctx.config.models.language, console)
         return _demo(ctx, method, settings, console)
     except PrivsynError as error:
         print(f"privsyn: {error}", file=sys.stderr)
@@ -71,24 +74,27 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
 
     A file without UNIT has no unit ids: every row is its own unit, and a row can be replaced by
     nothing but not removed, since later rows would move up. The dataset is named after the file and
-    gets an account of its own.
+    gets an account of its own. Prompts say of a record what DOCUMENT says, and "text" without it.
     """
     given = {key: value for key, value in environment.items() if value}
     settings: dict[str, Any] = {}
     if "DATA" in given:
         path = Path(given["DATA"]).resolve()
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.name.split(".")[0]).strip("-._") or "data"
+        name = name_of(path)
         unit = given.get("UNIT")
-        labels = [label.strip() for label in given.get("LABELS", "").split(",") if label.strip()]
+        labels = list(label_list(given.get("LABELS", "")))
         settings = {
-            "dataset.name": name[:64],
+            "dataset.name": name,
             "dataset.path": str(path),
             "dataset.text": given.get("TEXT", "text"),
             "dataset.label": given.get("LABEL", "label") if labels else None,
             "dataset.labels": labels,
+            # What the shipped params.yaml says of the invented messages is said of no other file.
+            "dataset.document": given.get("DOCUMENT"),
+            "dataset.label_descriptions": {},
             "dataset.unit": unit,
             "dataset.max_records_per_unit": 1,
-            "account.name": name[:64],
+            "account.name": name,
             "account.unit": "record" if unit is None else "unit",
             "account.adjacency": "replace_null" if unit is None else "add_remove",
             # The shipped patterns describe the invented messages.
@@ -111,6 +117,8 @@ DIGITS_DEMO = [
     "dataset.images={size: 28, mode: L}",
     "dataset.label=label",
     'dataset.labels=["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]',
+    "dataset.document=null",
+    "dataset.label_descriptions={}",
     "dataset.unit=scan",
     "dataset.holdout=0.3",
     "account.name=digits",
@@ -138,7 +146,8 @@ class Board(logging.Handler):
         event, stage = getattr(record, "event", None), getattr(record, "stage", None)
         if event is None or stage is None:
             return
-        self.show(stage, event, record.getMessage().removeprefix(f"{stage}: "))
+        said = getattr(record, "error", None) or record.getMessage()
+        self.show(stage, event, said.removeprefix(f"{stage}: "))
 
     def show(self, stage: str, event: str, said: str) -> None:
         """Put a stage where it stands now."""
@@ -148,7 +157,15 @@ class Board(logging.Handler):
         if event == "failed":
             self.error = said
         if not self._console.is_terminal:
-            self._console.print(f"{stage:10} {said}", highlight=False, markup=False, soft_wrap=True)
+            show(self._console, f"{stage:10} {said}")
+
+    def lines(self) -> list[Text]:
+        """The board at the end, a line per stage that no width cuts."""
+        marks = {"done": ("ok", "green"), "failed": ("failed", "red")}
+        return [
+            Text.assemble(marks.get(event, (event, "")), f"  {stage:10} {said}".rstrip())
+            for stage, (event, _, _, said) in self._lines.items()
+        ]
 
     def __rich__(self) -> Table:
         """The board as it is now."""
@@ -176,10 +193,10 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
     home = root / ".airflow" / "demo"
     environment = airflow_environment(root, home) | {OVERRIDES: json.dumps(settings)}
     log = home / "demo.log"
-    console.print(
-        f"[bold]privsyn[/]: {method} on {ctx.config.dataset.name}, by the Airflow DAG "
-        f"{dag_id(method)}, in this process. Airflow's log: {log}",
-        highlight=False,
+    show(
+        console,
+        f"privsyn: {method} on {ctx.config.dataset.name}, by the Airflow DAG {dag_id(method)}, in "
+        f"this process. Airflow's log: {log}",
     )
     os.environ.update(environment)
     watched, width = console.is_terminal, console.width
@@ -187,7 +204,7 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
         shown = Console(file=terminal, force_terminal=watched, width=width)
         board = Board(shown)
         _end_on_interrupt(terminal)
-        with Live(board, console=shown, refresh_per_second=4) if shown.is_terminal else _nothing():
+        with _watched(board, shown):
             board.show("airflow", "started", "starting")
             prepare(home, environment, ctx.config, log)
             state = _run_dag(method, board)
@@ -195,18 +212,18 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
         print(f"privsyn: the run ended as {state}. {board.error or f'See {log}'}", file=sys.stderr)
         return _exit_code(board.error)
     planned = make_plan(ctx, method, open_account=True)
-    console.print(summary(ctx, planned))
-    console.print(f"took {time.monotonic() - began:.0f} s", highlight=False)
+    summary(console, ctx, planned)
+    show(console, f"took {time.monotonic() - began:.0f} s")
     return 0
 
 
 def _run_dag(method: str, board: Board) -> str:
     """Run the DAG in this process; returns the state of its run."""
-    from operators.factory import method_dag  # Airflow reads its settings at the first import
+    from privsyn.airflow.factory import method_dag  # Airflow reads its settings at the first import
 
     dag = method_dag(method)
     board.show("airflow", "done", "ready")
-    logger = logging.getLogger("operators")
+    logger = logging.getLogger("privsyn.airflow")
     logger.addHandler(board)
     logger.setLevel(logging.INFO)
     try:
@@ -240,8 +257,26 @@ def _output_to(log: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _watched(board: Board, console: Console) -> Iterator[None]:
+    """Redraw the board on a terminal while the run goes on, and leave its lines behind whole.
+
+    Airflow's words do not pass through it: rich would take them for the board's.
+    """
+    if not console.is_terminal:
+        yield
+        return
+    try:
+        with Live(
+            board,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ):
+            yield
+    finally:
+        show(console, *board.lines())
 
 
 def _end_on_interrupt(terminal: TextIO) -> None:

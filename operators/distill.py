@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.base import StageOperator
-from operators.generate import ChildOperator
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.generate import ChildOperator
+from privsyn.airflow.publish import announce, refuse_repetition
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -36,14 +37,17 @@ class BaselineOperator(ChildOperator):
     """
 
     stage: ClassVar[str] = "baseline"
+    trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        from privsyn.stages.distill import TEACHER
+
         config = ctx.config.method("distill")
         if "private" not in config.baselines:
             raise AirflowSkipException("methods.distill.baselines does not name private.")
-        size = f"methods.dp_lora.student={config.student}"
-        self.run_child(ctx, context, "run", "--method", "dp_lora", "--no-publish", extra=[size])
+        size = f"methods.{TEACHER}.student={config.student}"
+        self.run_child(ctx, context, "run", "--method", TEACHER, "--no-publish", extra=[size])
         return None, "the student is trained on the records, at a charge of its own"
 
 
@@ -55,21 +59,38 @@ class EvaluateStudentOperator(StageOperator):
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
         from privsyn.stages.distill import plan_student
+        from privsyn.stages.evaluate import said
         from privsyn.stages.evaluate_student import evaluate_student
 
         folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
-        return None, f"internal numbers in {folder}" if folder else "nothing is held out"
+        return None, said(folder)
 
 
 class PublishStudentOperator(StageOperator):
-    """Versions the checked student with DVC and pushes it."""
+    """Versions the checked student with DVC, pushes it and updates the task's assets.
+
+    Skipped as PublishOperator is.
+
+    Args:
+        reannounce: Publish and announce it again all the same.
+    """
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish_student"
 
+    def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reannounce = reannounce
+
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        from privsyn.publishing.dvc import DvcPublisher
         from privsyn.stages.distill import plan_student, publish_student
 
-        answer = publish_student(ctx, plan_student(ctx, self.planned()))
+        planned = plan_student(ctx, self.planned())
+        if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published():
+            refuse_repetition(self.outlets, context, planned.id)
+        answer = publish_student(ctx, planned)
+        facts = {"epsilon": planned.parent.epsilon, "delta": planned.parent.delta}
+        announce(self.outlets, context, answer | facts)
         return answer, f"{answer['release_id']} is DVC revision {answer['dvc_revision']}"

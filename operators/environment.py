@@ -7,13 +7,16 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from operators.project import DVC_POOL, PARAMS
-from privsyn.config import Config
+from privsyn.airflow.project import DVC_POOL, PARAMS, projects
+from privsyn.cards import visible_cards
+from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
 
 HOST = "127.0.0.1"
+ADMIN = "admin"
 
 
 def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, str]:
@@ -33,7 +36,6 @@ def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, s
         "AIRFLOW__CORE__DAGS_FOLDER": str(root / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PARALLELISM": "4",
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords_file(home)),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
@@ -44,11 +46,46 @@ def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, s
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": _secret(home / "secret_key"),
         "AIRFLOW__API_AUTH__JWT_SECRET": _secret(home / "jwt_secret"),
+        # A busy machine answers late: no reason to end a task or to use up one of its tries.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "GX_ANALYTICS_ENABLED": "False",
         "DVC_NO_ANALYTICS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def mlflow_environment(home: Path, address: str) -> dict[str, str]:
+    """Variables for an MLflow server behind a login, and for the tasks that write to it.
+
+    Lineage holds numbers computed from real records, and whoever reaches the server could delete
+    runs and models too, so nobody reads or writes without the password that Airflow has.
+
+    Args:
+        home: AIRFLOW_HOME, which keeps the server's users and keys.
+        address: Of the server.
+    """
+    config = home / "mlflow_auth.ini"
+    users = f"sqlite:///{home / 'mlflow_auth.db'}"
+    _write_private(
+        config,
+        f"[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = {users}\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        # A password costs a tenth of a second to check, at every call of a page.
+        "auth_cache_ttl_seconds = 60\n",
+    )
+    settings = [f"services.mlflow={address}", f"services.mlflow_ui={address}"]
+    return {
+        "MLFLOW_AUTH_CONFIG_PATH": str(config),
+        "MLFLOW_AUTH_ADMIN_USERNAME": ADMIN,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": admin_password(home),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(home / "mlflow_key"),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_TRACKING_USERNAME": ADMIN,
+        "MLFLOW_TRACKING_PASSWORD": admin_password(home),
+        OVERRIDES: json.dumps([*environment_overrides(), *settings]),
     }
 
 
@@ -73,7 +110,7 @@ def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) 
         RuntimeError: Airflow refused; its words are in ``log``.
     """
     pools = home / "pools.json"
-    wanted = json.dumps(_pools(config), indent=2)
+    wanted = json.dumps(_pools(config, environment), indent=2)
     stamp = home / "prepared"
     state = f"{version('apache-airflow')}\n{wanted}\n"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
@@ -94,30 +131,29 @@ def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) 
     stamp.write_text(state, encoding="utf-8")
 
 
-def _pools(config: Config) -> dict[str, dict[str, object]]:
-    gpus = sorted({schedule.gpu_pool for schedule in config.schedule.values()} | {"gpu"})
+def _pools(config: Config, environment: Mapping[str, str]) -> dict[str, dict[str, object]]:
+    place = Path(environment[PARAMS])
+    named = projects(place) if place.is_dir() else []
+    configs = [config, *(load_config(project.params) for project in named)]
+    gpus = sorted({s.gpu_pool for one in configs for s in one.schedule.values()} | {"gpu"})
     return {
         **{
             name: {
-                "slots": max(1, _devices()),
+                "slots": max(1, len(visible_cards())),
                 "description": "Generate tasks: one per device",
                 "include_deferred": False,
             }
             for name in gpus
         },
-        DVC_POOL: {
-            "slots": 1,
-            "description": "One DVC command at a time",
-            "include_deferred": False,
+        **{
+            name: {
+                "slots": 1,
+                "description": "One DVC command at a time",
+                "include_deferred": False,
+            }
+            for name in (DVC_POOL, *(project.dvc_pool for project in named))
         },
     }
-
-
-def _devices() -> int:
-    """CUDA devices of this machine, counted without importing torch."""
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return len(visible.split(","))
-    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _secret(file: Path) -> str:

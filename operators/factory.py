@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import UTC, datetime
 
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, Asset, TriggerRule
 
-from operators.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
-from operators.distill import (
+from privsyn.airflow.base import BrokenProjectOperator
+from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
+from privsyn.airflow.distill import (
     BaselineOperator,
     DistillOperator,
     EvaluateStudentOperator,
     PublishStudentOperator,
 )
-from operators.generate import (
+from privsyn.airflow.failures import patience
+from privsyn.airflow.generate import (
     CertifyOperator,
     GenerateShardOperator,
     PartitionOperator,
+    PreflightOperator,
     TrainOperator,
 )
-from operators.params import form
-from operators.project import DVC_POOL, dag_id, params_file, teaches
-from operators.publish import PublishOperator, release_asset
-from operators.quality import EvaluateOperator, ValidateOperator
+from privsyn.airflow.params import form
+from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches
+from privsyn.airflow.publish import PublishOperator
+from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
+from privsyn.cautions import of_account, of_release, said
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
+from privsyn.errors import ConfigError
 from privsyn.methods.base import load_method
 
 OWNER = "privsyn"
@@ -37,7 +42,46 @@ publishes the student. By hand: `privsyn distill`; settings: `methods.distill`.
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def method_dag(method: str) -> DAG:
+def method_dags(method: str) -> dict[str, DAG]:
+    """The DAGs of a method by id: one a project.
+
+    Raises:
+        ConfigError: The params.yaml of the only project does not load, or there is no project;
+            Airflow shows it as the file's import error. Of several projects the one that does not
+            load gets a DAG that says so, and the others theirs.
+    """
+    return by_project(lambda project: method_dag(method, project), lambda: kind_of(method))
+
+
+def by_project(build: Callable[[Project], DAG], kind: Callable[[], str]) -> dict[str, DAG]:
+    """A DAG of each project, by id. See method_dags."""
+    made = []
+    for project in projects():
+        try:
+            made.append(build(project))
+        except ConfigError as error:
+            if project.name is None:
+                raise
+            made.append(_broken(project, kind(), error))
+    return {dag.dag_id: dag for dag in made}
+
+
+def _broken(project: Project, kind: str, error: ConfigError) -> DAG:
+    """In place of the DAG of a project whose params.yaml does not load: its one task says why."""
+    with DAG(
+        dag_id=project.dag_id(kind),
+        description=f"BROKEN: {error}",
+        doc_md=f"### {project.params.name} of {project.name} does not load\n\n{error}",
+        start_date=START,
+        is_paused_upon_creation=True,
+        tags=project.tags | {"broken"},
+        default_args={"owner": OWNER, "retries": 0},
+    ) as dag:
+        BrokenProjectOperator(task_id="plan", said=str(error))
+    return dag
+
+
+def method_dag(method: str, project: Project | None = None) -> DAG:
     """The DAG of a method, its schedule, trigger form and asset from params.yaml.
 
     A method that trains a model has a task ``train`` before its shards, and after the release is
@@ -46,26 +90,32 @@ def method_dag(method: str) -> DAG:
     Raises:
         ConfigError: params.yaml does not load; Airflow shows it as the DAG's import error.
     """
-    config = load_config(params_file(), environment_overrides())
+    project = project or Project(params_file())
+    config = load_config(project.params, environment_overrides())
     schedule = config.schedule.get(method, ScheduleConfig())
     with DAG(
-        dag_id=dag_id(method),
+        dag_id=dag_id(method, project),
         description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
-        doc_md=_doc(config, method, schedule),
+        doc_md=_doc(config, method, schedule, project.dvc_pool),
         schedule=schedule.cron,
         start_date=START,
         catchup=False,
+        is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
-        tags={"privsyn", method, f"dataset:{config.dataset.name}"},
-        default_args=_defaults(schedule),
+        tags=project.tags | {method, f"dataset:{config.dataset.name}"},
+        default_args={"owner": OWNER, "params_path": str(project.params)} | patience(schedule),
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
         plan = PlanOperator(task_id="plan", method=method)
         reserve = ReserveBudgetOperator(task_id="reserve")
+        preflight = PreflightOperator(task_id="preflight", pool=schedule.gpu_pool)
         partition = PartitionOperator(task_id="partition")
         generate = GenerateShardOperator.partial(
-            task_id="generate", pool=schedule.gpu_pool, map_index_template="shard {{ task.shard }}"
+            task_id="generate",
+            params_path=str(project.params),  # partial takes none but Airflow's own from the DAG
+            pool=schedule.gpu_pool,
+            map_index_template="shard {{ task.shard }}",
         ).expand(shard=partition.output)
         # Where the release exists already, generate has no shard and is skipped.
         certify = CertifyOperator(task_id="certify", trigger_rule=TriggerRule.NONE_FAILED)
@@ -73,12 +123,19 @@ def method_dag(method: str) -> DAG:
         evaluate = EvaluateOperator(task_id="evaluate")
         publish = PublishOperator(
             task_id="publish",
-            pool=DVC_POOL,
-            outlets=[release_asset(config.dataset.name, method)],
+            pool=project.dvc_pool,
+            reannounce=schedule.reannounce,
+            outlets=[Asset(project.asset(config.dataset.name, method))],
         )
         settle = SettleBudgetOperator(task_id="settle")
-        plan >> reserve.as_setup() >> partition >> generate >> certify
-        certify >> validate >> evaluate >> publish >> settle.as_teardown(setups=reserve)
+        plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
+        (
+            certify
+            >> validate
+            >> evaluate
+            >> publish
+            >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
+        )
         if teaches(method):
             pool = schedule.gpu_pool
             train = TrainOperator(task_id="train", pool=pool)
@@ -88,7 +145,13 @@ def method_dag(method: str) -> DAG:
             measure = EvaluateStudentOperator(
                 task_id="evaluate_student", trigger_rule=TriggerRule.NONE_FAILED
             )
-            publish_student = PublishStudentOperator(task_id="publish_student", pool=DVC_POOL)
+            publish_student = PublishStudentOperator(
+                task_id="publish_student",
+                pool=project.dvc_pool,
+                reannounce=schedule.reannounce,
+                outlets=[Asset(project.asset(config.dataset.name, "distill"))],
+                trigger_rule=TriggerRule.NONE_FAILED,
+            )
             validate >> distil >> evaluate
             validate >> baseline
             [distil, baseline] >> measure >> publish
@@ -96,15 +159,7 @@ def method_dag(method: str) -> DAG:
     return dag
 
 
-def _defaults(schedule: ScheduleConfig) -> dict[str, Any]:
-    return {
-        "owner": OWNER,
-        "retries": schedule.retries,
-        "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
-    }
-
-
-def _doc(config: Config, method: str, schedule: ScheduleConfig) -> str:
+def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:
     """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
     implementation = load_method(method)
     teaching = _TEACHING if teaches(method) else ""
@@ -115,12 +170,19 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig) -> str:
         if account.period
         else ""
     )
+    cautions = of_release(privacy, account) + of_account(account)
+    notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
     return f"""\
 ### {implementation.title}: differentially private copies of `{config.dataset.name}`
 
-Writes synthetic texts that reveal next to nothing about any one {account.unit}, certifies them,
-validates them and publishes them as an asset. Runs {when}.
+Writes synthetic records, certifies them, validates them and publishes them as an asset. Runs
+{when}.
 
+**Guarantee.** {said(privacy.epsilon, privacy.delta, account.unit, account.adjacency)}. That holds
+for one release whose form leaves epsilon and delta as they are; of all releases together the
+account's cap says so. It bounds what a release adds to what is known of one {account.unit}; it
+does not hide what many have in common.
+{notes}
 **Cost.** A release costs at most epsilon {privacy.epsilon:g} at delta {privacy.delta:g} per
 {account.unit} ({account.adjacency.value}), charged once to the account `{account.name}`, whose
 lifetime cap is ({account.epsilon:g}, {account.delta:g}){period}. A run whose data version, settings
@@ -129,12 +191,13 @@ cleared tasks. A fresh sample is `draw` + 1, and a new charge. When the account 
 `reserve` fails at once and nothing is spent.
 
 **Tasks.** `plan` computes the cost without data. `reserve` sets it aside; `settle` gives an
-untouched reservation back and wipes the scratch. `partition` opens the records. `generate` draws,
+untouched reservation back and wipes the scratch. `preflight` tries models, grammar and folders on
+public inputs, while a mistake still costs nothing. `partition` opens the records. `generate` draws,
 one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its
 journal.
 {teaching}`certify` commits the digests to the ledger. `validate` runs the Great Expectations
 suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes to DVC, in
-the pool `{DVC_POOL}`.
+the pool `{dvc_pool}`.
 
 **Look.** Buttons on `validate` and `publish` open the validation report and the MLflow run;
 MLflow is at {config.services.mlflow_ui}. Method: {implementation.paper}.

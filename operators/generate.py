@@ -8,14 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
-from operators.base import StageOperator, translated
 from privsyn import errors
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.failures import StageFailed
 from privsyn.config import OVERRIDES
 
 if TYPE_CHECKING:
@@ -27,7 +26,9 @@ log = logging.getLogger(__name__)
 class PartitionOperator(StageOperator):
     """Begins the release in the ledger and sorts the records into their buckets.
 
-    Returns the shards to generate; none where the release exists, so that generate is skipped.
+    Returns the shards to generate; none where the release exists, so that generate is skipped. The
+    run that made it is given its shards again when it is cleared, and keeps their logs: Airflow
+    takes away the mapped tasks that a run has no longer.
     """
 
     stage: ClassVar[str] = "partition"
@@ -38,8 +39,12 @@ class PartitionOperator(StageOperator):
 
         planned = self.planned()
         shards = partition(ctx, planned)
-        said = f"{shards} shard(s) to draw" if shards else f"{planned.id} exists: nothing to draw"
-        return list(range(shards)), said
+        store = context["task_state_store"]
+        if shards:
+            store.set(planned.id, shards)
+            return list(range(shards)), f"{shards} shard(s) to draw"
+        drawn = int(store.get(planned.id, 0))
+        return list(range(drawn)), f"{planned.id} exists: nothing to draw"
 
 
 class ChildOperator(StageOperator):
@@ -51,6 +56,8 @@ class ChildOperator(StageOperator):
     """
 
     ui_color: ClassVar[str] = "#e2f0e4"
+    trains: ClassVar[bool] = False
+    """Whether the child may use as many GPUs as ``performance.processes`` says."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -64,7 +71,7 @@ class ChildOperator(StageOperator):
         extra: Sequence[str] = (),
     ) -> None:
         """Run ``privsyn COMMAND`` with the settings of this run, ``extra`` ones on top."""
-        from operators.project import params_file
+        from privsyn.airflow.project import params_file
 
         arguments = ["-m", "privsyn", *command, "--params", str(self.params_path or params_file())]
         environment = {
@@ -72,7 +79,34 @@ class ChildOperator(StageOperator):
             # Not as arguments: a password is not seen by ps.
             OVERRIDES: json.dumps([*self.settings(context), *extra]),
         }
-        self._run(arguments, environment)
+        with self._cards(ctx) as cards:
+            self._run(arguments, environment | cards)
+
+    @contextmanager
+    def _cards(self, ctx: StageContext) -> Iterator[dict[str, str]]:
+        """The GPUs of the child, which are its own while it runs; as its environment.
+
+        A pool has a slot a card, but Airflow does not say which slot a task has got.
+        """
+        from privsyn.cards import card_locks, leased, visible_cards
+
+        cards, performance = visible_cards(), ctx.config.performance
+        if not cards or performance.device not in ("auto", "cuda"):
+            yield {}
+            return
+
+        def waiting() -> None:
+            log.info("%s: waits for a GPU; all %d are taken", self.stage, len(cards))
+
+        wanted = performance.processes if self.trains else 1
+        with leased(cards, wanted, card_locks(), waiting) as mine:
+            log.info("%s: has GPU %s", self.stage, ", ".join(mine))
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
+
+    def drawn(self, ctx: StageContext) -> bool:
+        """Whether the release is committed, so that no process need start to find that out."""
+        entry = ctx.ledger.find(self.planned().id)
+        return entry is not None and entry.state == "COMMITTED"
 
     def plan_file(self, ctx: StageContext) -> str:
         """The release's plan as a file for the child."""
@@ -94,7 +128,7 @@ class ChildOperator(StageOperator):
         inherited = {key: value for key, value in os.environ.items() if key != "PRIVSYN_DEBUG"}
         reported: dict[str, str] | None = None
         with subprocess.Popen(
-            [sys.executable, "-m", "operators.child", str(os.getpid()), *arguments],
+            [sys.executable, "-m", "privsyn.airflow.child", str(os.getpid()), *arguments],
             env=inherited | {"PYTHONUNBUFFERED": "1"} | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -116,16 +150,35 @@ class ChildOperator(StageOperator):
                 self.on_kill()
                 self._child = None
         if code:
-            raise _failure(code, reported)
+            raise _failure(self.stage, code, reported)
+
+
+class PreflightOperator(ChildOperator):
+    """Tries models, grammar and folders on public inputs, before the budget is spent."""
+
+    stage: ClassVar[str] = "preflight"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.preflight import due
+
+        planned = self.planned()
+        if not due(ctx, planned):
+            return None, f"{planned.id} has begun or exists: nothing to try"
+        self.run_child(ctx, context, "stage", "preflight", "--plan", self.plan_file(ctx))
+        return None, "models, settings and folders are fit"
 
 
 class TrainOperator(ChildOperator):
     """Trains the model of a release on the records; a killed try resumes from its checkpoint."""
 
     stage: ClassVar[str] = "train"
+    trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        if self.drawn(ctx):
+            return None, "the release exists: nothing to train"
         self.run_child(ctx, context, "stage", "train", "--plan", self.plan_file(ctx))
         return None, "the model is trained"
 
@@ -146,6 +199,8 @@ class GenerateShardOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        if self.drawn(ctx):
+            return None, "the release exists: nothing to draw"
         file, shard = self.plan_file(ctx), str(int(self.shard))
         self.run_child(ctx, context, "stage", "generate", "--plan", file, "--shard", shard)
         return None, f"shard {self.shard} is drawn"
@@ -161,7 +216,8 @@ class CertifyOperator(StageOperator):
         from privsyn import certificate
         from privsyn.stages.certify import certify
 
-        folder = certify(ctx, self.planned())
+        planned = self.planned()
+        folder = certify(ctx, planned)
         _, sealed = certificate.read(folder)
         answer = {
             "folder": str(folder),
@@ -169,7 +225,7 @@ class CertifyOperator(StageOperator):
             "artifact_sha256": sealed["artifact"]["sha256"],
             "certificate_sha256": certificate.digest(sealed),
         }
-        return answer, f"{answer['rows']} texts in {folder}"
+        return answer, f"{answer['rows']} {planned.things} in {folder}"
 
 
 def _reported(line: str) -> dict[str, str] | None:
@@ -183,15 +239,19 @@ def _reported(line: str) -> dict[str, str] | None:
     return found if isinstance(found, dict) else None
 
 
-def _failure(code: int, reported: Mapping[str, str] | None) -> AirflowException:
-    """The exception for a child that ended badly."""
+def _failure(stage: str, code: int, reported: Mapping[str, str] | None) -> StageFailed:
+    """The end of a task whose child ended badly."""
     if reported is not None:
         kind = getattr(errors, reported["error"], errors.PrivsynError)
-        return translated(kind, f"{reported['message']} {reported['hint']}".strip())
+        return StageFailed(reported["message"], kind=kind, advice=reported["hint"])
     if code < 0:
-        return AirflowException(
-            f"generate was ended by {signal.Signals(-code).name}; it resumes at no further cost."
+        return StageFailed(
+            f"{stage} was ended by {signal.Signals(-code).name}; it resumes at no further cost.",
+            killed=-code in (signal.SIGKILL, signal.SIGTERM),
         )
     # Without a report the exit code still tells a user's mistake (2 to 5) from a defect.
-    kind = AirflowFailException if 2 <= code <= 5 else AirflowException
-    return kind(f"generate ended with exit code {code}; the lines above say why.")
+    return StageFailed(
+        f"{stage} ended with exit code {code}; the lines above say why.",
+        code=code,
+        final=2 <= code <= 5,
+    )

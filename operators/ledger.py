@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import DAG
 
-from operators.base import StageOperator
-from operators.factory import OWNER, START
-from operators.project import params_file
-from privsyn.config import environment_overrides, load_config
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.factory import OWNER, START, by_project
+from privsyn.airflow.failures import patience
+from privsyn.airflow.project import Project, params_file
+from privsyn.config import ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import BudgetError
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ DOC = """\
 `balances` checks the hash chain of the ledger and reports every account: what is spent and what
 release still fits. `unfinished` fails when a release has been reserved or begun for longer than a
 day and is not finished: its cost stands, so either run its DAG again with the same settings, which
-resumes it at no further cost, or accept it as spent.
+resumes it at no further cost, or accept it as spent. `sweep` wipes the private records that an
+ended release left in scratch on this machine, as where only the failed tasks of a run were cleared.
 """
 
 
@@ -36,10 +38,11 @@ class LedgerBalancesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        ctx.check_releases()
         audit = ctx.ledger.verify()
         balances = [statement.balance for statement in ctx.ledger.statements()]
         accounts = ", ".join(
-            f"{balance.account}: {balance.share:.0%} spent, room for epsilon "
+            f"{balance.account}: {balance.share:.0%} spent, room for Gaussian noise of epsilon "
             f"{balance.left_epsilon:.4g}"
             for balance in balances
         )
@@ -78,20 +81,45 @@ class UnfinishedReleasesOperator(StageOperator):
         return None, "every charged release is finished or at work"
 
 
-def ledger_report_dag() -> DAG:
-    """The DAG ``privsyn_ledger``, daily."""
-    config = load_config(params_file(), environment_overrides())
+class SweepOperator(StageOperator):
+    """Wipes what ended releases left in scratch, and ends their MLflow runs."""
+
+    template_fields: Sequence[str] = ()
+    ui_color: ClassVar[str] = "#f7efd9"
+    stage: ClassVar[str] = "sweep"
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        from privsyn.stages.sweep import sweep
+
+        wiped = sweep(ctx)
+        said = f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe"
+        return wiped, said
+
+
+def ledger_report_dags() -> dict[str, DAG]:
+    """The DAGs ``privsyn_ledger``, one a project, by id. See factory.method_dags."""
+    return by_project(ledger_report_dag, lambda: "ledger")
+
+
+def ledger_report_dag(project: Project | None = None) -> DAG:
+    """The DAG ``privsyn_ledger`` of a project, daily."""
+    project = project or Project(params_file())
+    config = load_config(project.params, environment_overrides())
     with DAG(
-        dag_id="privsyn_ledger",
+        dag_id=project.dag_id("ledger"),
         description="Balances, hash chain and unfinished releases",
         doc_md=DOC,
         schedule="@daily",
         start_date=START,
         catchup=False,
+        is_paused_upon_creation=False,  # it looks, and spends nothing
         max_active_runs=1,
-        tags={"privsyn", f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "retries": 2, "retry_delay": timedelta(minutes=5)},
+        tags=project.tags | {f"dataset:{config.dataset.name}"},
+        default_args={"owner": OWNER, "params_path": str(project.params)}
+        | patience(ScheduleConfig()),
     ) as dag:
         LedgerBalancesOperator(task_id="balances")
         UnfinishedReleasesOperator(task_id="unfinished")
+        SweepOperator(task_id="sweep")
     return dag

@@ -7,12 +7,68 @@ needs no class on the server's side.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
+from privsyn.methods.base import METHODS
+
+if TYPE_CHECKING:
+    from privsyn.airflow.project import Project
+    from privsyn.workspace import Workspace
+
 REPORT = "/privsyn/{dag_id}/reports/{release_id}"
-"""Where operators.plugin serves the page, on the Airflow server itself."""
+"""Where privsyn.airflow.plugin serves the page, on the Airflow server itself."""
+
+SHARED = "report.json"
+"""In a release's internal folder: which runs of which DAG validated it, and so may show its page.
+"""
+
+
+def share_report(workspace: Workspace, release_id: str, dag_id: str, run_id: str) -> None:
+    """Note that a run of a DAG made or found a release.
+
+    Raises:
+        StorageError: Disk full or no permission.
+    """
+    from privsyn.data.artifacts import private_folder, write_json_atomic
+
+    folder = workspace.internal(release_id)
+    private_folder(folder)
+    known = _runs(folder)
+    known[dag_id] = sorted({*known.get(dag_id, ()), run_id})
+    write_json_atomic(folder / SHARED, known, mode=0o600)
+
+
+def report_page(
+    workspace: Workspace, dag_id: str, release_id: str, project: Project | None = None
+) -> Path | None:
+    """The validation page of a release, for readers of a DAG; None unless it is that DAG's.
+
+    A release is a DAG's if one of its runs noted it, or, where no run has, if the DAG makes
+    releases of its method.
+    """
+    from privsyn.airflow.project import dag_id as dag_of
+
+    folder = workspace.locate(release_id)
+    if folder is None:
+        return None
+    known = _runs(workspace.internal(release_id))
+    if not known:
+        method = release_id.rpartition("-")[0]
+        known = {dag_of(method, project): []} if method in METHODS else {}
+    page = folder / "validation.html"
+    return page if dag_id in known and page.is_file() and not page.is_symlink() else None
+
+
+def _runs(folder: Path) -> dict[str, list[str]]:
+    try:
+        found = json.loads((folder / SHARED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Param
 
-from privsyn.config import Config, DatasetConfig, PrivacyConfig
+from privsyn.cautions import factor
+from privsyn.config import Config, DatasetConfig, FileConfig, PrivacyConfig
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Trained, load_method, settings_model
+from privsyn.on_disk import DIGEST, OnDisk, marks
 from privsyn.spelling import nearest
 
 JSON_SCHEMA = (
@@ -36,12 +38,19 @@ def form(config: Config, method: str) -> dict[str, Param]:
     """Fields of the trigger form, named as in params.yaml, with its values as defaults.
 
     Only what a release may choose for itself is on the form: its cost, its dataset version and the
-    settings of its method. Dataset, account and services stay with params.yaml.
+    settings of its method. Dataset, account and services stay with params.yaml, and so does every
+    path: a setting that may be one offers the names under ``files``, or is not on the form.
     """
     implementation = load_method(method)
     privacy = _fields(PrivacyConfig, "privacy", "Privacy", config.privacy.model_dump(mode="json"))
     # More than the lifetime cap can never be paid, so the form need not offer it.
-    privacy["privacy.epsilon"].schema["maximum"] = config.account.epsilon
+    limits = config.account.limits
+    most = min(config.account.epsilon, limits.epsilon or config.account.epsilon)
+    privacy["privacy.epsilon"].schema["maximum"] = most
+    if limits.delta is not None:
+        privacy["privacy.delta"].schema["maximum"] = limits.delta
+    for key, said in _cautions(config).items():
+        privacy[key] = _described(privacy[key], said)
     version = {"version": config.dataset.version}
     return {
         **privacy,
@@ -51,17 +60,43 @@ def form(config: Config, method: str) -> dict[str, Param]:
             f"methods.{method}",
             implementation.title,
             config.method(method).model_dump(mode="json"),
+            config.files,
         ),
         **(_student(config) if isinstance(implementation, Trained) else {}),
     }
 
 
+def _cautions(config: Config) -> dict[str, str]:
+    """What a form says of epsilon and delta besides what they are."""
+    size = config.account.public_size
+    delta = (
+        f"Below {1 / (10 * size):.2g}, one over ten times account.public_size."
+        if size is not None
+        else f"Below one over ten times the number of {config.account.unit}s."
+    )
+    epsilon = " ".join(f"{value} for {epsilon:g}," for epsilon, value in _FACTORS.items())
+    return {
+        "privacy.epsilon": "The probability of any outcome grows at most by the factor e^epsilon "
+        f"through one {config.account.unit}: {epsilon.rstrip(',')}.",
+        "privacy.delta": delta,
+    }
+
+
+_FACTORS = {epsilon: factor(epsilon) for epsilon in (1.0, 3.0, 10.0, 20.0)}
+
+
+def _described(param: Param, more: str) -> Param:
+    schema = dict(param.schema)
+    description = f"{schema.pop('description', None) or param.description} {more}"
+    return Param(param.value, description=description, **schema)
+
+
 def _student(config: Config) -> dict[str, Param]:
     model, values = settings_model("distill"), config.method("distill").model_dump(mode="json")
-    return _fields(model, "methods.distill", "Student", values)
+    return _fields(model, "methods.distill", "Student", values, config.files)
 
 
-def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
+def overrides(values: Mapping[str, Any], known: Mapping[str, Param]) -> list[str]:
     """The form's values as ``a.b.c=value`` settings, as the command line takes them.
 
     Raises:
@@ -76,21 +111,49 @@ def overrides(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
                 hint=f"Did you mean {near}?" if near else "Set it in params.yaml.",
             )
     # The form shows an empty object where nothing is set, and sends it once it was touched.
-    given = {key: None if value == {} else value for key, value in values.items()}
+    given = {
+        key: None if value == {} and "null" in known[key].schema.get("type", ()) else value
+        for key, value in values.items()
+    }
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
 
 
 def _fields(
-    model: type[Any], prefix: str, section: str, values: Mapping[str, Any]
+    model: type[Any],
+    prefix: str,
+    section: str,
+    values: Mapping[str, Any],
+    files: Mapping[str, FileConfig] | None = None,
 ) -> dict[str, Param]:
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
+    properties = dict(schema["properties"])
+    for name, mark in marks(model):
+        field = name.partition(".")[0]
+        properties.pop(field + DIGEST, None)
+        choices = _choices(mark, files or {}) if field == name else []
+        if values.get(name) is None:
+            choices.append(None)
+        if len(choices) > 1 and values.get(name) in choices:
+            kinds = ["string", "null"] if None in choices else "string"
+            properties[name] = properties[name] | {"type": kinds, "enum": choices}
+            properties[name].pop("anyOf", None)
+        else:
+            properties.pop(field, None)
     return {
         f"{prefix}.{name}": _param(
-            name, schema["properties"][name], definitions, section=section, value=value
+            name, properties[name], definitions, section=section, value=value
         )
         for name, value in values.items()
+        if name in properties
     }
+
+
+def _choices(mark: OnDisk, files: Mapping[str, FileConfig]) -> list[str | None]:
+    """What a form offers for a setting that may be a path: words, and names from params.yaml."""
+    if not mark.pinned:
+        return []
+    return [*mark.words, *(name for name, file in files.items() if file.kind == mark.kind)]
 
 
 def _param(

@@ -46,24 +46,24 @@ class _Lazy:
 
 
 def reports_app() -> FastAPI:
-    """The pages, for users who may read the DAG."""
+    """The pages of a DAG's own releases, for users who may read the DAG."""
     from airflow.api_fastapi.core_api.security import requires_access_dag
     from fastapi import Depends, FastAPI, HTTPException
     from fastapi.responses import HTMLResponse
 
-    from operators.project import params_file
+    from privsyn.airflow.links import report_page
+    from privsyn.airflow.project import project_of
     from privsyn.workspace import Workspace
 
     app = FastAPI(title="privsyn reports", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/{dag_id}/reports/{release_id}", dependencies=[Depends(requires_access_dag("GET"))])
     def report(dag_id: str, release_id: str) -> HTMLResponse:
-        folder = None
-        if RELEASE_ID.fullmatch(release_id):
-            folder = Workspace(params_file().resolve().parent).locate(release_id)
-        page = folder / "validation.html" if folder else None
-        if page is None or not page.is_file():
-            raise HTTPException(404, "No validated release of that name is on this machine.")
+        page = None
+        if RELEASE_ID.fullmatch(release_id) and (project := project_of(dag_id)) is not None:
+            page = report_page(Workspace(project.root), dag_id, release_id, project)
+        if page is None:
+            raise HTTPException(404, "This DAG has no validated release of that name here.")
         return HTMLResponse(page.read_text(encoding="utf-8"), headers=HEADERS)
 
     return app

@@ -3,26 +3,104 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.config import Config
+from privsyn.errors import ConfigError
 
 SAMPLE = Path(".privsyn/sample/messages.jsonl")
 DIGITS = Path(".privsyn/sample/digits.npz")
 """Where the invented messages and the scans of digits are written when the config names them."""
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"
-"""Pool of one slot: two DVC commands in one workspace collide."""
+PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
+"""Names of projects: no underscore, which sets the name apart in a DAG's id."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A dataset's project in this Airflow.
+
+    Attributes:
+        params: Its params.yaml.
+        name: In the ids of its DAGs, assets and pools. None: the only project, which needs none.
+    """
+
+    params: Path
+    name: str | None = None
+
+    @property
+    def root(self) -> Path:
+        """Folder of its ledger, scratch and releases."""
+        return self.params.resolve().parent
+
+    @property
+    def dvc_pool(self) -> str:
+        """Its pool of one slot: two DVC commands in one folder collide."""
+        own_folder = self.name is not None and self.params.name == "params.yaml"
+        return f"{DVC_POOL}_{self.name}" if own_folder else DVC_POOL
+
+    @property
+    def tags(self) -> set[str]:
+        """What its DAGs are found by."""
+        return {"privsyn"} | (set() if self.name is None else {f"project:{self.name}"})
+
+    def dag_id(self, kind: str) -> str:
+        """Id of one of its DAGs."""
+        return f"privsyn_{kind}" if self.name is None else f"privsyn_{self.name}_{kind}"
+
+    def asset(self, dataset: str, method: str) -> str:
+        """Address of what its releases of a method update."""
+        within = "" if self.name is None else f"{self.name}/"
+        return f"privsyn://{within}{dataset}/{method}"
 
 
 def params_file() -> Path:
-    """params.yaml: named by PRIVSYN_PARAMS, else in the folder above the dags folder."""
+    """params.yaml, or a folder of projects: PRIVSYN_PARAMS, else above the dags folder."""
     named = os.environ.get(PARAMS)
     if named:
         return Path(named)
     from airflow.sdk.configuration import conf
 
     return Path(conf.get("core", "dags_folder")).resolve().parent / "params.yaml"
+
+
+def projects(place: Path | None = None) -> list[Project]:
+    """The projects of this Airflow, in order of name.
+
+    Where PRIVSYN_PARAMS is a folder, every ``NAME/params.yaml`` and ``NAME.yaml`` in it is a
+    project NAME. Those of the second kind share a ledger and a folder of releases.
+
+    Raises:
+        ConfigError: There is none, a name does not fit into ids, or two are alike.
+    """
+    place = place or params_file()
+    if not place.is_dir():
+        return [Project(place)]
+    files = {file: file.parent.name for file in place.glob("*/params.yaml")}
+    files |= {file: file.stem for file in place.glob("*.yaml")}
+    found = sorted((name, file) for file, name in files.items())
+    names = [name for name, _ in found]
+    if not names:
+        raise ConfigError(
+            f"{PARAMS}={place} holds no project.", hint="Put in NAME/params.yaml or NAME.yaml."
+        )
+    for name, file in found:
+        if not PROJECT.fullmatch(name) or names.count(name) > 1:
+            raise ConfigError(
+                f"{file} cannot be a project: its name must match {PROJECT.pattern} and be its own."
+            )
+    return [Project(file, name) for name, file in found]
+
+
+def project_of(dag_id: str) -> Project | None:
+    """The project a DAG belongs to, by its id; None where there is none such."""
+    for project in projects():
+        if project.name is None or dag_id.startswith(project.dag_id("")):
+            return project
+    return None
 
 
 def write_sample_if_asked(config: Config, root: Path) -> None:
@@ -49,6 +127,11 @@ def teaches(method: str) -> bool:
     return isinstance(load_method(method), Trained)
 
 
-def dag_id(method: str) -> str:
-    """The DAG that makes releases of a method; a teacher's makes its students too."""
-    return f"privsyn_{method}_distill" if teaches(method) else f"privsyn_{method}"
+def kind_of(method: str) -> str:
+    """What a method's DAG is called; a teacher's makes its students too."""
+    return f"{method}_distill" if teaches(method) else method
+
+
+def dag_id(method: str, project: Project | None = None) -> str:
+    """The DAG that makes releases of a method, of a project or of the only one."""
+    return (project or Project(Path("params.yaml"))).dag_id(kind_of(method))

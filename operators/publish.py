@@ -2,41 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.base import StageOperator
-from operators.links import REPORT, MlflowRunLink, ValidationReportLink
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.links import MlflowRunLink, ValidationReportLink
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
 
-EXTRA = ("release_id", "epsilon", "delta", "certificate_sha256", "class")
+EXTRA = ("release_id", "parent", "epsilon", "delta", "certificate_sha256", "class")
 """What the asset event tells whoever schedules on the release."""
 
 
-def release_asset(dataset: str, method: str) -> Asset:
-    """The asset that every published release of a method on a dataset updates."""
-    return Asset(f"privsyn://{dataset}/{method}")
-
-
 class PublishOperator(StageOperator):
-    """Versions a validated release with DVC, pushes it and updates the task's assets."""
+    """Versions a validated release with DVC, pushes it and updates the task's assets.
+
+    Skipped where an earlier run has published and announced the release: its consumers would only
+    run on the same records again.
+
+    Args:
+        reannounce: Publish and announce it again all the same.
+    """
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish"
     operator_extra_links = (ValidationReportLink(), MlflowRunLink())
 
+    def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reannounce = reannounce
+
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.publish import publish
+        from privsyn.stages.publish import is_published, publish
 
         planned = self.planned()
-        self.report_url = REPORT.format(dag_id=context["ti"].dag_id, release_id=planned.id)
+        self.note_report(ctx, context, planned)
         self.note_lineage(ctx, planned)
+        if not self.reannounce and is_published(ctx, planned):
+            refuse_repetition(self.outlets, context, planned.id)
         answer = publish(ctx, planned)
-        for asset in self.outlets:
-            context["outlet_events"][asset].extra = {key: answer[key] for key in EXTRA}
+        announce(self.outlets, context, answer)
         return answer, f"{planned.id} is DVC revision {answer['dvc_revision']}"
+
+
+UNCHANGED = "unchanged"
+"""XCom of a task that had nothing to publish."""
+
+
+def announce(
+    outlets: Sequence[Asset], context: Mapping[str, Any], answer: Mapping[str, Any]
+) -> None:
+    """Put the release into the event of every asset of a task, and remember by which run."""
+    for asset in outlets:
+        event = context["outlet_events"][asset]
+        event.extra = {key: answer[key] for key in EXTRA if key in answer}
+        store = context["asset_state_store"][asset]
+        store.set(answer["release_id"], _asked_by(context["ti"]))
+
+
+def refuse_repetition(outlets: Sequence[Asset], context: Mapping[str, Any], name: str) -> None:
+    """Skip the task if a release is announced to every asset, by another run or before a clearing.
+
+    A retry of the task that did goes on: it may have ended before Airflow heard of it.
+    """
+    ti = context["ti"]
+    asked = [context["asset_state_store"][asset].get(name) for asset in outlets]
+    if asked and None not in asked and _asked_by(ti) not in asked:
+        ti.xcom_push(UNCHANGED, True)
+        raise AirflowSkipException(
+            f"{name} is published and announced, by run {asked[0]['run_id']}; to do it again, set "
+            "schedule.<method>.reannounce."
+        )
+
+
+def _asked_by(ti: Any) -> dict[str, Any]:
+    """A run, and which clearing of it: each raises ``max_tries``, a retry does not."""
+    return {"run_id": str(ti.run_id), "max_tries": int(ti.max_tries)}

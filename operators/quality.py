@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from operators.base import StageOperator
-from operators.links import REPORT, MlflowRunLink, ValidationReportLink
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.links import MlflowRunLink, ValidationReportLink
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -24,7 +24,7 @@ class ValidateOperator(StageOperator):
 
         planned = self.planned()
         # Noted first: the page is there, and most wanted, when the suite fails.
-        self.report_url = REPORT.format(dag_id=context["ti"].dag_id, release_id=planned.id)
+        self.note_report(ctx, context, planned)
         self.note_lineage(ctx, planned)
         folder = validate(ctx, planned)
         return str(folder), f"passed; the page is in {folder}"
@@ -38,9 +38,9 @@ class EvaluateOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.evaluate import evaluate
+        from privsyn.stages.evaluate import evaluate, said
 
         planned = self.planned()
         self.note_lineage(ctx, planned)
         folder = evaluate(ctx, planned)
-        return None, f"internal numbers in {folder}" if folder else "nothing is held out"
+        return None, said(folder)

@@ -20,12 +20,15 @@ class Running:
         token: In the environment of every process. A process that sets its title may overwrite
             what the system shows of its environment, so the token alone does not find all.
         ports: Port by name of the server.
-        sessions: Id of each server's session, and the time its first process started.
+        sessions: Id of each server's session, and the time its first process started. Those of
+            servers that are gone stay: what they started may live on.
+        parts: The session of each server that was started last, by name.
     """
 
     token: str
     ports: dict[str, int]
     sessions: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def load(cls, home: Path) -> Running | None:
@@ -42,6 +45,35 @@ class Running:
     def forget(self, home: Path) -> None:
         """All of it has ended."""
         _state(home).unlink(missing_ok=True)
+
+    def add(self, part: str, leader: int) -> None:
+        """A server was started, in a session that its first process leads."""
+        self.sessions[str(leader)] = psutil.Process(leader).create_time()
+        self.parts[part] = leader
+
+    def alive(self, part: str) -> bool:
+        """Whether the first process of a server lives."""
+        leader = self.parts.get(part)
+        if leader is None:
+            return False
+        try:
+            process = psutil.Process(leader)
+            zombie = process.status() == psutil.STATUS_ZOMBIE
+            return not zombie and bool(process.create_time() == self.sessions[str(leader)])
+        except psutil.Error:
+            return False
+
+    def left_by(self, part: str) -> list[psutil.Process]:
+        """Processes that a server left in its session."""
+        session = self.parts.get(part)
+        found = []
+        for process in self.processes():
+            try:
+                if os.getsid(process.pid) == session:
+                    found.append(process)
+            except OSError:
+                continue
+        return found
 
     def processes(self) -> list[psutil.Process]:
         """Every live process of ours, wherever it was reparented to."""

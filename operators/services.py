@@ -1,6 +1,7 @@
-"""python -m operators.services up | down: this project's Airflow and MLflow servers.
+"""python -m privsyn.airflow.services up | down: this project's Airflow and MLflow servers.
 
-``airflow standalone`` leaves its children behind when it is ended, and they keep the port. So each
+Airflow's components are started one by one, as ``airflow standalone`` does, but without the
+servers of logs, which would listen on every address: the pages read logs from this disk. Each
 server is started in a session of its own, which its orphans stay in, and with a token in the
 environment, which those inherit that open a session themselves; ``down`` ends all of either.
 """
@@ -17,16 +18,26 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from operators.environment import HOST, admin_password, airflow_environment, prepare
-from operators.project import write_sample_if_asked
-from operators.running import TOKEN, Running
-from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
+from privsyn.airflow.environment import (
+    ADMIN,
+    HOST,
+    admin_password,
+    airflow_environment,
+    mlflow_environment,
+    prepare,
+)
+from privsyn.airflow.project import PARAMS, write_sample_if_asked
+from privsyn.airflow.running import TOKEN, Running
+from privsyn.config import Config, environment_overrides, load_config
 from privsyn.errors import PrivsynError
 from privsyn.workspace import Workspace
 
@@ -38,58 +49,156 @@ class ServiceError(Exception):
     """The servers cannot be started or ended; the message says why and what to do."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """A server of ours.
+
+    Attributes:
+        name: Also of its log.
+        command: What starts it.
+        healthy: Whether it answers, or reports to one that does.
+        port: Port it listens on; None for one that listens on none.
+    """
+
+    name: str
+    command: list[str]
+    healthy: Callable[[], bool]
+    port: int | None = None
+
+
 def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict[str, str]:
-    """Start both servers and wait until they answer. Running already: only says where.
+    """Start what is missing of the servers and wait until all answer.
+
+    Of what runs nothing is ended: a server's tasks run on while another is started.
 
     Returns:
-        Addresses and login, by name.
+        Addresses and login, by name, and what was started if not all of it was.
 
     Raises:
-        ServiceError: A port is taken, or a server did not come up; nothing is left running.
+        ServiceError: A port is taken, or a server does not answer.
         ConfigError: params.yaml does not load.
     """
     config = load_config(root / "params.yaml", environment_overrides())
     home = root / ".airflow"
     running = Running.load(home)
-    if running is not None:
-        if running.processes() and all(not _free(port) for port in running.ports.values()):
-            return _addresses(home, running, config)
-        down(root)  # half of it is gone
-    ports = {"Airflow": airflow_port}
-    if not (config.services.mlflow or "").startswith("http"):
-        ports["MLflow"] = mlflow_port
-    for name, port in ports.items():
-        if not _free(port):
-            raise ServiceError(
-                f"port {port} on {HOST} is taken, {name} cannot have it. End the program that has "
-                f"it, or choose another: make up {name.upper()}_PORT={port + 1}"
-            )
+    if running is None:
+        ports = {"Airflow": airflow_port}
+        if not (config.services.mlflow or "").startswith("http"):
+            ports["MLflow"] = mlflow_port
+        running = Running(secrets.token_hex(16), ports)
+    environment = airflow_environment(root, home, running.ports["Airflow"])
+    if (named := os.environ.get(PARAMS)) and Path(named).is_dir():
+        environment[PARAMS] = str(Path(named).resolve())  # a folder of projects
+    if "MLflow" in running.ports:
+        environment |= mlflow_environment(home, f"http://{HOST}:{running.ports['MLflow']}")
+    password = admin_password(home)
+    parts = _parts(root, config, running, password)
+    whole = not running.parts
+    refuse_taken_ports(running, parts)
     write_sample_if_asked(config, root)
-    running = Running(secrets.token_hex(16), ports)
-    environment = airflow_environment(root, home, airflow_port) | {TOKEN: running.token}
-    if "MLflow" in ports:
-        ui = f"services.mlflow_ui=http://{HOST}:{mlflow_port}"
-        environment[OVERRIDES] = json.dumps([*environment_overrides(), ui])
     running.save(home)
     try:
         prepare(home, environment, config, home / "airflow.log")
-        commands = [[sys.executable, "-m", "airflow", "standalone"]]
-        if "MLflow" in ports:
-            commands.append(_mlflow(root, config, mlflow_port))
-        started = []
-        for command in commands:
-            started.append(_start(command, environment, home))
-            leader = started[-1].pid
-            running.sessions[str(leader)] = psutil.Process(leader).create_time()
-            running.save(home)
-        password = admin_password(home)
-        checks = {"Airflow": lambda: _airflow_answers(airflow_port, password)}
-        checks["MLflow"] = lambda: _get(f"http://{HOST}:{mlflow_port}/health") is not None
-        _wait({name: checks[name] for name in ports}, started, home)
+        started = keep_up(home, running, parts, environment | {TOKEN: running.token})
+        deadline = time.monotonic() + START_SECONDS
+        while not _has_dags(running.ports["Airflow"], password):
+            if time.monotonic() > deadline:
+                raise ServiceError(f"Airflow shows no DAG; see {home}/dag-processor.log")
+            time.sleep(0.5)
     except BaseException:
-        down(root)
+        if whole:
+            down(root)
         raise
-    return _addresses(home, running, config)
+    answer = _addresses(home, running, config)
+    if started and not whole:
+        answer["started"] = f"{', '.join(started)}; the rest was running"
+    return answer
+
+
+def _parts(root: Path, config: Config, running: Running, password: str) -> list[Part]:
+    port = running.ports["Airflow"]
+    airflow = [sys.executable, "-m", "airflow"]
+
+    def reports(component: str) -> Callable[[], bool]:
+        """Whether a component has reported since it was started: a dead one is healthy a while."""
+        name = component.replace("_", "-")
+
+        def reported() -> bool:
+            said = _health(port).get(component, {})
+            beat = said.get(f"latest_{component}_heartbeat")
+            began = running.sessions[str(running.parts[name])]
+            fresh = beat is not None and datetime.fromisoformat(beat).timestamp() > began
+            return said.get("status") == "healthy" and fresh
+
+        return reported
+
+    parts = [
+        Part("api-server", [*airflow, "api-server"], lambda: bool(_health(port)), port),
+        Part("scheduler", [*airflow, "scheduler", "--skip-serve-logs"], reports("scheduler")),
+        Part("dag-processor", [*airflow, "dag-processor"], reports("dag_processor")),
+        Part("triggerer", [*airflow, "triggerer", "--skip-serve-logs"], reports("triggerer")),
+    ]
+    if (mlflow := running.ports.get("MLflow")) is not None:
+        address = f"http://{HOST}:{mlflow}/health"
+        command = _mlflow(root, config, mlflow)
+        parts.append(Part("mlflow", command, lambda: _get(address) is not None, mlflow))
+    return parts
+
+
+def refuse_taken_ports(running: Running, parts: list[Part]) -> None:
+    """Look at the ports of the servers that are to be started.
+
+    Raises:
+        ServiceError: Another program has one.
+    """
+    names = {port: name for name, port in running.ports.items()}
+    for part in parts:
+        if part.port is None or running.alive(part.name) or _free(part.port):
+            continue
+        if not running.left_by(part.name):
+            name = names[part.port]
+            raise ServiceError(
+                f"port {part.port} on {HOST} is taken, {name} cannot have it. End the program that "
+                f"has it, or choose another: make up {name.upper()}_PORT={part.port + 1}"
+            )
+
+
+def keep_up(
+    home: Path, running: Running, parts: list[Part], environment: Mapping[str, str]
+) -> list[str]:
+    """Start the servers that are gone and wait until all answer; what lives is left alone.
+
+    Returns:
+        Names of those started.
+
+    Raises:
+        ServiceError: One ended again, or does not answer.
+    """
+    started = []
+    for part in parts:
+        if running.alive(part.name):
+            continue
+        if part.port is not None:  # what a dead server left may keep its port; it runs no task
+            for process in running.left_by(part.name):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        running.add(part.name, _start(part, environment, home))
+        started.append(part.name)
+        running.save(home)
+    deadline = time.monotonic() + START_SECONDS
+    waiting = list(parts)
+    while waiting := [part for part in waiting if not part.healthy()]:
+        ended = [name for name in started if not running.alive(name)]
+        if ended:
+            raise ServiceError(f"{', '.join(ended)} did not come up; see {home}/{ended[0]}.log")
+        if time.monotonic() > deadline:
+            names = ", ".join(part.name for part in waiting)
+            raise ServiceError(
+                f"{names} runs and does not answer; see {home}/*.log. make down && make up starts "
+                "all anew: running tasks end, and resume at no cost when their DAG is run again."
+            )
+        time.sleep(0.5)
+    return started
 
 
 def down(root: Path) -> int:
@@ -132,48 +241,42 @@ def _mlflow(root: Path, config: Config, port: int) -> list[str]:
     workspace.state.mkdir(mode=0o700, exist_ok=True)
     return [
         *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port)),
-        *("--workers", "1"),
+        *("--workers", "1", "--app-name", "basic-auth"),
         *("--backend-store-uri", config.services.mlflow or workspace.mlflow_uri),
         *("--default-artifact-root", str(workspace.mlflow_artifacts)),
     ]
 
 
-def _start(command: list[str], environment: dict[str, str], home: Path) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, its words in a log of its own."""
-    with (home / f"{command[2]}.log").open("ab") as stream:
-        return subprocess.Popen(
-            command,
-            env=os.environ | environment | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+def _start(part: Part, environment: Mapping[str, str], home: Path) -> int:
+    """Start a server in a session of its own, its words in a log of its own; returns its pid."""
+    with (home / f"{part.name}.log").open("ab") as stream:
+        process = subprocess.Popen(
+            part.command,
+            env=os.environ | environment,
             cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    _outliving.append(process)
+    return process.pid
 
 
-def _wait(
-    checks: dict[str, Callable[[], bool]], started: list[subprocess.Popen[bytes]], home: Path
-) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    waiting = dict(checks)
-    while waiting:
-        waiting = {name: check for name, check in waiting.items() if not check()}
-        ended = [process for process in started if process.poll() is not None]
-        if waiting and (ended or time.monotonic() > deadline):
-            raise ServiceError(f"{', '.join(waiting)} did not come up; see {home}/*.log")
-        time.sleep(0.5)
+_outliving: list[subprocess.Popen[bytes]] = []
+"""What this process started and does not wait for."""
 
 
-def _airflow_answers(port: int, password: str) -> bool:
-    """Whether scheduler and DAG processor live and the DAGs are there (or their errors)."""
+def _health(port: int) -> dict[str, Any]:
+    """What Airflow says of its components; empty where it does not answer."""
+    answer = _get(f"http://{HOST}:{port}/api/v2/monitor/health")
+    return answer if isinstance(answer, dict) else {}
+
+
+def _has_dags(port: int, password: str) -> bool:
+    """Whether the DAGs are there, or the errors of their files."""
     base = f"http://{HOST}:{port}"
-    health = _get(f"{base}/api/v2/monitor/health")
-    if not health or any(
-        health[part]["status"] != "healthy" for part in ("scheduler", "dag_processor")
-    ):
-        return False
-    login = _get(f"{base}/auth/token", post={"username": "admin", "password": password})
+    login = _get(f"{base}/auth/token", post={"username": ADMIN, "password": password})
     if not login:
         return False
     dags = _get(f"{base}/api/v2/dags", token=login["access_token"])
@@ -204,8 +307,8 @@ def _addresses(home: Path, running: Running, config: Config) -> dict[str, str]:
     mlflow = running.ports.get("MLflow")
     return {
         "Airflow": f"http://{HOST}:{running.ports['Airflow']}",
-        "login": f"admin / {admin_password(home)}",
         "MLflow": f"http://{HOST}:{mlflow}" if mlflow else str(config.services.mlflow),
+        "login": f"{ADMIN} / {admin_password(home)}{' (both)' if mlflow else ''}",
     }
 
 
@@ -221,7 +324,7 @@ def _free(port: int) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line of ``make up`` and ``make down``."""
-    parser = argparse.ArgumentParser(prog="python -m operators.services", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m privsyn.airflow.services", description=__doc__)
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--project", type=Path, default=Path(), help="folder of params.yaml")
     parser.add_argument(
@@ -237,10 +340,11 @@ def main(argv: list[str] | None = None) -> int:
             ended = down(root)
             print(f"ended {ended} processes" if ended else "nothing was running")
             return 0
-        print("starting Airflow and MLflow; this takes up to a minute", flush=True)
+        print("starting what is missing of Airflow and MLflow: a minute or two", flush=True)
         answer = up(root, airflow_port=arguments.airflow_port, mlflow_port=arguments.mlflow_port)
         for name, value in answer.items():
             print(f"{name:8} {value}")
+        print("DAGs are paused until you unpause them: a schedule spends budget")
         print("end both with: make down")
     except (ServiceError, RuntimeError, OSError) as error:
         print(f"privsyn: {error}", file=sys.stderr)

@@ -25,8 +25,11 @@ class DagProject:
 
     root: Path
 
-    def run(self, script: str, *arguments: str) -> Any:
-        """Run a script beside this file in the project; returns the JSON it leaves."""
+    def run(self, script: str, *arguments: str, params: Path | None = None) -> Any:
+        """Run a script beside this file in the project; returns the JSON it leaves.
+
+        ``params`` is a params.yaml or a folder of projects; by default the project's own.
+        """
         answer = self.root / "answer.json"
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name(script)), str(self.root), *arguments],
@@ -39,7 +42,7 @@ class DagProject:
                 "PYTHONPATH": str(ROOT),
                 "OMP_NUM_THREADS": "1",
                 "AIRFLOW_HOME": str(self.root / "airflow"),
-                "PRIVSYN_PARAMS": str(self.root / "params.yaml"),
+                "PRIVSYN_PARAMS": str(params or self.root / "params.yaml"),
             },
         )
         (self.root / "output.txt").write_text(done.stdout + done.stderr)
@@ -75,7 +78,8 @@ def make_project(root: Path) -> DagProject:
                 "texts_per_label": 2,
             }
         },
-        "models": {"language": "builtin"},
+        "pipeline": ["invisible_ink"],
+        "models": {"language": "tiny"},
         "evaluate": {"enabled": True},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
         "performance": {"shards": 2, "threads": 1},

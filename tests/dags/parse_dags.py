@@ -28,6 +28,9 @@ def shape(dag):
                 "setup": task.is_setup,
                 "teardown": task.is_teardown,
                 "downstream": sorted(task.downstream_task_ids),
+                "params_path": (task.partial_kwargs if task.is_mapped else vars(task)).get(
+                    "params_path"
+                ),
                 "outlets": [asset.uri for asset in task.outlets],
             }
             for task in dag.tasks

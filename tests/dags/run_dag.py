@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from operators.environment import airflow_environment, prepare
+from privsyn.airflow.environment import airflow_environment, prepare
 from privsyn.config import load_config
 
 root = Path(sys.argv[1])
@@ -24,9 +24,9 @@ from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
 from sqlalchemy import select  # noqa: E402
 
-from operators.factory import method_dag  # noqa: E402
+from privsyn.airflow.factory import method_dag  # noqa: E402
 
-logging.getLogger("operators").setLevel(logging.INFO)
+logging.getLogger("privsyn.airflow").setLevel(logging.INFO)
 
 
 def kill_while_drawing() -> list[int]:
@@ -72,34 +72,42 @@ def outcome(run) -> dict:
         }
 
 
-answers = []
+answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
-    run = method_dag(order.get("method", "invisible_ink")).test(run_conf=order.get("conf", {}))
+    os.environ["PRIVSYN_OVERRIDES"] = json.dumps(order.get("set", []))
+    dag = method_dag(order.get("method", "invisible_ink"))
+    run = dag.test(run_conf=order.get("conf", {}))
+    dags.append(dag.dag_id)
     answers.append(outcome(run) | {"killed": len(killed)})
 (root / "answer.json").write_text(json.dumps(answers))
 
 
-def pages(release_id: str) -> dict:
+def pages(dag_id: str, release_id: str) -> dict:
     """What the report page answers to a stranger and to a user."""
     from airflow.api_fastapi.app import init_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from operators.plugin import reports_app
+    from privsyn.airflow.plugin import reports_app
 
     client = TestClient(reports_app())
-    page = f"/privsyn_{release_id.rpartition('-')[0]}/reports/{release_id}"
+    page = f"/{dag_id}/reports/{release_id}"
     token = init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
     header = {"Authorization": f"Bearer {token}"}
     seen = client.get(page, headers=header)
+    others = [
+        client.get(f"/{other}/reports/{release_id}", headers=header).status_code
+        for other in ("privsyn_ledger", "privsyn_private_evolution")
+    ]
     unknown = client.get(page[:-16] + "0" * 16, headers=header)
     return {
         "stranger": client.get(page).status_code,
         "user": [seen.status_code, seen.text, seen.headers["content-security-policy"]],
         "unknown": unknown.status_code,
+        "others": others,
     }
 
 
 release_id = answers[0]["xcoms"]["plan/return_value"]["release_id"]
-(root / "pages.json").write_text(json.dumps(pages(release_id)))
+(root / "pages.json").write_text(json.dumps(pages(dags[0], release_id)))

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from privsyn.airflow.failures import KILLS
+
 pytestmark = pytest.mark.airflow
 HEAVY = (
     "torch",
@@ -22,7 +24,17 @@ HEAVY = (
     "privsyn.stages",
     "privsyn.ledger",
 )
-CHAIN = ("plan", "reserve", "partition", "generate", "certify", "validate", "evaluate", "publish")
+CHAIN = (
+    "plan",
+    "reserve",
+    "preflight",
+    "partition",
+    "generate",
+    "certify",
+    "validate",
+    "evaluate",
+    "publish",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +95,7 @@ def test_generate_is_mapped_in_the_gpu_pool_and_publish_has_a_pool_of_its_own(da
 
 def test_schedule_account_and_cost_come_from_params_yaml(dag):
     assert dag["schedule"] == "@weekly"
-    assert dag["tasks"]["plan"]["retries"] == 1
+    assert dag["tasks"]["plan"]["retries"] == 1 + KILLS
     for fact in ("letters", "epsilon 8", "(20, 1e-06)", "@weekly"):
         assert fact in dag["doc"]
 

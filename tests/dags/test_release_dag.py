@@ -14,11 +14,12 @@ CANARY = "purple-walrus-4711"
 
 @pytest.fixture(scope="module")
 def runs(project):
-    """Killed once while drawing; the same again; a draw that the account cannot pay."""
+    """Killed once while drawing; the same; too much for the account; the first announced again."""
     orders = [
         {"kill": True},
         {},
         {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
+        {"set": ["schedule.invisible_ink.reannounce=true"]},
     ]
     return project.run("run_dag.py", json.dumps(orders))
 
@@ -55,12 +56,20 @@ def test_the_release_verifies_and_its_scratch_is_gone(project, runs, ledger):
 
 
 def test_a_run_over_unchanged_data_and_settings_finds_the_release(runs):
-    first, second, _ = runs
+    first, second, *_ = runs
     assert second["state"] == "success"
     assert plan(second)["release_id"] == plan(first)["release_id"]
-    assert second["tasks"]["generate"][0] == "skipped"
-    others = {state for task, (state, _) in second["tasks"].items() if task != "generate"}
+    skipped = {task for task, (state, _) in second["tasks"].items() if state == "skipped"}
+    assert skipped == {"generate", "publish"}
+    others = {state for task, (state, _) in second["tasks"].items() if task not in skipped}
     assert others == {"success"}
+    assert second["assets"] == []
+
+
+def test_a_release_is_announced_again_where_that_is_asked_for(runs):
+    again = runs[3]
+    assert again["tasks"]["publish"][0] == "success"
+    assert again["assets"] == runs[0]["assets"]
 
 
 def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
@@ -73,8 +82,7 @@ def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
         "certificate_sha256": certificate.digest(sealed),
         "class": "dp-release",
     }
-    for run in runs[:2]:
-        assert run["assets"] == [["privsyn://letters/invisible_ink", expected]]
+    assert runs[0]["assets"] == [["privsyn://letters/invisible_ink", expected]]
 
 
 def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
@@ -90,6 +98,7 @@ def test_the_report_is_served_to_users_and_runs_no_script(project, runs):
     pages = json.loads((project.root / "pages.json").read_text())
     code, page, policy = pages["user"]
     assert (pages["stranger"], code, pages["unknown"]) == (401, 200, 404)
+    assert pages["others"] == [404, 404], "a page of one DAG is shown under another"
     assert plan(runs[0])["release_id"] in page
     assert policy.startswith("default-src 'none'")
 

@@ -35,7 +35,7 @@ def make(kind):
 
 def fail_with(error):
     """Run an operator whose stage raises; returns what Airflow catches."""
-    from operators.base import StageOperator
+    from privsyn.airflow.base import StageOperator
 
     class Failing(StageOperator):
         stage = "failing"
@@ -46,35 +46,109 @@ def fail_with(error):
         def run_stage(self, ctx, context):
             raise error
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - its type is what is tested
-        Failing(task_id="failing").execute({})
-    return caught.value
+    operator = Failing(task_id="failing", retries=3)
+    with pytest.raises(SystemExit) as caught:
+        operator.execute({})
+    return caught.value, decision(operator, caught.value)
+
+
+def decision(operator, raised):
+    """What Airflow does next, by the policy that it asks."""
+    return operator.retry_policy.evaluate(raised, 1, 3, {}).action.value
+
+
+class Store(dict):
+    """Airflow's task store."""
+
+    def set(self, key, value):
+        self[key] = value
 
 
 @pytest.mark.parametrize("kind", every_error())
 def test_only_errors_that_time_can_heal_are_retried(kind):
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
-    raised = fail_with(make(kind))
-    assert isinstance(raised, AirflowException)
-    assert isinstance(raised, AirflowFailException) is not kind.retryable
+    raised, then = fail_with(make(kind))
+    assert then == ("retry" if kind.retryable else "fail")
     assert str(raised) == f"{kind.__name__}: epsilon=9 is too much. Ask for less."
+    assert raised.code == kind.exit_code
     if kind.__name__ in FINAL:
-        assert isinstance(raised, AirflowFailException)
+        assert then == "fail"
 
 
 def test_a_foreign_exception_gives_its_type_and_place_and_keeps_its_message(caplog):
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
     with caplog.at_level(logging.INFO):
-        raised = fail_with(KeyError(SECRET))
-    assert isinstance(raised, AirflowException)
-    assert not isinstance(raised, AirflowFailException)
+        raised, then = fail_with(KeyError(SECRET))
+    assert then == "retry"
     assert "KeyError in test_base.py, line" in str(raised)
     shown = "".join(traceback.format_exception(raised)) + caplog.text
     assert SECRET not in shown
     assert raised.__context__ is None
     assert raised.__cause__ is None
+
+
+def test_the_next_step_comes_first_and_no_line_is_cut(caplog):
+    reason = "account letters has room for epsilon=4.6, and " + "more is asked for. " * 12
+    error = errors.AccountMismatch(reason, hint="Lower privacy.epsilon.")
+    with caplog.at_level(logging.INFO):
+        fail_with(error)
+    first, *others = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert first.getMessage() == "Lower privacy.epsilon."
+    assert len(others) > 1
+    assert all(len(record.getMessage()) <= 100 for record in others)
+    assert [getattr(record, "event", None) for record in others] == [None] * len(others)
+
+
+def test_an_outage_of_ten_minutes_is_survived_and_a_kill_is_not_counted():
+    """The pauses that Airflow is asked for, one after the other."""
+    from privsyn.airflow.failures import KILLS, StageFailed, patience
+    from privsyn.config import ScheduleConfig
+
+    asked = patience(ScheduleConfig())
+    policy, store = asked["retry_policy"], Store()
+    away = StageFailed.of(errors.LedgerUnavailable("the ledger is away."))
+    killed = StageFailed("generate was ended by SIGKILL.", killed=True)
+    waited, tries = 0.0, 0
+    while True:
+        tries += 1
+        answer = policy.evaluate(away, tries, asked["retries"], {"task_state_store": store})
+        if answer.action.value == "fail":
+            break
+        waited += answer.retry_delay.total_seconds()
+        for _ in range(2):
+            tries += 1
+            kill = policy.evaluate(killed, tries, asked["retries"], {"task_state_store": store})
+            assert kill.action.value == "retry"
+    assert waited >= 600
+    assert len(store) == 1
+    assert asked["retries"] == ScheduleConfig().retries + KILLS
+    # Clearing the task raises max_tries, and it may fail as often again.
+    answer = policy.evaluate(away, tries, tries + asked["retries"], {"task_state_store": store})
+    assert answer.action.value == "retry"
+
+
+def test_no_retries_are_none_of_any_kind():
+    from privsyn.airflow.failures import patience
+    from privsyn.config import ScheduleConfig
+
+    assert patience(ScheduleConfig(retries=0))["retries"] == 0
+
+
+def test_a_task_that_is_skipped_has_not_failed(caplog):
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from privsyn.airflow.base import StageOperator
+
+    class Skipping(StageOperator):
+        stage = "baseline"
+
+        def open(self, context):
+            return None
+
+        def run_stage(self, ctx, context):
+            raise AirflowSkipException("nobody asked.")
+
+    with caplog.at_level(logging.INFO), pytest.raises(AirflowSkipException):
+        Skipping(task_id="baseline").execute({})
+    assert {record.levelname for record in caplog.records} == {"INFO"}
 
 
 def test_our_error_does_not_drag_a_foreign_one_into_the_log():
@@ -86,12 +160,12 @@ def test_our_error_does_not_drag_a_foreign_one_into_the_log():
 
     with pytest.raises(errors.StorageError) as caught:
         ours_from_foreign()
-    raised = fail_with(caught.value)
+    raised, _ = fail_with(caught.value)
     assert SECRET not in "".join(traceback.format_exception(raised))
 
 
 def test_a_run_without_a_plan_says_what_to_clear():
-    from operators.budget import ReserveBudgetOperator
+    from privsyn.airflow.budget import ReserveBudgetOperator
 
     with pytest.raises(ConfigError, match="Clear the task plan"):
         ReserveBudgetOperator(task_id="reserve", plan="None").planned()
@@ -100,7 +174,7 @@ def test_a_run_without_a_plan_says_what_to_clear():
 def test_the_deployment_pins_settings_under_those_of_the_run(monkeypatch):
     from airflow.sdk import DAG, Param
 
-    from operators.budget import PlanOperator
+    from privsyn.airflow.budget import PlanOperator
     from privsyn.config import OVERRIDES
 
     monkeypatch.setenv(OVERRIDES, json.dumps(["privacy.epsilon=3"]))

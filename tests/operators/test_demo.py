@@ -2,12 +2,19 @@
 
 import io
 import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from operators import demo
+from privsyn.airflow import demo
 from privsyn.config import load_config
 
 pytestmark = pytest.mark.airflow
@@ -34,12 +41,34 @@ def test_a_file_of_ones_own_has_an_account_of_its_own_and_rows_as_units():
     assert changed.privacy.epsilon == 4
 
 
+def test_a_label_may_hold_a_comma():
+    assert config(DATA="a.csv", LABELS='Bug, "Praise, thanks"').dataset.labels == (
+        "Bug",
+        "Praise, thanks",
+    )
+
+
 def test_a_unit_column_allows_removal():
     changed = config(DATA="/data/My notes!.csv", UNIT="author", TEXT="body")
     assert (changed.dataset.unit, changed.dataset.text) == ("author", "body")
     assert (changed.dataset.label, changed.dataset.labels) == (None, ())
     assert changed.account.adjacency == "add_remove"
     assert changed.dataset.name == "My-notes"
+
+
+def test_what_the_sample_is_said_to_be_is_said_of_no_other_data(tmp_path):
+    params = tmp_path / "params.yaml"
+    said = "label_descriptions: {Billing: money}"
+    params.write_text(PARAMS.read_text().replace("label_descriptions: {}", said))
+    assert load_config(params).dataset.label_descriptions
+
+    for settings in (demo.own_data({"DATA": "tickets.jsonl"}), demo.DIGITS_DEMO):
+        dataset = load_config(params, settings).dataset
+        assert (dataset.document, dataset.label_descriptions) == (None, {})
+
+
+def test_the_prompts_say_what_the_user_says_a_record_is():
+    assert config(DATA="a.jsonl", DOCUMENT="support ticket").dataset.document == "support ticket"
 
 
 def test_a_test_file_takes_the_place_of_the_holdout():
@@ -81,3 +110,32 @@ def test_the_demo_ends_with_the_code_of_its_error(error, code):
 def test_a_mistake_in_the_settings_is_one_line_and_code_2(capsys, tmp_path):
     assert demo.main(["--params", str(tmp_path / "params.yaml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_on_a_terminal_the_board_is_all_there_is(tmp_path, columns):
+    """On a real one: what a library takes for a terminal decides where its words go."""
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, columns))
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("watched_demo.py")), "params.yaml"],
+        cwd=tmp_path,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        | {"TERM": "xterm-256color", "PYTHONPATH": str(PARAMS.parent)},
+    ) as child:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # the terminal is gone with its last process
+            while part := os.read(controller, 65536):
+                shown += part
+        os.close(controller)
+        assert child.wait() == 3
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "loc=" not in text
+    assert "ok  reserve    a folder: /" + "x" * 120 in text  # whole at the end, at any width
+    assert "Lower privacy.epsilon." in text.splitlines()[-1]
+    assert (tmp_path / ".airflow" / "demo" / "demo.log").read_text().count("loc=") >= 81

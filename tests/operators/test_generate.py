@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,15 +18,15 @@ pytestmark = pytest.mark.airflow
 
 @pytest.fixture
 def operator():
-    from operators.generate import GenerateShardOperator
+    from privsyn.airflow.generate import GenerateShardOperator
 
     return GenerateShardOperator(task_id="generate", shard=0)
 
 
 def failure(operator, code):
-    from airflow.sdk.exceptions import AirflowException
+    from privsyn.airflow.failures import StageFailed
 
-    with pytest.raises(AirflowException) as caught:
+    with pytest.raises(StageFailed) as caught:
         operator._run(["-c", code], {})
     return caught.value
 
@@ -72,34 +73,32 @@ def test_it_gets_the_origin_and_no_debug_switch(operator, caplog, monkeypatch):
     ],
 )
 def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
-    from airflow.sdk.exceptions import AirflowFailException
-
     with caplog.at_level(logging.INFO):
         raised = failure(operator, report(kind, code))
-    assert isinstance(raised, AirflowFailException) is final
+    assert raised.final is final
     assert str(raised) == f"{kind}: no. Wait."
     assert "{" not in caplog.text
 
 
 def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path):
-    from airflow.sdk.exceptions import AirflowFailException
+    from privsyn.airflow.failures import StageFailed
 
     command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
-    with pytest.raises(AirflowFailException, match=r"^ConfigError: plan file .* does not exist"):
+    with pytest.raises(StageFailed) as caught:
         operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
+    assert re.match(r"ConfigError: plan file .* does not exist", str(caught.value))
+    assert caught.value.final
 
 
 def test_a_defect_and_a_kill_are_retried_and_a_usage_error_is_not(operator):
-    from airflow.sdk.exceptions import AirflowFailException
-
     defect = failure(operator, "import sys; sys.exit(1)")
     killed = failure(operator, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     usage = failure(operator, "import sys; sys.exit(2)")
-    assert not isinstance(defect, AirflowFailException)
-    assert not isinstance(killed, AirflowFailException)
+    assert (defect.final, defect.killed) == (False, False)
+    assert (killed.final, killed.killed) == (False, True)
     assert "SIGKILL" in str(killed)
     assert "no further cost" in str(killed)
-    assert isinstance(usage, AirflowFailException)
+    assert usage.final
 
 
 def test_on_kill_ends_it_and_what_it_started(operator, caplog):
@@ -131,7 +130,7 @@ def test_it_dies_with_a_task_that_is_killed(tmp_path):
         "time.sleep(60)"
     )
     code = (
-        "from operators.generate import GenerateShardOperator as G\n"
+        "from privsyn.airflow.generate import GenerateShardOperator as G\n"
         f"G(task_id='generate')._run(['-c', {drawing!r}], {{}})\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ) as task:
@@ -144,9 +143,36 @@ def test_it_dies_with_a_task_that_is_killed(tmp_path):
 
 def test_a_child_whose_parent_is_gone_already_does_not_start():
     done = subprocess.run(
-        [sys.executable, "-m", "operators.child", "1", "-c", "print('drawn')"],
+        [sys.executable, "-m", "privsyn.airflow.child", "1", "-c", "print('drawn')"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [({}, 1), ({"device": "cuda"}, 1), ({"device": "cpu"}, 0), ({"device": "cuda:1"}, 0)],
+)
+def test_a_child_sees_the_card_it_has_for_itself(
+    operator, settings, number, monkeypatch, tmp_path, caplog
+):
+    from types import SimpleNamespace
+
+    from privsyn import cards
+    from privsyn.airflow.distill import DistillOperator
+    from privsyn.airflow.generate import TrainOperator
+    from privsyn.config import PerformanceConfig
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setattr(cards, "card_locks", lambda: tmp_path)
+    performance = PerformanceConfig(processes=2, **settings)
+    ctx = SimpleNamespace(config=SimpleNamespace(performance=performance))
+    other = DistillOperator(task_id="distil")
+    code = "import os; print('sees', os.environ['CUDA_VISIBLE_DEVICES'])"
+    with caplog.at_level(logging.INFO), other._cards(ctx), operator._cards(ctx) as mine:
+        operator._run(["-c", code], mine)
+    assert ("sees 7" if number else "sees 4,7") in caplog.messages
+    with TrainOperator(task_id="train")._cards(ctx) as mine:
+        assert mine == ({"CUDA_VISIBLE_DEVICES": "4,7"} if number else {})

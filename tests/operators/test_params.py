@@ -1,5 +1,6 @@
 """The trigger form against the config models it is made from."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from privsyn.config import load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.base import METHODS
+from privsyn.on_disk import marks
 
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[2] / "params.yaml"
@@ -21,7 +23,7 @@ def config():
 
 @pytest.fixture
 def form(config):
-    from operators.params import form
+    from privsyn.airflow.params import form
 
     return form(config, METHOD)
 
@@ -53,13 +55,13 @@ def test_defaults_are_the_settings_of_params_yaml(config, form):
 
 def test_a_field_that_may_be_null_can_be_left_empty(form):
     empty = {key for key, field in form.items() if "null" in _types(field)}
-    assert empty == {f"methods.{METHOD}.guidance", f"methods.{METHOD}.prompt"}
+    assert empty == {f"methods.{METHOD}.{name}" for name in ("guidance", "prompt", "min_tokens")}
     for key in empty:
         assert form[key].resolve(None) is None
 
 
 def test_an_empty_object_from_the_form_is_nothing_set(form):
-    from operators.params import overrides
+    from privsyn.airflow.params import overrides
 
     key = f"methods.{METHOD}.prompt"
     assert overrides({key: form[key].resolve({})}, form) == [f"{key}=null"]
@@ -96,7 +98,7 @@ def test_more_than_the_lifetime_cap_cannot_be_asked(config, form):
 
 
 def test_the_untouched_form_is_params_yaml(config, form):
-    from operators.params import overrides
+    from privsyn.airflow.params import overrides
 
     values = {key: field.resolve() for key, field in form.items()}
     settings = overrides(values, form)
@@ -107,20 +109,20 @@ def test_the_untouched_form_is_params_yaml(config, form):
 
 
 def test_values_reach_the_config_unchanged(form):
-    from operators.params import overrides
+    from privsyn.airflow.params import overrides
 
     prompt = {"private": 'Note: a \u20ac "b"\n{reference}', "public": "#: yes", "chat": True}
     values = {"privacy.delta": 1e-9, "privacy.epsilon": 7, f"methods.{METHOD}.prompt": prompt}
     changed = load_config(PARAMS, overrides(values, form))
     assert (changed.privacy.epsilon, changed.privacy.delta) == (7.0, 1e-9)
-    assert changed.method(METHOD).prompt.model_dump() == prompt
+    assert changed.method(METHOD).prompt.model_dump(exclude_unset=True) == prompt
 
 
 @pytest.mark.parametrize(
     "key", ["services.ledger", "account.name", "account.epsilon", "dataset.path", "dataset.name"]
 )
 def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
-    from operators.params import overrides
+    from privsyn.airflow.params import overrides
 
     with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
         overrides({key: "other"}, form)
@@ -129,13 +131,18 @@ def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_a_whole_form(config, method):
     """All its settings, each with help, type and bounds; untouched, it is params.yaml."""
-    from operators.params import form, overrides
-    from operators.project import teaches
+    from privsyn.airflow.params import form, overrides
+    from privsyn.airflow.project import teaches
 
     fields = form(config, method)
     names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
     if teaches(method):
         names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
+    for section in (method, "distill"):  # paths are chosen among declared names, and none is here
+        for name, _ in marks(type(config.method(section))):
+            names -= {f"methods.{section}.{name}_digest"}
+            if name != "init":  # there is a choice of words
+                names -= {f"methods.{section}.{name}"}
     assert {key for key in fields if key.startswith("methods.")} == names
     for key in names:
         assert fields[key].description, key
@@ -148,7 +155,7 @@ def test_every_method_has_a_whole_form(config, method):
 
 
 def test_a_misspelt_field_is_told_its_neighbour(form):
-    from operators.params import overrides
+    from privsyn.airflow.params import overrides
 
     with pytest.raises(ConfigError, match=r"Did you mean privacy\.epsilon\?"):
         overrides({"privacy.epsilom": 1}, form)
@@ -160,7 +167,7 @@ def _types(field):
 
 
 def test_the_form_of_private_evolution_brings_its_settings_back(config):
-    from operators.params import form, overrides
+    from privsyn.airflow.params import form, overrides
 
     shown = form(config, "private_evolution")
     values = {key: field.resolve() for key, field in shown.items()}
@@ -171,3 +178,84 @@ def test_the_form_of_private_evolution_brings_its_settings_back(config):
     changed = load_config(PARAMS, overrides(values, shown))
     assert changed.method("private_evolution").degrees == (0.5,)
     assert changed.method("private_evolution").label_split == {"Billing": 3}
+
+
+FILES = {
+    "terms": {"path": "terms.txt", "digest": "a" * 64},
+    "shown": {"path": "shown.jsonl", "digest": "b" * 64},
+    "small": {"path": "models/small", "digest": "c" * 64, "kind": "model"},
+}
+PATHS = ("/etc/passwd", ".privsyn/sample/messages.jsonl", "terms.txt", "../params.yaml", "small")
+
+
+def test_a_setting_that_may_be_a_path_offers_names_alone():
+    """Whoever may trigger a run can have no file of the worker read into a release."""
+    from airflow.sdk.exceptions import ParamValidationError
+
+    from privsyn.airflow.params import form, overrides
+
+    declared = [f"files={json.dumps(FILES)}"]
+    config = load_config(PARAMS, declared)
+    shown = form(config, "keyphrase_seeding") | form(config, "dp_lora")
+    words, examples, start = (
+        shown[f"methods.{name}"]
+        for name in ("keyphrase_seeding.vocabulary", "keyphrase_seeding.examples", "distill.init")
+    )
+    assert words.schema["enum"] == ["builtin", "terms", "shown"]
+    assert examples.schema["enum"] == ["terms", "shown", None]
+    assert start.schema["enum"] == ["random", "tiny", "small"]
+    for field in (words, examples, start):
+        for path in PATHS:
+            if path not in field.schema["enum"]:
+                with pytest.raises(ParamValidationError):
+                    field.resolve(path)
+    values = {"methods.keyphrase_seeding.vocabulary": words.resolve("terms")}
+    changed = load_config(PARAMS, declared + overrides(values, shown))
+    assert changed.method("keyphrase_seeding").vocabulary == "terms"
+
+
+def test_no_field_of_any_form_takes_a_path(config):
+    """What is on a form is a number, a choice, or a text that no mark calls a path."""
+    from privsyn.airflow.params import form
+
+    for method in METHODS:
+        for key, field in form(config, method).items():
+            section = key.split(".")[1]
+            if not key.startswith("methods."):
+                assert key.split(".")[0] in ("privacy", "dataset")
+                continue
+            marked = {name.split(".")[0] for name, _ in marks(type(config.method(section)))}
+            if key.split(".")[2] in marked:
+                assert field.schema["enum"], key
+
+
+def test_a_path_of_params_yaml_is_not_on_the_form():
+    from privsyn.airflow.params import form
+
+    pinned = ["methods.keyphrase_seeding.vocabulary=terms.txt"]
+    shown = form(load_config(PARAMS, pinned), "keyphrase_seeding")
+    assert "methods.keyphrase_seeding.vocabulary" not in shown
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "methods.keyphrase_seeding.vocabulary",
+        "methods.keyphrase_seeding.vocabulary_digest",
+        "methods.keyphrase_seeding.examples",
+        "methods.keyphrase_seeding",
+        "methods",
+        "validation.suite",
+        "validation.json_schema",
+        "models.language",
+        "files",
+        "files.terms",
+        "files.terms.path",
+    ],
+)
+def test_a_conf_cannot_name_a_path_past_the_form(config, key):
+    from privsyn.airflow.params import form, overrides
+
+    shown = form(config, "keyphrase_seeding")
+    with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
+        overrides({key: "/etc/passwd"}, shown)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from operators.running import TOKEN, Running
-from operators.services import ServiceError, down, up
+from privsyn.airflow import services
+from privsyn.airflow.environment import admin_password
+from privsyn.airflow.running import TOKEN, Running
+from privsyn.airflow.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
 
 pytestmark = pytest.mark.airflow
 
@@ -107,7 +110,7 @@ def test_a_taken_port_is_named_and_nothing_starts(root, tmp_path):
 
 
 def test_secrets_are_readable_by_their_owner_alone_and_survive(root):
-    from operators.environment import admin_password, airflow_environment
+    from privsyn.airflow.environment import admin_password, airflow_environment
 
     home = root / "home"
     first = airflow_environment(root, home)
@@ -116,6 +119,108 @@ def test_secrets_are_readable_by_their_owner_alone_and_survive(root):
     assert admin_password(home) == admin_password(home)
     assert {file.stat().st_mode & 0o777 for file in home.iterdir()} == {0o600}
     assert home.stat().st_mode & 0o777 == 0o700
+
+
+LISTENING = """
+import socket, sys, time
+port = socket.socket(); port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+port.bind(("127.0.0.1", int(sys.argv[1]))); port.listen()
+time.sleep(120)
+"""
+
+
+def part(name, port, code=LISTENING, healthy=None):
+    """A server that only listens."""
+
+    def answers():
+        with closing(socket.socket()) as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    return Part(name, [sys.executable, "-c", code, str(port)], healthy or answers, port)
+
+
+def test_what_is_missing_is_started_and_what_runs_is_left_alone(root):
+    home, running = root / ".airflow", Running("token-of-up", {})
+    parts = [part("one", free_port()), part("two", free_port())]
+    token = {TOKEN: running.token}
+    assert keep_up(home, running, parts, token) == ["one", "two"]
+    assert keep_up(home, running, parts, token) == []
+    before = dict(running.parts)
+    gone = psutil.Process(running.parts["two"])
+    gone.kill()
+    gone.wait()
+    assert keep_up(home, running, parts, token) == ["two"]
+    assert running.parts["one"] == before["one"]
+    assert running.parts["two"] != before["two"]
+    assert Running.load(home) == running
+    assert down(root) == 2
+
+
+def test_what_a_dead_server_left_gives_its_port_up(root):
+    home, running = root / ".airflow", Running("token-of-up", {})
+    port = free_port()
+    forking = "import os, sys\nif os.fork(): import time; time.sleep(120)\n" + LISTENING
+    parts = [part("one", port, forking)]
+    keep_up(home, running, parts, {TOKEN: running.token})
+    leader = psutil.Process(running.parts["one"])
+    leader.kill()
+    leader.wait()
+    refuse_taken_ports(running, parts)  # by one of ours
+    assert keep_up(home, running, parts, {TOKEN: running.token}) == ["one"]
+
+
+def test_a_server_that_ends_again_is_named_with_its_log(root):
+    home, running = root / ".airflow", Running("token-of-up", {})
+    parts = [part("scheduler", free_port(), "import sys; sys.exit(1)")]
+    with pytest.raises(ServiceError, match=r"scheduler did not come up; see .*scheduler\.log"):
+        keep_up(home, running, parts, {TOKEN: running.token})
+
+
+def test_one_that_lives_and_does_not_answer_is_not_ended(root, monkeypatch):
+    from privsyn.airflow import services
+
+    home, running = root / ".airflow", Running("token-of-up", {})
+    keep_up(home, running, [part("scheduler", free_port())], {TOKEN: running.token})
+    monkeypatch.setattr(services, "START_SECONDS", 0.0)
+    deaf = part("scheduler", running.ports.get("x", 1), healthy=lambda: False)
+    with pytest.raises(ServiceError, match="scheduler runs and does not answer"):
+        keep_up(home, running, [deaf], {TOKEN: running.token})
+    assert running.alive("scheduler")
+
+
+def test_the_lineage_server_lets_nobody_in_without_the_password(root):
+    """The real one, under the tracker of a task."""
+    from privsyn.airflow.environment import mlflow_environment
+
+    home, port = root / ".airflow", free_port()
+    address = f"http://127.0.0.1:{port}"
+    config = SimpleNamespace(services=SimpleNamespace(mlflow=None))
+    environment = mlflow_environment(home, address)
+    running = Running("token-of-up", {"MLflow": port})
+    server = Part(
+        "mlflow",
+        services._mlflow(root, config, port),
+        lambda: services._get(f"{address}/health") is not None,
+        port,
+    )
+    keep_up(home, running, [server], environment | {TOKEN: running.token})
+    search = f"{address}/api/2.0/mlflow/experiments/search"
+    assert services._get(search, post={"max_results": 5}) is None
+    script = (
+        "import sys; from privsyn.tracking import MlflowTracker as T; t = T(sys.argv[1], 'e'); "
+        "print(t.release_run('ink-1'))"
+    )
+    for extra, works in ((environment, True), ({}, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, address],
+            env=os.environ | extra,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) is works, done.stderr
+    assert admin_password(home) not in (home / "mlflow.log").read_text()
+    assert (home / "mlflow_auth.ini").stat().st_mode & 0o777 == 0o600
 
 
 def _alive(pid):
