@@ -1,20 +1,24 @@
 """What a token of InvisibleInk costs: our engine, a plain Hugging Face decode, and invink 0.1.0.
 
-    python benchmarks/decode.py [--models builtin gpt2 llama] [--batch 8 32] [--device cpu]
+    python benchmarks/decode.py [--models smollm2 tiny gpt2 llama] [--batch 8 32]
+        [--dtype float32 bfloat16] [--texts 16] [--tokens 33] [--device cpu]
         [--invink /path/to/python3.12]
 
 Decode is what a token costs beyond the first, in CPU seconds (GPU: seconds): the difference of two
 runs, of T tokens and of one. End to end is all tokens over all seconds, prompts included. The floor
 runs the same rows (B private, one public) with the same padded prompts through
 ``model(..., past_key_values)``, one text after the other, and once more all texts in one batch. It
-draws nothing.
+draws nothing. The last column is the most memory of the process before the floors load: true of the
+first line alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-TOKENS, REFERENCE_TOKENS = 33, 48
+REFERENCE_TOKENS = 48
+SHIPPED = ("tiny", "smollm2")
 TEXT = "The committee met on Tuesday to look at the new budget and the plans for the harbour. " * 8
 CHAT = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
 
@@ -38,10 +43,9 @@ def random_model(name: str, folder: Path) -> str:
 
     from privsyn.backends.identity import BUILTIN
 
-    if name == "builtin":
+    if name in SHIPPED:
         return name
     torch.manual_seed(0)
-    dtype = torch.float32
     if name == "gpt2":
         model: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=1))
     else:
@@ -52,12 +56,10 @@ def random_model(name: str, folder: Path) -> str:
                          "num_attention_heads": 32, "num_key_value_heads": 8,
                          "vocab_size": 128_256},
         }[name]  # fmt: skip
-        if name == "llama-1b":
-            dtype = torch.bfloat16
         config = LlamaConfig(
             **sizes, tie_word_embeddings=True, bos_token_id=0, eos_token_id=1, pad_token_id=1
         )
-        model = Llama(config).to(dtype)
+        model = Llama(config)
     tokenizer = AutoTokenizer.from_pretrained(BUILTIN)
     missing = model.config.vocab_size - len(tokenizer)
     tokenizer.add_tokens([f"<unused {i}>" for i in range(missing)])
@@ -77,11 +79,10 @@ def references(number: int) -> list[str]:
 class Engine:
     """InvisibleInk over our engine, all texts of a fixed length."""
 
-    def __init__(self, name: str, batch: int, texts: int, device: str) -> None:
+    def __init__(self, name: str, dtype: str, batch: int, texts: int, device: str) -> None:
         from privsyn.backends.load import load_language_model
         from privsyn.config import ModelsConfig, PerformanceConfig
 
-        dtype = "bfloat16" if name.endswith("llama-1b") else "float32"
         self.performance = PerformanceConfig(device=device)
         self.model = load_language_model(ModelsConfig(language=name, dtype=dtype), self.performance)
         self.batch, self.texts = batch, texts
@@ -129,18 +130,20 @@ class Engine:
 class Floor:
     """The same rows through transformers' own model and cache."""
 
-    def __init__(self, name: str, batch: int, texts: int, device: str, together: bool) -> None:
+    def __init__(
+        self, name: str, dtype: str, batch: int, texts: int, device: str, together: bool
+    ) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        from privsyn.backends.identity import BUILTIN
+        from privsyn.backends.identity import Wanted, locate
+        from privsyn.config import ModelsConfig
 
-        folder = BUILTIN if name == "builtin" else name
-        dtype = torch.bfloat16 if str(name).endswith("llama-1b") else torch.float32
+        folder = locate(Wanted.language(ModelsConfig(language=name))).folder
         self.device = "cuda" if device == "auto" and torch.cuda.is_available() else device
         self.device = "cpu" if self.device == "auto" else self.device
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(self.device)
-        self.model.eval()
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.model.to(self.device).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
         rows = [
             tokenizer(f"Text: {text}", add_special_tokens=False)["input_ids"]
@@ -192,10 +195,11 @@ print(json.dumps({"wall": many[0] - one[0], "tokens": many[2] - one[2],
 """
 
 
-def invink(python: str, folder: str, batch: int, texts: int, threads: int) -> dict[str, float]:
+def invink(
+    python: str, folder: str, dtype: str, batch: int, texts: int, tokens: int, threads: int
+) -> dict[str, float]:
     """Seconds of invink, loading left out by difference. Its batch counts the public row."""
-    dtype = "bfloat16" if folder.endswith("llama-1b") else "float32"
-    settings = json.dumps([folder, batch + 1, texts, TOKENS, 1, threads, dtype])
+    settings = json.dumps([folder, batch + 1, texts, tokens, 1, threads, dtype])
     cut = [" ".join(text.split()[:40]) for text in references((batch + 1) * (texts + 1))]
     done = subprocess.run(
         [python, "-c", INVINK, settings],
@@ -209,18 +213,26 @@ def invink(python: str, folder: str, batch: int, texts: int, threads: int) -> di
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure(run: Callable[[int], None], texts: int, cuda: bool) -> tuple[float, float]:
-    """Decode seconds per token, and end-to-end tokens per second."""
+def clock(run: Callable[[int], None], tokens: int) -> tuple[float, float]:
+    """Seconds of a run: elapsed, and of CPU."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run(tokens)
+    return time.perf_counter() - wall, time.process_time() - cpu
 
-    def clock(tokens: int) -> tuple[float, float]:
-        wall, cpu = time.perf_counter(), time.process_time()
-        run(tokens)
-        return time.perf_counter() - wall, time.process_time() - cpu
 
-    clock(2)
-    short, long = clock(1), clock(TOKENS)
-    spent = long[0] - short[0] if cuda else long[1] - short[1]
-    return spent / ((TOKENS - 1) * texts), TOKENS * texts / long[0]
+def measure(
+    runs: list[tuple[Callable[[int], None], int]], tokens: int, cuda: bool
+) -> list[tuple[float, float]]:
+    """Of each run (and its number of texts): decode seconds per token, and tokens per second."""
+    for run, _ in runs:
+        clock(run, 2)
+    short = [clock(run, 1) for run, _ in runs]
+    long = [clock(run, tokens) for run, _ in runs]
+    kind = 0 if cuda else 1
+    return [
+        ((b[kind] - a[kind]) / ((tokens - 1) * texts), tokens * texts / b[0])
+        for (_, texts), a, b in zip(runs, short, long, strict=True)
+    ]
 
 
 def machine(threads: int) -> str:
@@ -241,47 +253,50 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["builtin", "gpt2", "llama"])
+    parser.add_argument("--models", nargs="+", default=["smollm2", "tiny", "gpt2", "llama"])
     parser.add_argument("--batch", nargs="+", type=int, default=[8, 32])
+    parser.add_argument("--dtype", nargs="+", default=["float32"])
     parser.add_argument("--texts", type=int, default=16, help="texts of a run")
+    parser.add_argument("--tokens", type=int, default=33, help="tokens of a text")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--invink", help="a Python with invink 0.1.0 installed")
     arguments = parser.parse_args()
     cuda = arguments.device != "cpu" and torch.cuda.is_available()
-    threads = torch.get_num_threads()
-    print(f"Machine: {machine(threads)}. T={TOKENS}, {arguments.texts} texts, k=100, float32.\n")
+    threads, tokens, device = torch.get_num_threads(), arguments.tokens, arguments.device
+    print(f"Machine: {machine(threads)}. T={tokens}, {arguments.texts} texts, k=100.\n")
     if not arguments.invink:
         print("invink: left out (--invink names a Python that has it).\n", file=sys.stderr)
     print(
-        "| model | B | decode, ms a token: ours | floor | floor, all texts at once | invink "
-        "| ours / floor | end to end, tokens/s: ours | floor | invink | ours / invink |"
+        "| model | type | B | decode, ms a token: ours | floor | floor, all texts at once | invink "
+        "| ours / floor | end to end, tokens/s: ours | floor | invink | ours / invink | peak GB |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    settings = itertools.product(arguments.models, arguments.dtype, arguments.batch)
     with tempfile.TemporaryDirectory() as folder:
-        for model in arguments.models:
+        for model, dtype, batch in settings:
             name = random_model(model, Path(folder))
-            for batch in arguments.batch:
-                texts = arguments.texts
-                ours = measure(Engine(name, batch, texts, arguments.device).run, texts, cuda)
-                few = max(2, texts // 4)
-                floor = measure(
-                    Floor(name, batch, few, arguments.device, together=False).run, few, cuda
-                )
-                whole = measure(
-                    Floor(name, batch, texts, arguments.device, together=True).run, texts, cuda
-                )
-                cells = ["-", "-", "-"]
-                if arguments.invink and model != "builtin":
-                    other = invink(arguments.invink, name, batch, few, threads)
-                    speed = other["tokens"] / other["wall"]
-                    cells = [f"{1000 * other['decode']:.1f}", f"{speed:.1f}",
-                             f"{ours[1] / speed:.1f}x"]  # fmt: skip
-                print(
-                    f"| {model} | {batch} | {1000 * ours[0]:.1f} | {1000 * floor[0]:.1f} "
-                    f"| {1000 * whole[0]:.1f} | {cells[0]} | {ours[0] / floor[0]:.2f}x "
-                    f"| {ours[1]:.1f} | {floor[1]:.1f} | {cells[1]} | {cells[2]} |",
-                    flush=True,
-                )
+            texts, few = arguments.texts, max(2, arguments.texts // 4)
+            engine = Engine(name, dtype, batch, texts, device)
+            engine.run(2)
+            peak = (
+                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+            )  # before the floors load
+            alone = Floor(name, dtype, batch, few, device, together=False)
+            joined = Floor(name, dtype, batch, texts, device, together=True)
+            runs = [(engine.run, texts), (alone.run, few), (joined.run, texts)]
+            ours, floor, whole = measure(runs, tokens, cuda)
+            cells = ["-", "-", "-"]
+            if arguments.invink and model not in SHIPPED:
+                other = invink(arguments.invink, name, dtype, batch, few, tokens, threads)
+                speed = other["tokens"] / other["wall"]
+                cells = [f"{1000 * other['decode']:.1f}", f"{speed:.1f}",
+                         f"{ours[1] / speed:.1f}x"]  # fmt: skip
+            print(
+                f"| {model} | {dtype} | {batch} | {1000 * ours[0]:.1f} | {1000 * floor[0]:.1f} "
+                f"| {1000 * whole[0]:.1f} | {cells[0]} | {ours[0] / floor[0]:.2f}x "
+                f"| {ours[1]:.1f} | {floor[1]:.1f} | {cells[1]} | {cells[2]} | {peak:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One step of DP-LoRA against a step of ordinary LoRA: tokens per second and peak memory.
 
-    python benchmarks/dp_lora.py [gpt2 builtin] [--batch 8 64] [--tokens 64] [--runs 5]
+    python benchmarks/dp_lora.py [gpt2 tiny] [--batch 8 64] [--tokens 64] [--runs 5]
         [--checkpointing] [--device cuda] [--dtype bfloat16]
 
 ``gpt2`` is GPT-2-small with random weights. A step is a logical batch of full rows: per-unit
@@ -104,7 +104,7 @@ def measure_memory(name: str, batch: int, which: int, arguments: argparse.Namesp
 def main() -> None:
     """Print one JSON object per model and batch."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="*", default=["gpt2", "builtin"])
+    parser.add_argument("models", nargs="*", default=["gpt2", "tiny"])
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--micro-batch", type=int, default=8)

@@ -142,7 +142,11 @@ def main() -> None:
     own = {
         key: yaml.safe_load(value) for key, _, value in (s.partition("=") for s in arguments.set)
     }
-    method, models, performance = KeyphraseSeeding(), ModelsConfig(), PerformanceConfig()
+    method, models, performance = (
+        KeyphraseSeeding(),
+        ModelsConfig(language="tiny"),
+        PerformanceConfig(),
+    )
     embedder = Remembered(load_embedder(models, performance))
     for epsilon in arguments.epsilon:
         for noise in arguments.noise:

@@ -152,7 +152,7 @@ def main() -> None:
     train = load_pairs(arguments.train, arguments.labels)
     test = load_pairs(arguments.test, arguments.labels)
     test = random.Random(0).sample(test, min(arguments.tested, len(test)))
-    models = ModelsConfig()
+    models = ModelsConfig(language="tiny")
     cfg = DPLoraConfig(**settings(arguments.set))
     cfg = DPLora().resolve(cfg, {"base": describe_role(models, "base")})
     distill = DistillConfig(max_tokens=cfg.max_tokens, **settings(arguments.distill))

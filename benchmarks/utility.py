@@ -1,7 +1,7 @@
 """What synthetic texts are worth: a classifier trained on them, tested on real ones.
 
     python benchmarks/utility.py TRAIN.jsonl.gz TEST.jsonl.gz [--epsilon 10] [--batch 8]
-        [--guidance 4] [--temperature .8] [--texts 800] [--model builtin] [--public-only]
+        [--guidance 4] [--temperature .8] [--texts 800] [--model tiny] [--public-only]
 
 Runs InvisibleInk in memory, without ledger or certificate: a seeded partition of public benchmark
 data, never a release. ``--public-only`` draws from the public prompt, with no reference at all;
@@ -16,7 +16,9 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from privsyn.backends.load import describe, load_language_model
 from privsyn.config import ModelsConfig, PerformanceConfig
@@ -24,9 +26,9 @@ from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.noise import OpenDPNoise
+from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.evaluation.classify import downstream
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, MethodPlan
 from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
 
 
@@ -66,11 +68,24 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
         place = (label, rng.randrange(cfg.texts_per_label))
         if not arguments.public_only:
             held.setdefault(place, []).append(text)
+    noise = OpenDPNoise()
+    return drawn(method, cfg, plan, held, labels, load_language_model(models, performance), noise)
+
+
+def drawn(
+    method: InvisibleInk,
+    cfg: InvisibleInkConfig,
+    plan: MethodPlan,
+    held: Mapping[tuple[str | None, int], Sequence[str]],
+    labels: Sequence[str],
+    model: Any,
+    noise: NoiseSource,
+) -> list[tuple[str, str]]:
+    """(text, label) of a run in memory; ``held`` are the records of each label and bucket."""
     buckets = [
         Bucket(cell, Private(held.get((cell.label, cell.bucket), [])))
         for cell in method.cells(cfg, labels)
     ]
-    model = load_language_model(models, performance)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
         Journal.create(path, {})
@@ -78,10 +93,10 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
             samples = list(
                 method.run(
                     cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets,
-                    Backends({"language": model}), OpenDPNoise(), journal, performance,
+                    Backends({"language": model}), noise, journal, PerformanceConfig(),
                 )
             )  # fmt: skip
-    return [(sample.content, str(sample.cell.label)) for sample in samples]
+    return [(str(sample.content), str(sample.cell.label)) for sample in samples]
 
 
 def main() -> None:
@@ -89,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)
-    parser.add_argument("--model", default="builtin")
+    parser.add_argument("--model", default="tiny")
     parser.add_argument("--epsilon", type=float, default=10.0)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--guidance", type=float, default=4.0)

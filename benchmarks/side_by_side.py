@@ -1,0 +1,210 @@
+"""Five methods side by side: one model, the same records, as many texts, the same epsilon.
+
+    python benchmarks/side_by_side.py STATE --data FOLDER [--model smollm2] [--sets sample agnews]
+        [--epsilon 1 3 10] [--methods invisible_ink ...] [--set methods.invisible_ink.guidance=3]
+    python benchmarks/side_by_side.py STATE --plot PLOT.png
+
+Every run is a project of its own under STATE, through the same stages as ``privsyn run``: OpenDP's
+noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
+is a line of STATE/results.jsonl and is left out. CPU time is that of this process from plan to
+certificate, of the calls that it took; a resumed run says so. FOLDER holds agnews.train.jsonl.gz;
+the set ``sample`` is made here. The settings of each method were fixed before a test record was
+read; what the public model alone and as many real records give stands beside each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privsyn.data.sample import LABELS, write_sample
+from privsyn.stages.base import open_context
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.run import draw as draw_release
+
+TEXTS = 20
+"""Texts per label."""
+
+SETS: Mapping[str, Mapping[str, Any]] = {
+    "sample": {
+        "document": "message from a patient to a clinic",
+        "labels": list(LABELS),
+        "unit": "patient_id",
+    },
+    "agnews": {
+        "document": "news item",
+        "labels": ["World", "Sports", "Business", "Sci/Tech"],
+        "unit": "id",
+    },
+}
+TOKENS = 40
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "invisible_ink": {
+        "batch_size": 8, "temperature": 0.8, "guidance": 3, "top_k": 100,
+        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "texts_per_label": TEXTS,
+    },
+    "private_prediction": {
+        "batch_size": 150, "buckets_per_label": 1, "clip_bound": 6, "temperature": 1.0,
+        "public_temperature": 0.8, "public_vocabulary": 200, "svt_threshold": 0.5,
+        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS,
+    },
+    "private_evolution": {
+        "modality": "text", "rounds": 4, "population": TEXTS, "degrees": [0.9, 0.5],
+        "text": {"max_tokens": TOKENS},
+    },
+    "keyphrase_seeding": {
+        "terms_per_document": 5, "vocabulary_size": 300, "phrases_per_document": 5,
+        "features": 4000, "sequence_length": 6, "sequences_per_label": TEXTS,
+        "labels_public": True, "max_tokens": TOKENS,
+    },
+    "dp_lora": {
+        "sampling_rate": 0.1, "expected_batch": 100, "steps": 30, "rank": 4, "alpha": 8,
+        "target_modules": ["all-linear"], "learning_rate": 0.001, "max_tokens": TOKENS,
+        "texts_per_label": TEXTS,
+    },
+}  # fmt: skip
+
+
+def project(state: Path, data: Path, name: str, epsilon: float, model: str, dtype: str) -> Path:
+    """The folder of one set and epsilon, with its records and its params.yaml."""
+    folder = state / f"{name}-{epsilon:g}"
+    folder.mkdir(parents=True, exist_ok=True)
+    records = folder / "records.jsonl"
+    if not records.exists():
+        if name == "sample":
+            write_sample(records)
+        else:
+            with gzip.open(data / f"{name}.train.jsonl.gz", "rt", encoding="utf-8") as lines:
+                records.write_text("".join(lines), encoding="utf-8")
+    params = {
+        "dataset": {
+            "name": name, "path": str(records), "label": "label", "holdout": 0.2, **SETS[name],
+        },
+        "account": {
+            "name": f"{name}-{epsilon:g}", "adjacency": "add_remove",
+            "unit": "patient" if name == "sample" else "record",
+            "epsilon": 100.0, "delta": 1e-4,
+        },
+        "privacy": {"epsilon": epsilon, "delta": 1e-6},
+        "models": {"language": model, "dtype": dtype},
+        "methods": {name: dict(settings) for name, settings in METHODS.items()},
+        "validation": {"min_share": 0.0, "max_duplicate_share": 1.0},
+        "performance": {"shards": 1},
+    }  # fmt: skip
+    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    return folder
+
+
+def measure(folder: Path, method: str, settings: Sequence[str]) -> dict[str, Any]:
+    """One release and its evaluation."""
+    ctx = open_context(folder / "params.yaml", settings)
+    start = time.process_time()
+    planned = plan(ctx, method, open_account=True)
+    begun = ctx.workspace.scratch(planned.id).exists()
+    draw_release(ctx, planned)
+    seconds = time.process_time() - start
+    report = evaluate(ctx, planned)
+    if report is None:
+        raise SystemExit(f"{folder}: nothing is held out")
+    found = json.loads((report / "evaluation.json").read_text(encoding="utf-8"))
+    artifact = ctx.workspace.release(planned.id) / "synthetic.jsonl"
+    rows = [json.loads(line) for line in artifact.read_text(encoding="utf-8").splitlines()]
+    return {
+        "cpu": round(seconds),
+        "resumed": begun,
+        "verdict": found.get("verdict"),
+        "metrics": {m["name"]: round(m["value"], 4) for m in found["metrics"]},
+        "texts": len(rows),
+        "shown": [[row.get("label"), row["text"]] for row in rows[:: max(1, len(rows) // 10)]][:10],
+    }
+
+
+def draw(results: Path, picture: Path) -> None:
+    """Accuracy over epsilon, a panel a set, a line a method, beside the baselines."""
+    import matplotlib.pyplot as plt
+
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    names = sorted({line["run"]["set"] for line in lines})
+    figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4), squeeze=False)
+    for axes, name in zip(panels[0], names, strict=True):
+        own = [line for line in lines if line["run"]["set"] == name]
+        for method in METHODS:
+            points = sorted(
+                (
+                    line["run"]["epsilon"],
+                    *(line["metrics"][f"vectors.accuracy{end}"] for end in ("", "_low", "_high")),
+                )
+                for line in own
+                if line["run"]["method"] == method and "vectors.accuracy" in line["metrics"]
+            )
+            if points:
+                at, value, low, high = (list(column) for column in zip(*points, strict=True))
+                spread = [
+                    [v - a for v, a in zip(value, low, strict=True)],
+                    [b - v for v, b in zip(value, high, strict=True)],
+                ]
+                axes.errorbar(at, value, yerr=spread, marker="o", capsize=3, label=method)
+        for baseline, style in (("public", ":"), ("real", "--"), ("chance", "-.")):
+            levels = [
+                line["metrics"][f"vectors.{baseline}"]
+                for line in own
+                if f"vectors.{baseline}" in line["metrics"]
+            ]
+            if levels:
+                level = sum(levels) / len(levels)
+                axes.axhline(level, linestyle=style, color="grey", label=baseline)
+        axes.set(title=name, xlabel="epsilon", ylabel="accuracy, sentence vectors", xscale="log")
+        axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+
+
+def main() -> None:
+    """Append one JSON line a run, or draw them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("state", type=Path)
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[10.0, 3.0, 1.0])
+    parser.add_argument("--set", nargs="*", default=[], help="a.b.c=value, for all runs")
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    state = arguments.state.resolve()
+    results = state / "results.jsonl"
+    if arguments.plot:
+        draw(results, arguments.plot)
+        return
+    state.mkdir(parents=True, exist_ok=True)
+    kept = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    done = [json.loads(line)["run"] for line in kept]
+    for epsilon in arguments.epsilon:
+        for name in arguments.sets:
+            for method in arguments.methods:
+                run = {
+                    "set": name, "method": method, "epsilon": epsilon,
+                    "model": Path(arguments.model).name, "set_also": arguments.set,
+                }  # fmt: skip
+                if run in done:
+                    continue
+                folder = project(
+                    state, arguments.data, name, epsilon, arguments.model, arguments.dtype
+                )
+                line = {"run": run} | measure(folder, method, arguments.set)
+                with results.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(line) + "\n")
+                print(name, method, epsilon, line["verdict"], f"{line['cpu']} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
