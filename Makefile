@@ -1,4 +1,4 @@
-# make demo | test | lint | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
+# make demo | test | fuzz | lint | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -8,14 +8,15 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test lint up down lock clean
+.PHONY: help setup demo test fuzz lint up down lock clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
 	@echo "             another method: make demo METHOD=private_evolution (images)"
-	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
+	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
-	@echo "make test    the whole suite"
+	@echo "make test    the whole suite, the same at every run"
+	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff and mypy"
 
 setup: .venv/.installed
@@ -26,14 +27,19 @@ setup: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/privsyn models fetch smollm2 || true
 	@touch $@
 
 demo: setup
-	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' TEST='$(TEST)' \
-		TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m operators.demo $(ARGS)
+	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' \
+		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m privsyn.airflow.demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --benchmark-disable $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable $(ARGS)
+
+# What it finds becomes an @example of its test.
+fuzz: setup
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile fuzz $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -41,10 +47,10 @@ lint: setup
 	@$(BIN)/mypy
 
 up: setup
-	@$(BIN)/python -m operators.services up
+	@$(BIN)/python -m privsyn.airflow.services up
 
 down: setup
-	@$(BIN)/python -m operators.services down
+	@$(BIN)/python -m privsyn.airflow.services down
 
 # torch goes in without its build and without CUDA's packages: the installer adds what the build
 # it finds (CPU or CUDA) asks for, so that one lock serves both.
