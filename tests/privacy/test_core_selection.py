@@ -17,6 +17,7 @@ from scipy.stats import chisquare
 
 from privsyn.dp import noise
 from privsyn.dp.clipping import LATTICE
+from privsyn.dp.events import ZCDP, as_zcdp
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
 
@@ -110,11 +111,34 @@ def worst_excess(scale: float, rho: float, chances=softmax) -> float:  # type: i
     return worst
 
 
+def rho_of(scale: float) -> float:
+    """What one draw is charged in zCDP."""
+    charged = as_zcdp(ExponentialMechanism(LATTICE, scale).event)
+    assert isinstance(charged, ZCDP)
+    return charged.rho
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
 def test_softmax_costs_what_is_charged(temperature: float) -> None:
     scale = temperature * LATTICE
-    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    charged = rho_of(scale)
     assert worst_excess(scale, charged) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
+def test_the_log_ratios_of_softmax_lie_in_the_range_that_is_charged(temperature: float) -> None:
+    scale = temperature * LATTICE
+    widest = 0.0
+    for base in product((0, 1, 3), repeat=3):
+        p = softmax(np.array(base) * LATTICE, scale)
+        for shift in product((-1, 0, 1), repeat=3):
+            q = softmax((np.array(base) + np.array(shift)) * LATTICE, scale)
+            ratios = np.log(p) - np.log(q)
+            assert ratios.min() <= 1e-12
+            assert ratios.max() >= -1e-12
+            widest = max(widest, float(np.ptp(ratios)))
+    charged = ExponentialMechanism(LATTICE, scale).event.range
+    assert charged * (1 - 1e-9) <= widest <= charged * (1 + 1e-9)  # reached, and never passed
 
 
 def test_a_monotonic_distance_would_charge_a_fourth() -> None:
@@ -126,12 +150,12 @@ def test_a_monotonic_distance_would_charge_a_fourth() -> None:
         dp.zero_concentrated_divergence(),
         scale=scale,
     )
-    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    charged = rho_of(scale)
     assert broken.map(LATTICE) == pytest.approx(charged / 4, rel=1e-9)
     assert worst_excess(scale, broken.map(LATTICE)) > 3  # scores move both ways, so it is too low
 
 
 def test_permute_and_flip_would_cost_more_than_is_charged() -> None:
     scale = 2.0 * LATTICE
-    charged = ExponentialMechanism(LATTICE, scale).event.rho
+    charged = rho_of(scale)
     assert worst_excess(scale, charged, permute_and_flip) > 1.2
