@@ -1,12 +1,12 @@
 """One step of DP-LoRA against a step of ordinary LoRA: tokens per second and peak memory.
 
-    python benchmarks/dp_lora.py [gpt2 tiny] [--batch 8 64] [--tokens 64] [--runs 5]
+    python benchmarks/dp_lora.py [gpt2 tiny smollm2] [--batch 8 64] [--tokens 64] [--runs 5]
         [--checkpointing] [--device cuda] [--dtype bfloat16]
 
 ``gpt2`` is GPT-2-small with random weights. A step is a logical batch of full rows: per-unit
-gradients, clipping, the exact sum, OpenDP's noise, AdamW; or one backward pass per micro-batch and
-AdamW. Runs alternate; the median of their ratios is printed. Peak memory is that of processes of
-their own, less what the loaded model takes.
+gradients, clipping, the exact sum, noise by the sampler that is named, AdamW; or one backward pass
+per micro-batch and AdamW. Runs alternate; the median of their ratios is printed. Peak memory is
+that of processes of their own, less what the loaded model takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from privsyn.backends.load import load_role
 from privsyn.backends.lora import LoraTrainer
 from privsyn.backends.protocols import PromptTemplate, Training
 from privsyn.config import ModelsConfig, PerformanceConfig
-from privsyn.dp.mechanisms import SampledGaussian
+from privsyn.dp.mechanisms import SampledGaussian, Sampler
 from privsyn.dp.noise import OpenDPNoise
 
 TEMPLATE = PromptTemplate("\n{reference}", "\n")
@@ -36,7 +36,8 @@ TEMPLATE = PromptTemplate("\n{reference}", "\n")
 
 def load(name: str, arguments: argparse.Namespace) -> tuple[Any, Any]:
     """A model and a tokenizer."""
-    cfg = ModelsConfig(dtype=arguments.dtype)
+    language = "tiny" if name == "gpt2" else name  # its tokenizer
+    cfg = ModelsConfig(language=language, dtype=arguments.dtype)
     base = load_role(cfg, "base", PerformanceConfig(device=arguments.device))
     network, tokenizer = base._take()
     if name == "gpt2":
@@ -108,7 +109,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--micro-batch", type=int, default=8)
-    parser.add_argument("--sampler", choices=["opendp", "table"], default="opendp")
+    parser.add_argument("--sampler", choices=get_args(Sampler), default="auto")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--checkpointing", action="store_true")

@@ -20,7 +20,8 @@ from typing import Any
 
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.dp.accountant import guarantee, rho, shown
-from privsyn.dp.events import dump
+from privsyn.dp.events import Event, dump, load
+from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.ledger import Balance, Change, Entry, Ledger
@@ -91,6 +92,7 @@ def build(
         # When its cost was set aside: how long the drawing took depends on the data.
         "reserved_at": reserved.at,
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
+        "risk": risk(load(plan.event)).figures(),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
         "artifact": _described(artifact),
         "account": {
@@ -434,6 +436,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             and cost.delta <= plan.delta,
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
+        *_risk(planned.event, certificate),
         Check(
             "derived facts",
             plan.rho == rho(planned.event)
@@ -448,6 +451,22 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             certificate["class"] == ("dp-release" if noise == "opendp" else "not-private"),
             f"noise source {noise}",
         ),
+    ]
+
+
+def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
+    """What it says of an attacker; earlier certificates say nothing."""
+    if "risk" not in certificate:
+        return []
+    bounds = risk(event).figures()
+    said = certificate["risk"]
+    return [
+        Check(
+            "risk",
+            said.keys() == bounds.keys()
+            and all(bound <= said[name] * (1 + 1e-9) for name, bound in bounds.items()),
+            f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
+        )
     ]
 
 

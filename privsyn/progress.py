@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
+_EARLY = 20
+"""A first output tells the time left if it is at least this part of the whole."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
 
@@ -63,25 +65,34 @@ def show_progress(
 class Pace:
     """How fast a stage went of late, and how long it still takes.
 
-    Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws.
+    Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. Nor
+    does what comes before the first output count, a model being loaded, once there is a second.
     """
 
     def __init__(self) -> None:
         self._heard: deque[tuple[float, int]] = deque()
+        self._start: tuple[float, int] | None = None
 
     def left(self, done: int, total: int, now: float) -> float | None:
-        """Seconds to go; None before anything was done.
+        """Seconds to go; None before that can be told.
 
         Args:
             done: What is done now.
             total: What will be.
             now: The time, in seconds.
         """
-        self._heard.append((now, done))
-        while len(self._heard) > 2 and now - self._heard[1][0] >= PACE_SECONDS:
-            self._heard.popleft()
-        when, before = self._heard[0]
+        heard = self._heard
+        heard.append((now, done))
+        self._start = self._start or heard[0]
+        while len(heard) > 2 and (
+            now - heard[1][0] >= PACE_SECONDS
+            or (heard[0] is self._start and heard[1][1] > heard[0][1])
+        ):
+            heard.popleft()
+        when, before = heard[0]
         if done <= before or now <= when:
+            return None
+        if heard[0] is self._start and _EARLY * (done - before) < total:
             return None
         return (now - when) * (total - done) / (done - before)
 

@@ -32,12 +32,22 @@ def test_a_log_hears_of_every_tenth_with_the_time_left():
 def test_a_slow_stage_is_heard_of_twice_a_minute():
     lines = follow((0, 0), (29, 1), (31, 2), (45, 3), (62, 4))
     assert [line.split()[2] for line in lines] == ["0", "2", "4"]
-    assert lines[-1].endswith("about 4 h 17 min left")
+    assert lines[-1].endswith("about 3 h 3 min left")
 
 
 def test_a_resumed_stage_counts_its_pace_from_where_it_went_on():
     lines = follow((0, 800), (10, 900))
     assert lines[-1].endswith("900 of 1,000 tokens, about 10 s left")
+
+
+def test_loading_a_model_is_not_taken_for_the_pace():
+    lines = follow((0, 0), (60, 5), (61, 100), (70, 1000))
+    assert lines[1] == "generate 1/2: 5 of 1,000 tokens"
+    assert lines[2].endswith("100 of 1,000 tokens, about 9 s left")
+
+
+def test_few_large_steps_tell_the_time_left_from_the_first_on():
+    assert follow((0, 0), (10, 250))[-1].endswith("about 30 s left")
 
 
 def test_what_is_read_back_from_a_journal_says_nothing_of_the_pace():

@@ -14,6 +14,10 @@ with it. Opacus brings torch. So each source has a throw-away environment:
     uv pip install --python /tmp/golden/bin/python "numpy<2.3"
     /tmp/golden/bin/python tools/write_golden.py bounded_range
 
+    uv pip install --python /tmp/golden/bin/python dp-accounting==0.6.0 "numpy<2.3" "scipy<1.16" \
+        riskcal==1.5.1
+    /tmp/golden/bin/python tools/write_golden.py risk
+
 ``exact`` holds the closed forms and integrals in 40-digit arithmetic, as decimal strings: a
 reported loss may never lie below them. The other files hold what the libraries report.
 """
@@ -291,7 +295,54 @@ def bounded_range(choices: int = 200) -> dict[str, Any]:
     }
 
 
+RISKS = {
+    "gaussian": ((4.0, 1), (1.0, 1), (0.45, 1), (5.0, 10)),
+    "sampled": ((0.1, 1.0, 30), (0.01, 0.8, 1000)),
+    "pure": ((0.1,), (1.0,), (3.0,)),
+}
+"""Events: kind and values, as the constructors of privsyn.dp.events take them."""
+
+
+def risk() -> dict[str, Any]:
+    """What an attacker achieves, from dp-accounting's loss distributions by riskcal."""
+    import dp_accounting as dp
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from riskcal import analysis
+
+    def distribution(kind: str, values: tuple[float, ...]) -> Any:
+        if kind == "pure":
+            return pld.from_privacy_parameters(
+                dp.pld.common.DifferentialPrivacyParameters(values[0], 0.0)
+            )
+        rate, noise, count = values if kind == "sampled" else (1.0, *values)
+        one = pld.from_gaussian_mechanism(
+            noise, sampling_prob=rate, value_discretization_interval=1e-4
+        )
+        return one.self_compose(int(count))
+
+    def figures(found: Any) -> dict[str, float]:
+        return {
+            "found_at_1_percent": 1 - float(analysis.get_beta_from_pld(found, alpha=0.01)),
+            "found_at_1_permille": 1 - float(analysis.get_beta_from_pld(found, alpha=0.001)),
+            "advantage": float(analysis.get_advantage_from_pld(found)),
+        }
+
+    return {
+        "source": f"riskcal {version('riskcal')}, dp-accounting {version('dp-accounting')}",
+        "rows": [
+            {
+                "name": "-".join([kind, *map(str, values)]),
+                "event": [kind, *values],
+                "risk": figures(distribution(kind, values)),
+            }
+            for kind, rows in RISKS.items()
+            for values in rows
+        ],
+    }
+
+
 SOURCES = {
+    "risk": risk,
     "exact": exact,
     "dp_accounting": dp_accounting,
     "opacus": opacus,

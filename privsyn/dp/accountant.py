@@ -184,6 +184,44 @@ def loss_distribution_epsilon(event: Event, delta: float) -> float:
     return sampled_gaussian_epsilon(parts, delta, pure)
 
 
+def profile(event: Event) -> list[tuple[float, float]]:
+    """Points (epsilon, delta) of an event's privacy profile, each of which holds.
+
+    Guarantee: the event is (epsilon, delta)-DP at every point, and so at all of them together.
+
+    Returns:
+        A few to some thousands of points, in no order. Source: Balle, Barthe, Gaboardi 2018,
+        "Privacy Amplification by Subsampling", Section 2 (the name).
+    """
+    points: list[tuple[float, float]] = []
+    pure, total, mu_squared = (_fold(event, price) for price in (_pure, _rho, _mu_squared))
+    if math.isfinite(pure):
+        points.append((pure, 0.0))
+    grid = np.concatenate(([0.0], np.geomspace(1e-3, _PROFILE_TO, _PROFILE_POINTS)))
+    if math.isfinite(total):
+        points += [(float(epsilon), conversions.zcdp_delta(total, epsilon)) for epsilon in grid]
+    if math.isfinite(mu_squared) and mu_squared:
+        deltas = conversions.gaussian_deltas(math.sqrt(mu_squared), grid)
+        deltas = np.minimum(deltas * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
+        points += zip(grid.tolist(), deltas.tolist(), strict=True)
+    composed = _composed(event)
+    if composed is not None and composed.blocks:
+        reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
+        blocks = composed.blocks if composed.draws else _largest_first(composed.blocks)
+        curve = bounded_range.curve(blocks, reach, composed.mu_squared)
+        if curve is not None:
+            at = curve.first + curve.width * np.arange(len(curve.deltas))
+            held = at >= 0
+            points += zip(at[held].tolist(), curve.deltas[held].tolist(), strict=True)
+    if math.isinf(total):  # sampled: a point takes a good part of a second
+        points += [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
+    return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]
+
+
+_PROFILE_TO, _PROFILE_POINTS, _PROFILE_DELTA = 40.0, 400, 1e-4
+_PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
+
+
 def calibrate_rho(target: Guarantee) -> float:
     """Largest rho whose zCDP guarantee stays within ``target``, rounded down.
 

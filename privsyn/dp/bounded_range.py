@@ -314,9 +314,11 @@ class _ResponseOperator:
         self.rest = min(max(self.loss - self.whole * width, 0.0), width)
 
     def __call__(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
-        points, pad = len(value), self.whole + 1
+        points = len(value)
+        whole = min(self.whole, points)  # further out the curve is 1, or its last value, all along
+        pad = whole + 1
         chords = _Chords(value, self.width, pad)
-        lower, upper = slice(0, points), slice(pad + self.whole, pad + self.whole + points)
+        lower, upper = slice(0, points), slice(pad + whole, pad + whole + points)
         more = 1 / (1 + math.exp(-self.loss))
         less = 1 / (1 + math.exp(self.loss))
         near = chords.level[lower] + chords.slope[lower] * math.exp(self.width - self.rest)

@@ -105,7 +105,9 @@ def _replay(connection: Connection, *, costs: bool) -> _Told:
                 _rename(row, told.accounts)
             elif row.change in NOTES:
                 _derive(row, told.entries)
-            elif row.change != UPGRADED:
+            elif row.change == UPGRADED:
+                _upgrade(row, told)
+            else:
                 _move(row, told)
             told.seq, told.head = row.seq, row.hash
     except (KeyError, TypeError, ValueError) as error:  # what follows from an edited value
@@ -172,6 +174,14 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
         for held, allowed in most:
             if held > max(allowed, 0.0) * (1 + SLACK):
                 _fail(f"history row {row.seq}: budget={held} is more than epsilon={epsilon} allows")
+
+
+def _upgrade(row: Change, told: _Told) -> None:
+    """Rows before it are held to laxer rules: it comes once, before later accounts."""
+    if told.costs and row.seq != told.upgraded:
+        _fail(f"history row {row.seq} upgrades the ledger a second time")
+    if any(split_of(account) for account in told.accounts.values()):
+        _fail(f"history row {row.seq} upgrades a ledger that has accounts of a later one")
 
 
 def _rename(row: Change, accounts: Rows) -> None:

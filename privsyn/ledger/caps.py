@@ -217,7 +217,7 @@ class Cap:
         return min(1.0, *shares) if held else 0.0
 
     def spent_epsilon(self, held: Sequence[Charge]) -> float:
-        """Epsilon, at the cap's delta, proved for what is charged; at most the cap."""
+        """Epsilon, at the cap's delta, that a filter bounds what is charged by; at most the cap."""
         from privsyn.dp.accountant import filter_epsilon
 
         if not held:

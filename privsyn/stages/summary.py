@@ -15,6 +15,8 @@ from rich.console import Console
 
 from privsyn import certificate
 from privsyn.dp.accountant import shown
+from privsyn.dp.events import load
+from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
 from privsyn.ledger import Ledger, Preview, State, Statement
 from privsyn.progress import duration
@@ -149,6 +151,7 @@ def cost_of_release(
         "release": name,
         "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
         f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}",
+        "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
         "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in plan.derived.items()},
         f"synthetic {plan.things}": plan.rows_said,

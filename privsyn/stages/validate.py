@@ -16,6 +16,7 @@ from privsyn.data.artifacts import (
     storage_error,
     write_json_atomic,
 )
+from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
 from privsyn.release import Plan
 from privsyn.stages.base import Context
@@ -144,6 +145,9 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
         "class": sealed["class"],
         "method": paid["method"]["title"],
         "epsilon": plan["epsilon"],
+        "risk": Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
+        if "risk" in paid
+        else (),
         "delta": plan["delta"],
         "adjacency": plan["adjacency"],
         "unit": plan["unit"],

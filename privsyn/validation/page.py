@@ -163,8 +163,16 @@ def _guarantee(release: Mapping[str, Any]) -> str:
     return (
         f'<section class="card"><h2>Privacy guarantee</h2><div class="numbers">{"".join(numbers)}'
         f"</div><p>{move}: the probability of any outcome grows at most by the factor "
-        f"e<sup>epsilon</sup> = {_factor(epsilon)}, plus delta.{bound}</p>{_list(facts)}</section>"
+        f"e<sup>epsilon</sup> = {_factor(epsilon)}, plus delta.{bound}</p>{_risk(release)}"
+        f"{_list(facts)}</section>"
     )
+
+
+def _risk(release: Mapping[str, Any]) -> str:
+    said = "".join(
+        f"<li>{_text(words[:1].upper() + words[1:])}.</li>" for words in release.get("risk") or ()
+    )
+    return f"<p>In words:</p><ul>{said}</ul>" if said else ""
 
 
 def _factor(epsilon: float) -> str:

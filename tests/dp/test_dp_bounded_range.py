@@ -249,3 +249,20 @@ def test_golden_adversaries(draw):
     """Another implementation, from below: the price is above it, and by a thousandth at most."""
     found = epsilon_at(BoundedRange(draw["range"], draw["count"]), draw["delta"])
     assert draw["epsilon"] * (1 - 1e-12) <= found <= draw["epsilon"] * 1.0015
+
+
+@pytest.mark.parametrize("steps", [3.0, 98.9, 99.5, 100.0, 101.5, 5e4])
+def test_a_response_wider_than_the_grid_needs_no_wider_grid(steps: float) -> None:
+    width, value = 0.01, np.linspace(0.9, 0.1, 100)
+    wide = math.ceil(steps) + 2
+    padded = np.concatenate((np.ones(wide), value, np.full(wide, value[-1])))
+    raised = bounded_range.before_response(value, steps * width, width)
+    within = bounded_range.before_response(padded, steps * width, width)[wide:-wide]
+    assert raised == pytest.approx(within, rel=1e-12)
+    assert np.all(raised >= value)
+
+
+def test_a_response_of_the_largest_loss_on_the_finest_grid() -> None:
+    value = np.linspace(0.9, 0.1, 100)
+    raised = bounded_range.before_response(value, 100.0, 1e-12)  # 1e14 cells wide
+    assert raised == pytest.approx(np.ones(100))

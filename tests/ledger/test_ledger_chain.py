@@ -241,6 +241,25 @@ def test_an_edited_rename_is_found(full: Ledger) -> None:
         full.verify()
 
 
+def test_a_ledger_is_upgraded_before_its_later_accounts_and_once(
+    ledger: Ledger, clock: Clock
+) -> None:
+    full = fill(ledger, clock)
+    with full._database.write() as connection:
+        chain.append(connection, clock(), "", None, chain.UPGRADED, {"schema": 2})
+    with pytest.raises(VerificationError, match="row 14 upgrades a ledger that has accounts of a"):
+        full.verify()
+
+
+def test_a_ledger_is_not_upgraded_twice(ledger: Ledger, clock: Clock) -> None:
+    ledger.check()
+    with ledger._database.write(create=True) as connection:
+        for _ in range(2):
+            chain.append(connection, clock(), "", None, chain.UPGRADED, {"schema": 2})
+    with pytest.raises(VerificationError, match="row 2 upgrades the ledger a second time"):
+        ledger.verify()
+
+
 def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clock: Clock) -> None:
     full = fill(ledger, clock)
     rewrite(full, lambda body: None, seq=3)
