@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export UV_COMPILE_BYTECODE := 1
 export GX_ANALYTICS_ENABLED := False
 export DVC_NO_ANALYTICS := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
