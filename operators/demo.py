@@ -179,8 +179,8 @@ class Board(logging.Handler):
 
 
 def _quick(method: str) -> list[str]:
-    """For one run on one machine: few processes, since each loads the model, and no retries."""
-    return ["performance.shards=2", f"schedule.{method}.retries=0"]
+    """For one run on one machine: one process, since each loads the model, and no retries."""
+    return ["performance.shards=1", f"schedule.{method}.retries=0"]
 
 
 def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> int:

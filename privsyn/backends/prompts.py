@@ -108,9 +108,10 @@ class PromptEncoder:
         return first[: max(0, same - 1)]  # less one: a label may change the token it follows
 
     def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
-        """Tokens of the private prompt around its reference, with LABEL_TOKENS for a label.
+        """Tokens of the private prompt around its reference, at its longest.
 
-        The same for all labels: which of them have records must not decide a shape.
+        Over the labels given, all that are declared: which of them have records must not decide a
+        shape. Without labels, with LABEL_TOKENS for one.
 
         Raises:
             ModelError: What is wrong with the template, or a label of ``labels`` is too long.
@@ -118,16 +119,18 @@ class PromptEncoder:
         labels = list(labels)
         self.public(template, labels[0] if labels else "a")
         before, _, after = self._pieces(template, "")
-        length = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+        bound = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+        longest = 0
         for label in labels:
             before, _, after = self.private(template, label)
-            if len(before) + len(after) > length:
+            longest = max(longest, len(before) + len(after))
+            if longest > bound:
                 raise ModelError(
                     f"models.language={self._source}: the label {label!r} is longer than the "
                     f"{LABEL_TOKENS} tokens a prompt has room for.",
                     hint="Shorten it, or leave {label} out of the prompt.",
                 )
-        return length
+        return longest if labels else bound
 
     def reference(self, text: str, lead: str, limit: int) -> list[int]:
         """At most ``limit`` tokens of a reference, special tokens in it as plain text.

@@ -213,8 +213,13 @@ def profile(event: Event) -> list[tuple[float, float]]:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
             held = at >= 0
             points += zip(at[held].tolist(), curve.deltas[held].tolist(), strict=True)
-    if math.isinf(total):  # sampled: a point takes a good part of a second
-        points += [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
+    parts, losses = _sampled_parts(event)
+    if parts:
+        from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy
+
+        points += sampled_gaussian_profile(parts, losses)
+    if not points:  # by the Renyi curve
+        points = [(epsilon_at(event, delta), delta) for delta in _PROFILE_DELTAS]
     return [(epsilon, delta) for epsilon, delta in points if math.isfinite(epsilon)]
 
 

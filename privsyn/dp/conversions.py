@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,19 +250,30 @@ def _log_moment(rate: float, sigma: float, order: int) -> float:
 
     Taking off the 1 keeps all digits when A is near 1.
     """
-    from scipy.special import gammaln, logsumexp
-
     if order < 2:
         return 0.0
+    factorials = _log_factorials()
     k = np.arange(2, order + 1, dtype=np.float64)
     growth = k * (k - 1) / (2 * sigma**2)
     parts = (
-        gammaln(order + 1.0) - gammaln(k + 1) - gammaln(order - k + 1),
+        factorials[order] - factorials[2 : order + 1] - factorials[order - 2 :: -1],
         (order - k) * math.log1p(-rate) + k * math.log(rate),
         growth + np.log(-np.expm1(-growth)),
     )
-    size = float(gammaln(order + 1.0)) + sum(float(np.abs(part).max()) for part in parts)
-    return float(np.logaddexp(0.0, logsumexp(sum(parts)) + ROUNDING * size))
+    size = float(factorials[order]) + sum(float(np.abs(part).max()) for part in parts)
+    terms = sum(parts)
+    top = float(np.max(terms))
+    summed = top + math.log(float(np.exp(terms - top).sum()))
+    return float(np.logaddexp(0.0, summed + ROUNDING * size))
+
+
+@cache
+def _log_factorials() -> NDArray[np.float64]:
+    """Log n! of every n a sum takes."""
+    from scipy.special import gammaln
+
+    logs: NDArray[np.float64] = gammaln(np.arange(LARGEST_SUM + 2, dtype=np.float64) + 1)
+    return logs
 
 
 def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512) -> float:

@@ -73,6 +73,54 @@ def sampled_gaussian_epsilon(
     return max(removal, _direction(parts, delta, False, enough=removal, pure=pure))
 
 
+@lru_cache(maxsize=64)
+def sampled_gaussian_profile(
+    parts: tuple[Part, ...], pure: tuple[float, ...] = ()
+) -> tuple[tuple[float, float], ...]:
+    """Points (epsilon, delta) that sampled Gaussians composed, and pure steps, satisfy.
+
+    Guarantee: as ``sampled_gaussian_epsilon``, at every point. Laid for deltas of .0001 and up.
+
+    Args:
+        parts: Rate in (0, 1], noise multiplier and steps of each.
+        pure: Losses of pure steps on the same units.
+
+    Returns:
+        No point where the grid cannot hold the losses.
+    """
+    if math.fsum(pure) > _MOST_PURE:
+        return ()
+    points: list[tuple[float, float]] = []
+    for delta in _PROFILED:
+        tail = delta * _TAIL / sum(steps for *_, steps in parts)
+        at, worst = np.empty(0), np.zeros(0)
+        for removed in (True, False):
+            span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
+            if not span < _WIDEST:
+                return ()
+            width = span / _COARSE
+            steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
+            tilt = _tilt(steps, width, math.log(delta))
+            losses, deltas, _ = _tilted_deltas(
+                parts, delta, removed, tail, span, tilt, math.inf, pure
+            )
+            if not len(at):
+                at = np.geomspace(1e-3, max(float(losses[-1]), 2e-3), _PROFILE_POINTS)
+                at, worst = np.append(0.0, at), np.zeros(_PROFILE_POINTS + 1)
+            left = np.searchsorted(losses, at, side="right") - 1  # delta falls: what is left of it
+            found = np.where(left >= 0, np.minimum.accumulate(deltas)[np.maximum(left, 0)], 1.0)
+            worst = np.maximum(worst, found)
+        slack = len(parts) * LATTICE_SLACK
+        raised = at + slack + ROUNDING * (1 + at)
+        charged = np.minimum(worst / ((1 - _ASIDE) * (1 - _READ)), 1.0)
+        points += zip(raised.tolist(), charged.tolist(), strict=True)
+    return tuple(points)
+
+
+_PROFILED = (0.1, 1e-3)
+_PROFILE_POINTS = 400
+
+
 @dataclass(frozen=True)
 class _Step:
     """One step's losses: ``mass[i]`` at ``(first + i) * width``, and ``infinite`` beyond them.
@@ -132,6 +180,37 @@ def _tilted_epsilon(
 
     The window reaches down to ``known``, a bound found before, where that is finite.
     """
+    losses, deltas, lost = _tilted_deltas(parts, delta, removed, tail, span, tilt, known, pure)
+    most = delta * (1 - _ASIDE) * (1 - _READ)
+    fits = np.flatnonzero(deltas > most)
+    slack = len(parts) * LATTICE_SLACK
+    if not len(fits):
+        return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
+    last = int(fits[-1])
+    if last + 1 >= POINTS:
+        return math.inf, False
+    # Between grid points delta is linear in e^epsilon.
+    share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
+    width = float(losses[1] - losses[0])
+    epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
+    blind = float(lost[last]) > _BLIND * delta and epsilon > 0
+    return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
+
+
+def _tilted_deltas(
+    parts: Sequence[Part],
+    delta: float,
+    removed: bool,
+    tail: float,
+    span: float,
+    tilt: float,
+    known: float,
+    pure: Sequence[float],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Losses at grid points, delta there from above, and how much of it the FFT's error takes.
+
+    The window is laid for ``delta``, and reaches down to ``known`` where that is finite.
+    """
     width = span / _COARSE
     steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
@@ -143,7 +222,7 @@ def _tilted_epsilon(
     centre = max((log_moment - math.log(delta)) / tilt, 0.0)
     low = round(centre / width) - POINTS // 2
     mass = _composed(steps, width, tilt, low)
-    losses = width * (low + np.arange(POINTS))
+    losses: NDArray[np.float64] = width * (low + np.arange(POINTS, dtype=np.float64))
     # Above the window: Chernoff. What the FFT may have lost: its error in the tilted measure.
     size = sum(step.steps for step in steps)
     error = 10 * _EPSILON * math.log2(POINTS) * (size + 2) * math.sqrt(POINTS)
@@ -153,22 +232,10 @@ def _tilted_epsilon(
     down, decay = math.exp(-tilt * width), math.exp(-(1 + tilt) * width)
     above = _discounted(mass, down) - _discounted(mass, decay)
     untilted = np.exp(np.minimum(log_moment - tilt * losses, 700.0))
-    deltas = (above + error) * untilted + (infinite + beyond)
+    deltas: NDArray[np.float64] = (above + error) * untilted + (infinite + beyond)
     for loss in pure:
         deltas = before_response(np.minimum(deltas, 1.0), loss, width)
-    most = delta * (1 - _ASIDE) * (1 - _READ)
-    fits = np.flatnonzero(deltas > most)
-    slack = len(parts) * LATTICE_SLACK
-    if not len(fits):
-        return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
-    last = int(fits[-1])
-    if last + 1 >= POINTS:
-        return math.inf, False
-    # Between grid points delta is linear in e^epsilon.
-    share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
-    epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
-    blind = error * float(untilted[last]) > _BLIND * delta and epsilon > 0
-    return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
+    return losses, deltas, error * untilted
 
 
 def _range(rate: float, noise: float, removed: bool, tail: float) -> tuple[float, float]:
@@ -326,9 +393,13 @@ def _composed(steps: Sequence[_Step], width: float, tilt: float, low: int) -> ND
 
 
 def _discounted(mass: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
-    """Sum over j > i of mass[j] factor^(j - i), for every i."""
-    from scipy.signal import lfilter
+    """Sum over j > i of mass[j] factor^(j - i), for every i.
 
-    ahead = lfilter([0.0, factor], [1.0, -factor], mass[::-1])
-    sums: NDArray[np.float64] = ahead[::-1]
+    By doubling: after step n every sum has 2^n terms, each rounded n times.
+    """
+    sums = factor * np.append(mass[1:], 0.0)
+    reach = 1
+    while reach < len(mass) and factor > 0:
+        sums[:-reach] += factor * sums[reach:]  # the right side is read whole before
+        reach, factor = 2 * reach, factor * factor
     return sums

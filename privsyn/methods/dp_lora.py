@@ -479,7 +479,7 @@ def _least_noise(
     solve = partial(accountant.calibrate, event, target, increasing=False)
     try:
         # By the Renyi curve first: quick, and not more than a few percent too high.
-        safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-4)
+        safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)
         safe = solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
     except ValueError:
         raise ConfigError(

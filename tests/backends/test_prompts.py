@@ -97,7 +97,7 @@ def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Enc
     assert "One note on Symptoms.<|im_end|>" in public
     assert public.endswith("<|im_start|>assistant\nText:")
     length = prompts.length(template, ["Billing"])
-    assert length >= len(before) + len(after)
+    assert length == len(before) + len(after)
     long = PromptTemplate("{label} {reference}", "{label}", labels=(("a", "late " * 40),))
     with pytest.raises(ModelError, match="longer than the 32 tokens"):
         prompts.length(long, ["a"])
@@ -108,7 +108,7 @@ def test_a_prompt_may_begin_with_the_label(encoder: Encoders, head: str) -> None
     """Its tokenizer adds no BOS: without the label nothing stands before the reference."""
     _, prompts = encoder("tiny")
     template = PromptTemplate(head + "{reference}\n" + head + "Go:", head + "Go:")
-    assert prompts.length(template, ["Billing"]) == prompts.length(template)
+    assert prompts.length(template, ["Billing"]) < prompts.length(template)
     assert prompts.shared(template, ["Billing"]) == []
     assert prompts.private(template, "Billing")[0]
     with pytest.raises(ModelError, match="empty before its first token"):
@@ -126,7 +126,14 @@ def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
 
 def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
     _, prompts = encoder("llama")
-    assert prompts.length(PLAIN, ["Billing", None]) == prompts.length(PLAIN)
+    sizes = {
+        label: len(before) + len(after)
+        for label in ("Billing", None, "Letters about a bill")
+        for before, _, after in [prompts.private(PLAIN, label)]
+    }
+    # The longest of all that are declared, whichever have records; without labels, a bound.
+    assert prompts.length(PLAIN, sizes) == max(sizes.values()) > sizes["Billing"] > sizes[None]
+    assert prompts.length(PLAIN) > sizes[None] + 2 * 32
     with pytest.raises(ModelError, match=r"label 'late late .* longer than the 32 tokens"):
         prompts.length(PLAIN, ["Billing", "late " * 40])
 
