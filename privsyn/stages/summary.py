@@ -114,6 +114,8 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         commands["lineage"] = (
             f"mlflow server --backend-store-uri {ctx.workspace.mlflow_uri}{listen}"
         )
+    if (overview := ctx.lineage.overview()) is not None:
+        commands["all releases"] = overview
     if (ctx.workspace.root / "Makefile").is_file():
         commands["schedule it"] = "make up"
     if ctx.workspace.pointer(plan.id).is_file():

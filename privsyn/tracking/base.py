@@ -88,6 +88,9 @@ class Tracker(Protocol):
     def link(self, run_id: str) -> str | None:
         """Address of the run in the UI, or None."""
 
+    def overview(self) -> str | None:
+        """Address of all releases in the UI, with what they cost, or None."""
+
 
 @contextmanager
 def staged(tracker: Tracker, release_id: str, stage: str) -> Iterator[str]:
@@ -180,3 +183,7 @@ class BestEffort:
     def link(self, run_id: str) -> str | None:
         """See Tracker; None when the store is down."""
         return self._attempt(lambda: self._tracker.link(run_id), None)
+
+    def overview(self) -> str | None:
+        """See Tracker; None when the store is down."""
+        return self._attempt(self._tracker.overview, None)

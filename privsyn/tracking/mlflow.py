@@ -7,6 +7,7 @@ is imported at the first call: it takes about four seconds.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,16 @@ NEWEST = "newest"
 """Alias of the newest version of a registered model."""
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
 """Kind of an experiment: it opens in the view of runs, not of prompts and traces."""
+VIEW = "privsyn"
+"""Name of the view of an experiment's runs that shows what a release costs; read from its tags."""
+COLUMNS = (
+    "metrics.`epsilon`",
+    "metrics.`delta`",
+    "params.`method`",
+    "tags.`privsyn.account`",
+    "tags.`privsyn.class`",
+    "attributes.`Dataset`",
+)
 WITHDRAWN = "privsyn.withdrawn"
 """Tag of a version whose release fails its suite."""
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
@@ -259,6 +270,11 @@ class MlflowTracker:
         with self._guard():
             return f"{self.ui}/#/experiments/{self._experiment_id}/runs/{run_id}"
 
+    def overview(self) -> str | None:
+        """Address of all releases in the UI, with epsilon among the columns. See Tracker."""
+        with self._guard():
+            return f"{self.ui}/#/experiments/{self._experiment_id}/runs?viewStateShareKey={VIEW}"
+
     @contextmanager
     def _guard(self) -> Iterator[None]:
         """Turn whatever an unreachable store raises into one error."""
@@ -290,8 +306,10 @@ class MlflowTracker:
             found = client.get_experiment_by_name(self.experiment)
             if found is None:
                 found = self._make_experiment()
-            if KIND not in found.tags:
-                client.set_experiment_tag(found.experiment_id, KIND, TRAINING)
+            shown = {f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": COLUMNS})}
+            for name, value in ({KIND: TRAINING} | shown).items():
+                if name not in found.tags:
+                    client.set_experiment_tag(found.experiment_id, name, value)
         if found.lifecycle_stage != "active":
             raise ConfigError(
                 f"services.experiment={self.experiment!r} was deleted in MLflow.",

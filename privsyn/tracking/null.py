@@ -57,3 +57,7 @@ class NullTracker:
     def link(self, run_id: str) -> str | None:
         """No address."""
         return None
+
+    def overview(self) -> str | None:
+        """No address."""
+        return None

@@ -329,6 +329,9 @@ def test_a_run_says_who_made_it_where_and_with_which_code(make_project, tracker)
     assert "epsilon" in tags["mlflow.note.content"]
     experiment = tracker._client.get_experiment(tracker._experiment_id)
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    _, metrics, *_ = lineage_of(tracker, planned.id)
+    assert {"epsilon", "delta"} <= metrics.keys()  # columns of the view
+    assert {"privsyn.account", "privsyn.class"} <= tags.keys()
 
 
 def assert_whole(tracker, ctx, planned):

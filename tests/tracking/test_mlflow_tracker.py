@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import shutil
@@ -238,6 +239,16 @@ def test_link_points_at_the_run(tracker: MlflowTracker) -> None:
     assert tracker.link(run_id) == link
 
 
+def test_all_releases_are_seen_with_their_epsilon(tracker: MlflowTracker) -> None:
+    address = tracker.overview()
+    assert address is not None
+    name = address.rsplit("viewStateShareKey=")[1]
+    tags = tracker._client.get_experiment(tracker._experiment_id).tags
+    assert (
+        "metrics.`epsilon`" in json.loads(tags[f"mlflow.sharedViewState.{name}"])["selectedColumns"]
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")]
 )
@@ -346,6 +357,7 @@ def test_best_effort_writes_while_the_store_is_up(store: Path) -> None:
         tracker.set_tags(run_id, {"privsyn.class": "internal"})
     assert get(inner, run_id).data.metrics == {"rows": 3}
     assert tracker.link(run_id) == inner.link(run_id)
+    assert tracker.overview() == inner.overview()
 
 
 def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
@@ -355,6 +367,7 @@ def test_the_null_tracker_writes_nothing(tmp_path: Path) -> None:
         tracker.log_params(run_id, {"a": 1})
         tracker.log_artifact(run_id, tmp_path / "missing")
     assert tracker.link(tracker.release_run("ink-1")) is None
+    assert tracker.overview() is None
 
 
 def test_importing_lineage_and_publishing_loads_neither_mlflow_nor_dvc() -> None:
