@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import sqlalchemy as sa
@@ -267,7 +268,14 @@ def _start(row: Change, account: Mapping[str, Any]) -> str:
 
 
 def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
-    return Charge(entry[loss] or 0.0, entry["mu_squared"], json.loads(entry["event"]))
+    return Charge(entry[loss] or 0.0, entry["mu_squared"], _event(entry["event"]))
+
+
+@lru_cache(maxsize=4096)
+def _event(stored: str) -> Mapping[str, Any]:
+    """An event as it is stored. A row is checked against all before it: each is read once."""
+    event: Mapping[str, Any] = json.loads(stored)
+    return event
 
 
 def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any]]) -> list[Charge]:

@@ -256,6 +256,9 @@ class Cap:
         known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
         if len(known) < len(losses):
             return False
+        nearly = math.fsum(known)  # of the exact sum, also of decimals, but for a last digit or two
+        if abs(nearly - budget) > _NEAR * max(nearly, budget):
+            return nearly < budget
         return sum(map(self._exact, known), Fraction(0)) <= self._exact(budget)
 
     def _exact(self, value: float) -> Fraction:
@@ -289,6 +292,9 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
 
 
 _KNOWN: dict[tuple[Event, float, float], tuple[int, int]] = {}
+
+_NEAR = 2.0**-48
+"""Relative distance from a budget within which losses are summed as fractions."""
 
 MOST_COPIES = 2**17
 _FURTHEST = 40.0
