@@ -543,6 +543,12 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     def unit(body):
         body["plan"]["max_records_per_unit"] = 1
 
+    def risk(body):
+        body["risk"]["found_at_1_permille"] *= 0.99
+
+    def no_risk(body):
+        body["risk"] = {"advantage": "none"}
+
     def created(body):
         body["created"] = "2020-01-01T00:00:00+00:00"
 
@@ -550,6 +556,8 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     assert "guarantee" in forged(epsilon)
     assert {"release id", "event"} <= forged(unit)
     assert forged(created) == {"ledger digests"}
+    assert forged(risk) == {"risk", "ledger digests"}
+    assert "risk" in forged(no_risk)
 
 
 def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
