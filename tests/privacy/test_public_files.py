@@ -408,6 +408,22 @@ def test_methods_open_files_by_the_door_alone():
         assert called & OPENERS <= ALLOWED.get(file.name, set()), file.name
 
 
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_name_that_leads_elsewhere_once_it_was_checked_is_refused(tmp_path, monkeypatch, link):
+    private, public = tmp_path / "private.txt", tmp_path / "public.txt"
+    private.write_text(SECRET)
+    public.write_text("terms")
+    door = PublicFiles(tmp_path, private=[("the private file", private)])
+
+    def swap(*_):
+        public.unlink()
+        link(public, private)
+
+    monkeypatch.setattr(door, "check", swap)
+    with pytest.raises(ConfigError, match="holds the private file, and what it names must be"):
+        door.read("setting", "public.txt", sha(private))
+
+
 def test_a_door_of_no_project_pins_too(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ConfigError, match="x_digest is not set"):
