@@ -123,13 +123,24 @@ def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting,
 
 
 @pytest.mark.parametrize("setting", ["language", "embedder", "image", "image_embedder"])
-@pytest.mark.parametrize("kind", ["inside", "link", "around", "file"])
+@pytest.mark.parametrize("kind", ["inside", "link", "linked folder", "by a link", "around", "file"])
 def test_no_model_folder_reaches_a_private_place(project, setting, kind):
     folder = project / ".privsyn" / "scratch"
     if kind == "link":
         folder = project / "model"
         folder.mkdir()
         (folder / "tokenizer.json").symlink_to(private_places(project)[2])
+    elif kind == "linked folder":
+        (project / "model").mkdir()
+        (project / "model" / "unet").symlink_to(folder)
+        folder = project / "model"
+    elif kind == "by a link":
+        (project / "model").mkdir()
+        (project / "further").mkdir()
+        (project / "further" / "back").symlink_to(project / "model")
+        (project / "further" / "text").symlink_to(folder)
+        (project / "model" / "unet").symlink_to(project / "further")
+        folder = project / "model"
     elif kind == "around":
         folder = project
     elif kind == "file":
