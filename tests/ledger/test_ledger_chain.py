@@ -15,7 +15,7 @@ from ledger_cases import PURE, RENYI, Clock, reserve
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
-from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, dump
+from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
 from privsyn.ledger import AccountSpec, Ledger, chain, open_ledger, tables
 from privsyn.ledger.accounts import Split
@@ -342,6 +342,30 @@ def test_a_forged_filter_of_gaussian_noise_is_found(
     lite.verify()
     rewrite(lite, lambda body: body.update(change), seq)
     with pytest.raises(VerificationError, match=named):
+        lite.verify()
+
+
+@pytest.mark.parametrize("state", ["RESERVED", "BEGUN", "COMMITTED", "LOST", "VOID"])
+def test_a_release_forged_beside_what_is_charged_is_found(
+    lite: Ledger, clock: Clock, state: str
+) -> None:
+    lite.open_account(PURE)
+    reserve(lite, "one", Pure(2.0))
+    if state in ("BEGUN", "COMMITTED", "LOST"):
+        lite.begin("one", "/scratch/one", "n")
+    if state == "COMMITTED":
+        lite.commit("one", A, B)
+    if state == "LOST":
+        lite.lose("one", "why")
+    if state == "VOID":
+        lite.void("one", "why")
+    reserved = lite.history("one")[0]
+    with lite._database.write() as connection:
+        chain.append(connection, clock(), "clinic", "two", reserved.change, dict(reserved.body))
+    if state == "VOID":
+        lite.verify()
+        return
+    with pytest.raises(VerificationError, match="release two does not fit the cap"):
         lite.verify()
 
 
