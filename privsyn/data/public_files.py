@@ -98,8 +98,13 @@ class PublicFiles:
         try:
             self._refuse_place(setting, value, path)
             if path.is_dir():
-                for folder, _, files in os.walk(path):
-                    for name in files:
+                seen: set[str] = set()
+                for folder, folders, files in os.walk(path, followlinks=True):
+                    if (real := os.path.realpath(folder)) in seen:
+                        folders.clear()
+                        continue
+                    seen.add(real)
+                    for name in (*folders, *files):
                         self._refuse_place(setting, value, Path(folder, name))
         except OSError as error:
             raise _refused(

@@ -193,6 +193,19 @@ def test_which_labels_have_records_changes_no_bit(load: Loader) -> None:
     np.testing.assert_array_equal(first(["a"]), first(["a", "a label of many more words"]))
 
 
+def test_rows_are_as_wide_as_the_longest_declared_label(load: Loader) -> None:
+    template = PromptTemplate("{label}: {reference}</s>{label}:", "{label}:")
+    long = "a label of many more words, and then some"
+
+    def width(labels: list[str | None], declared: list[str | None]) -> int:
+        references = [MINE] * len(labels)
+        rows = load("llama").private_rows(template, labels, references, 12, 2, declared=declared)
+        return int(rows._width)
+
+    assert width(["a"], ["a", long]) == width([long], ["a", long]) == width([], ["a", long])
+    assert width(["a"], ["a", long]) > width(["a"], ["a"])
+
+
 def test_labels_without_records_decide_the_shared_prefix_too(load: Loader) -> None:
     """A label that breaks the prefix breaks it for all rows, whether or not it has records."""
     model = load("llama")

@@ -156,6 +156,8 @@ def test_pure_and_sampled_gaussian_lie_between_their_parts():
     assert both < accountant.renyi_epsilon(Sequence((sampled, Pure(0.5))), 1e-6)
     swapped = epsilon_at(Sequence((Pure(0.5), sampled)), 1e-6)
     assert swapped == pytest.approx(both, rel=1e-9)
+    second = epsilon_at(Sequence((sampled, Pure(0.5), Pure(0.7))), 1e-6)
+    assert both + 0.1 < second < both + 0.7
 
 
 @given(
@@ -208,6 +210,8 @@ def test_the_order_of_a_mixture_is_that_of_the_event():
     draw, noise = BoundedRange(0.3, 4), Gaussian(3.0)
     assert accountant.composed_epsilon(Sequence((draw, noise)), DELTA) < math.inf
     assert math.isinf(accountant.composed_epsilon(Sequence((noise, draw)), DELTA))
+    assert accountant.composed_epsilon(Rounds((draw, noise), 1), DELTA) < math.inf
+    assert math.isinf(accountant.composed_epsilon(Rounds((draw, noise), 2), DELTA))
     different = Disjoint((BoundedRange(1.0, 1), BoundedRange(0.1, 100)), cells=2)
     assert math.isinf(accountant.composed_epsilon(different, DELTA))
     assert epsilon_at(different, DELTA) < math.inf

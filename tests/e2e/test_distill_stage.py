@@ -149,8 +149,20 @@ def test_changed_weights_are_found(taught, tmp_path):
 def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
     project, _, folder, *_ = taught
     ctx = project.context("methods.distill.epochs=3", 'methods.distill.baselines=["non_private"]')
-    seen = []
+    seen, logged = [], {}
     ctx.progress = lambda name, done, total: seen.append((name, total))
+
+    class Runs(NullTracker):
+        def release_run(self, release_id):
+            return "public"
+
+        def start_stage(self, release_id, stage):
+            return f"internal/{stage}"
+
+        def log_metrics(self, run_id, metrics, step=0):
+            logged.setdefault(run_id, set()).update(metrics)
+
+    ctx.tracker = Runs()
     internal = evaluate_student(ctx, folder.name)
     assert internal == project.root / ".privsyn" / "internal" / folder.name
     found = json.loads((internal / "evaluation.json").read_text())["metrics"]
@@ -161,6 +173,7 @@ def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
         assert values[f"{name}.tokens"] == values["student.tokens"] > 0
     # The private texts are what is held out is like; the toy release's are not.
     assert values["non_private.cross_entropy"] != values["student.cross_entropy"]
+    assert logged == {"internal/evaluate": set(values)}
     assert not list((project.root / ".privsyn").rglob("*non_private*"))
     assert {total for _, total in seen} == {100}
     _, sealed = certificate.read(folder)

@@ -15,6 +15,7 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
     LeaseHeld,
     LedgerUnavailable,
+    ModelError,
     PrivsynError,
     ReleaseLost,
     VerificationError,
@@ -263,6 +264,19 @@ def test_a_release_the_ledger_could_not_be_told_of_is_lost_by_whoever_comes_next
         with pytest.raises(ReleaseLost, match="given up after a draw"):
             steps[next_step](again)
     assert again.ledger.entry(planned.id).state == "LOST"
+
+
+@pytest.mark.parametrize("error", [ModelError, LedgerUnavailable])
+def test_an_error_after_a_draw_loses_the_release_unless_it_may_be_tried_again(make_project, error):
+    class Refuses(FakeLogitModel):
+        def decode(self, tokens):
+            raise error("why.")
+
+    ctx, planned = begun(make_project())
+    expected, state = (error, "BEGUN") if error.retryable else (ReleaseLost, "LOST")
+    with pytest.raises(expected):
+        generate(ctx, planned, 0, Backends({"language": stand_in(Refuses)}))
+    assert ctx.ledger.entry(planned.id).state == state
 
 
 def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(

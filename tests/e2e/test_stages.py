@@ -7,6 +7,8 @@ import hashlib
 import json
 import shutil
 from collections import defaultdict
+from datetime import timedelta
+from itertools import count
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from neighbours import assert_alike, published_by_neighbours
 from small_project import finish, rows, stand_in
 
 from privsyn import certificate
+from privsyn.dp.accountant import guarantee, rho
+from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import (
     BudgetExceeded,
@@ -83,6 +87,19 @@ def test_a_release_is_whole_certified_and_settled(make_project, fake):
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
     assert ctx.ledger.verify().entries == 1
+
+
+def test_a_certificate_says_when_its_cost_was_set_aside_and_nothing_later(make_project, fake):
+    """How long a release takes depends on the records."""
+    ctx = make_project().context()
+    start, passed = ctx.clock(), count()
+    ctx.clock = lambda: start + timedelta(seconds=next(passed))
+    planned, folder = release(ctx, fake)
+    reserved, *later = (row.at for row in ctx.ledger.history(planned.id))
+    raw, sealed = certificate.read(folder)
+    assert sealed["reserved_at"] == reserved
+    assert later
+    assert not any(at in raw.decode() for at in later)
 
 
 def test_planning_writes_nothing_and_needs_no_data(make_project):
@@ -540,6 +557,15 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     def epsilon(body):
         body["plan"]["epsilon"] = 0.5
 
+    def solved(body):
+        """A tenth of the clip bound, and all that follows from it."""
+        planned = Plan.model_validate(body["plan"] | {"warnings": (), "shards": 1})
+        derived = planned.derived | {"clip_bound": planned.derived["clip_bound"] / 10}
+        made = planned.model_copy(update={"derived": derived}).method_plan()
+        body["plan"]["derived"], body["plan"]["event"] = dict(made.derived), dump(made.event)
+        body["plan"]["epsilon"] = guarantee(made.event, planned.target_delta).epsilon
+        body["plan"]["rho"] = rho(made.event)
+
     def unit(body):
         body["plan"]["max_records_per_unit"] = 1
 
@@ -554,6 +580,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
 
     assert "event" in forged(event)
     assert "guarantee" in forged(epsilon)
+    assert "event" in forged(solved)
     assert {"release id", "event"} <= forged(unit)
     assert forged(created) == {"ledger digests"}
     assert forged(risk) == {"risk", "ledger digests"}

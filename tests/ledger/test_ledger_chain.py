@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import RENYI, Clock, reserve
+from ledger_cases import PURE, RENYI, Clock, reserve
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
-from privsyn.dp.events import ZCDP, Disjoint, dump
-from privsyn.errors import PrivsynError, VerificationError
+from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
+from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
 from privsyn.ledger import AccountSpec, Ledger, chain, open_ledger, tables
+from privsyn.ledger.accounts import Split
 
 A, B = "a" * 64, "b" * 64
 
@@ -260,6 +261,28 @@ def test_a_ledger_is_not_upgraded_twice(ledger: Ledger, clock: Clock) -> None:
         ledger.verify()
 
 
+def test_what_was_reserved_before_an_upgrade_still_fits_the_period_where_it_begins(
+    lite: Ledger, clock: Clock
+) -> None:
+    """Two reservations of the whole period cap, a window apart: only one of them may draw."""
+    lite.open_account(dataclasses.replace(PURE, period_days=30, period_epsilon=1.0))
+    reserve(lite, "one")
+    (reserved,) = lite.history("one")
+    clock.pass_(days=31)
+    with lite._database.write() as connection:
+        chain.append(connection, clock(), "clinic", "two", reserved.change, dict(reserved.body))
+        chain.append(connection, clock(), "", None, chain.UPGRADED, {"schema": 2})
+    lite.verify()
+    lite.begin("one", "/scratch/one", "n")
+    with pytest.raises(BudgetExceeded, match="no room to begin release two"):
+        lite.begin("two", "/scratch/two", "n")
+    begun = lite.history("one")[-1]
+    with lite._database.write() as connection:
+        chain.append(connection, clock(), "clinic", "two", begun.change, dict(begun.body))
+    with pytest.raises(VerificationError, match="release two does not fit the period cap"):
+        lite.verify()
+
+
 def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clock: Clock) -> None:
     full = fill(ledger, clock)
     rewrite(full, lambda body: None, seq=3)
@@ -300,6 +323,50 @@ def test_a_whole_forged_chain_still_has_to_add_up(
         return
     with pytest.raises(VerificationError, match=named):
         full.verify()
+
+
+@pytest.mark.parametrize(
+    ("seq", "change", "named"),
+    [
+        (1, {"gaussian_budget": 99.0}, "row 1: budget=99.0 is more than epsilon=3.0 allows"),
+        (1, {"period_gaussian_budget": 99.0}, "row 1: budget=99.0 is more than epsilon=2.5"),
+        (2, {"mu_squared": 1e-9}, "row 2: release r is charged a squared mu of 1e-09"),
+    ],
+)
+def test_a_forged_filter_of_gaussian_noise_is_found(
+    lite: Ledger, seq: int, change: dict[str, object], named: str
+) -> None:
+    lite.open_account(dataclasses.replace(RENYI, split=Split(), period_days=30, period_epsilon=2.5))
+    reserve(lite, "r", DiscreteGaussian(20.0))
+    rewrite(lite, lambda body: None, seq)
+    lite.verify()
+    rewrite(lite, lambda body: body.update(change), seq)
+    with pytest.raises(VerificationError, match=named):
+        lite.verify()
+
+
+@pytest.mark.parametrize("state", ["RESERVED", "BEGUN", "COMMITTED", "LOST", "VOID"])
+def test_a_release_forged_beside_what_is_charged_is_found(
+    lite: Ledger, clock: Clock, state: str
+) -> None:
+    lite.open_account(PURE)
+    reserve(lite, "one", Pure(2.0))
+    if state in ("BEGUN", "COMMITTED", "LOST"):
+        lite.begin("one", "/scratch/one", "n")
+    if state == "COMMITTED":
+        lite.commit("one", A, B)
+    if state == "LOST":
+        lite.lose("one", "why")
+    if state == "VOID":
+        lite.void("one", "why")
+    reserved = lite.history("one")[0]
+    with lite._database.write() as connection:
+        chain.append(connection, clock(), "clinic", "two", reserved.change, dict(reserved.body))
+    if state == "VOID":
+        lite.verify()
+        return
+    with pytest.raises(VerificationError, match="release two does not fit the cap"):
+        lite.verify()
 
 
 @pytest.mark.parametrize("release", ["gone", "begun", "unknown"])

@@ -18,6 +18,7 @@ from privsyn.dp.accountant import (
     composed_epsilon,
     epsilon_at,
     gaussian_mu_squared,
+    repeated,
 )
 from privsyn.dp.bounded_range import Draw
 from privsyn.dp.events import (
@@ -188,6 +189,20 @@ def test_repeats_are_of_the_first_event_alone():
     assert cap.admits(held, cap.charge(other)) is None
 
 
+def test_repeats_keep_to_their_share_of_delta():
+    """Also where another account, with a larger share, has asked about the same event before."""
+    event = trained(1.0)
+    for split in (TRAINED, Split(), TOKENS):
+        cap = Cap.of(10.0, DELTA, split)
+        asked = cap.charge(event)
+        most = next(n for n in range(59, 99) if not cap.fits([asked] * n, asked))
+        assert cap.admits([asked] * (most - 1), asked) == "repeats"
+        held, beyond = (
+            epsilon_at(repeated(event, n), DELTA * split.repeats) for n in (most, most + 1)
+        )
+        assert held <= 10 < beyond
+
+
 def test_a_mu_taken_from_rho_is_too_small():
     """The broken variant: 48 draws are not Gaussian DP of mu^2 = 2 rho, only of a little more."""
     eta, count = 0.2, 48
@@ -249,6 +264,17 @@ def test_charges_of_mixed_events_are_never_below_their_parts():
     assert math.isinf(gaussian_mu_squared(Disjoint((one, BoundedRange(0.1, 40)), cells=2)))
     assert composed_epsilon(one, DELTA) <= conversions.gaussian_epsilon(
         math.sqrt(gaussian_mu_squared(one)), DELTA
+    )
+
+
+@pytest.mark.parametrize("count", [127, 128, 129, 200, 256])
+def test_a_charge_of_many_draws_is_of_all_of_them(count: int):
+    """They are covered in pieces, the last of which is seldom whole."""
+    event = BoundedRange(0.1, count)
+    mu_squared = gaussian_mu_squared(event)
+    assert 2 * count * 0.1**2 / 8 < mu_squared < 1.02 * 2 * count * 0.1**2 / 8
+    assert composed_epsilon(event, DELTA) <= conversions.gaussian_epsilon(
+        math.sqrt(mu_squared), DELTA
     )
 
 

@@ -389,6 +389,19 @@ def test_neighbours_are_treated_alike(tmp_path):
         assert public_numbers(tmp_path, cfg, texts, name) == base
 
 
+def test_a_trainer_knows_all_labels_whichever_have_records(tmp_path):
+    """The longest of them decides the width of all rows."""
+    known = []
+
+    class Model(FakeTrainableModel):
+        def trainer(self, training):
+            known.append(training.labels)
+            return super().trainer(training)
+
+    train(tmp_path, config(), buckets({"x": TEXTS["x"]}), model=Model())
+    assert known == [NAMES]
+
+
 def test_a_divisor_that_is_the_size_of_the_sample_is_caught(tmp_path, monkeypatch):
     """The check above on what most code does: the mean over whoever was sampled."""
 

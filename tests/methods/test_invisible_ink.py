@@ -255,6 +255,25 @@ def test_the_template_reaches_the_model(tmp_path):
     assert seen[0][2:] == (7, 12, {"x", "y"})
 
 
+def test_labels_without_records_are_declared_too(tmp_path):
+    """The width of all rows follows from them: which labels have records must not decide it."""
+    declared = []
+
+    class Watched(FakeLogitModel):
+        def private_rows(self, *args, **known):
+            declared.append(known["declared"])
+            return super().private_rows(*args, **known)
+
+    cfg = config()
+    data = [
+        bucket if bucket.cell.label == "x" else Bucket(bucket.cell, Private([]))
+        for bucket in buckets(cfg)
+    ]
+    run(tmp_path, cfg, data, SeededNoise(1), model=Watched())
+    assert declared
+    assert all(labels == {"x", "y"} for labels in declared)
+
+
 # --- where a text ends ----------------------------------------------------------------------------
 
 

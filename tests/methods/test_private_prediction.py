@@ -256,6 +256,24 @@ def test_the_public_vocabulary_bounds_what_is_drawn(tmp_path):
     assert words == {"a", "b"}
 
 
+def test_labels_without_records_are_declared_too(tmp_path):
+    """The width of all rows follows from them: which labels have records must not decide it."""
+    declared = []
+
+    class Watched(FakeLogitModel):
+        def private_rows(self, *args, **known):
+            declared.append(known["declared"])
+            return super().private_rows(*args, **known)
+
+    data = [
+        bucket if bucket.cell.label == "x" else Bucket(bucket.cell, Private([]))
+        for bucket in buckets(config())
+    ]
+    run(tmp_path, config(), data, model=Watched())
+    assert declared
+    assert all(labels == {"x", "y"} for labels in declared)
+
+
 def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
     first = run(tmp_path, config())
 

@@ -123,13 +123,24 @@ def test_no_setting_names_a_private_file_whatever_it_is_called(project, setting,
 
 
 @pytest.mark.parametrize("setting", ["language", "embedder", "image", "image_embedder"])
-@pytest.mark.parametrize("kind", ["inside", "link", "around", "file"])
+@pytest.mark.parametrize("kind", ["inside", "link", "linked folder", "by a link", "around", "file"])
 def test_no_model_folder_reaches_a_private_place(project, setting, kind):
     folder = project / ".privsyn" / "scratch"
     if kind == "link":
         folder = project / "model"
         folder.mkdir()
         (folder / "tokenizer.json").symlink_to(private_places(project)[2])
+    elif kind == "linked folder":
+        (project / "model").mkdir()
+        (project / "model" / "unet").symlink_to(folder)
+        folder = project / "model"
+    elif kind == "by a link":
+        (project / "model").mkdir()
+        (project / "further").mkdir()
+        (project / "further" / "back").symlink_to(project / "model")
+        (project / "further" / "text").symlink_to(folder)
+        (project / "model" / "unet").symlink_to(project / "further")
+        folder = project / "model"
     elif kind == "around":
         folder = project
     elif kind == "file":
@@ -406,6 +417,22 @@ def test_methods_open_files_by_the_door_alone():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
         }
         assert called & OPENERS <= ALLOWED.get(file.name, set()), file.name
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_a_name_that_leads_elsewhere_once_it_was_checked_is_refused(tmp_path, monkeypatch, link):
+    private, public = tmp_path / "private.txt", tmp_path / "public.txt"
+    private.write_text(SECRET)
+    public.write_text("terms")
+    door = PublicFiles(tmp_path, private=[("the private file", private)])
+
+    def swap(*_):
+        public.unlink()
+        link(public, private)
+
+    monkeypatch.setattr(door, "check", swap)
+    with pytest.raises(ConfigError, match="holds the private file, and what it names must be"):
+        door.read("setting", "public.txt", sha(private))
 
 
 def test_a_door_of_no_project_pins_too(tmp_path):
