@@ -91,24 +91,26 @@ def sampled_gaussian_profile(
     if math.fsum(pure) > _MOST_PURE:
         return ()
     points: list[tuple[float, float]] = []
+    at = np.append(0.0, np.geomspace(1e-3, _PROFILE_TO, _PROFILE_POINTS))
     for delta in _PROFILED:
         tail = delta * _TAIL / sum(steps for *_, steps in parts)
-        at, worst = np.empty(0), np.zeros(0)
+        worst = np.zeros(len(at))
         for removed in (True, False):
             span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
             if not span < _WIDEST:
                 return ()
             width = span / _COARSE
             steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
-            tilt = _tilt(steps, width, math.log(delta))
-            losses, deltas, _ = _tilted_deltas(
-                parts, delta, removed, tail, span, tilt, math.inf, pure
-            )
-            if not len(at):
-                at = np.geomspace(1e-3, max(float(losses[-1]), 2e-3), _PROFILE_POINTS)
-                at, worst = np.append(0.0, at), np.zeros(_PROFILE_POINTS + 1)
-            left = np.searchsorted(losses, at, side="right") - 1  # delta falls: what is left of it
-            found = np.where(left >= 0, np.minimum.accumulate(deltas)[np.maximum(left, 0)], 1.0)
+            best = _tilt(steps, width, math.log(delta))
+            # Where the largest loss is small the best tilt is steep: it says nothing of small ones.
+            found = np.ones(len(at))
+            for tilt in {best, min(best, _GENTLE)}:
+                losses, deltas, _ = _tilted_deltas(
+                    parts, delta, removed, tail, span, tilt, 0.0, pure
+                )
+                left = np.searchsorted(losses, at, side="right") - 1  # delta falls: there at most
+                falling = np.minimum.accumulate(deltas)
+                found = np.minimum(found, np.where(left >= 0, falling[np.maximum(left, 0)], 1.0))
             worst = np.maximum(worst, found)
         slack = len(parts) * LATTICE_SLACK
         raised = at + slack + ROUNDING * (1 + at)
@@ -118,7 +120,8 @@ def sampled_gaussian_profile(
 
 
 _PROFILED = (0.1, 1e-3)
-_PROFILE_POINTS = 400
+_PROFILE_TO, _PROFILE_POINTS = 40.0, 400
+_GENTLE = 4.0
 
 
 @dataclass(frozen=True)

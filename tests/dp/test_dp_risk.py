@@ -70,23 +70,22 @@ def test_gaussian_noise_against_its_closed_form(mu: float, kind: type[Gaussian])
     points = profile(event)
     for rate in RATES:
         best = float(norm.cdf(norm.ppf(rate) + mu))
-        assert best * (1 - 1e-9) <= found(points, rate) <= best * 1.02
+        assert best * (1 - 1e-9) <= found(points, rate) <= best * 1.05
     advantage = 2 * float(norm.cdf(mu / 2)) - 1
     assert advantage * (1 - 1e-9) <= of_profile(points).advantage <= advantage * 1.001
 
 
-def test_a_sampled_step_against_its_densities() -> None:
-    rate, noise = 0.2, 0.8
-    x = np.linspace(-12, 13, 400_001)
+@pytest.mark.parametrize(("rate", "noise"), [(0.2, 0.8), (0.1, 0.5), (0.5, 0.5), (0.01, 2.0)])
+def test_a_sampled_step_against_its_densities(rate: float, noise: float) -> None:
+    x = np.linspace(-12 * noise, 1 + 12 * noise, 200_001)
     q = norm.pdf(x, 0, noise) * (x[1] - x[0])
     p = (1 - rate) * q + rate * norm.pdf(x, 1, noise) * (x[1] - x[0])
-    event = SampledGaussian(rate, noise, 1)
-    points = profile(event)
+    points = profile(SampledGaussian(rate, noise, 1))
     for false_positives in RATES:
         best = max(best_test(p, q, false_positives), best_test(q, p, false_positives))
-        assert best * (1 - 1e-4) <= found(points, false_positives) <= best * 1.25
+        assert best * (1 - 1e-4) <= found(points, false_positives) <= best * 1.05
     advantage = float(np.maximum(p - q, 0).sum())
-    assert advantage * (1 - 1e-4) <= of_profile(points).advantage <= advantage * 1.25
+    assert advantage * (1 - 1e-4) <= of_profile(points).advantage <= advantage * 1.01
 
 
 def test_draws_against_the_exponential_mechanism() -> None:
@@ -157,4 +156,4 @@ def test_against_another_library(row: dict[str, object]) -> None:
     ours = risk(made).figures()
     for name, theirs in row["risk"].items():
         # Theirs is from a discretised loss distribution: above the truth by a little itself.
-        assert theirs * (1 - 2e-3) <= ours[name] <= theirs * 1.3
+        assert theirs * (1 - 2e-3) <= ours[name] <= theirs * 1.03
