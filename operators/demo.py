@@ -160,11 +160,15 @@ class Board(logging.Handler):
             show(self._console, f"{stage:10} {said}")
 
     def lines(self) -> list[Text]:
-        """The board at the end, a line per stage that no width cuts."""
+        """The board at the end, a line per stage with the time it took, that no width cuts."""
         marks = {"done": ("ok", "green"), "failed": ("failed", "red")}
+        now = time.monotonic()
         return [
-            Text.assemble(marks.get(event, (event, "")), f"  {stage:10} {said}".rstrip())
-            for stage, (event, _, _, said) in self._lines.items()
+            Text.assemble(
+                marks.get(event, (event, "")),
+                f"  {stage:10} {(ended or now) - began:6.1f} s  {said}".rstrip(),
+            )
+            for stage, (event, began, ended, said) in self._lines.items()
         ]
 
     def __rich__(self) -> Table:

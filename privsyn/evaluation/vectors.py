@@ -94,20 +94,22 @@ def compare(
     samples = {name: np.array(values) for name, values in drawn.items()}
     first, *others = trained_on
     return Comparison(
-        {name: _interval(points[name], samples[name]) for name in trained_on},
+        {name: _interval(points[name], samples[name], least=0) for name in trained_on},
         {
-            name: _interval(points[first] - points[name], samples[first] - samples[name])
+            name: _interval(points[first] - points[name], samples[first] - samples[name], least=-1)
             for name in others
         },
     )
 
 
-def _interval(value: float, samples: NDArray[np.float64]) -> Interval:
+def _interval(value: float, samples: NDArray[np.float64], least: int) -> Interval:
+    """Of a share (``least`` 0) or of the difference of two (-1); neither passes 1."""
     if not len(samples):
         return Interval(float(value), float(value), float(value))
     # A resampled training set holds fewer different texts and does worse: the spread alone counts.
     spread = samples - samples.mean()
-    low, high = value + np.quantile(spread, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    ends = value + np.quantile(spread, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = np.clip(ends, least, 1)
     return Interval(float(value), float(low), float(high))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privsyn.backends.fake import FakeLogitModel
+from privsyn.evaluation import vectors
 from privsyn.evaluation.beside import headline, labelled, verdict
 from privsyn.evaluation.vectors import Labelled, compare
 from privsyn.methods.alone import Recipe, write_alone
@@ -106,3 +107,11 @@ def test_the_public_model_alone_keeps_the_public_rules():
     whole = write_alone(free, FakeLogitModel(), labels, np.random.default_rng(2))
     assert min(len(text.split()) for text in whole) >= 4
     assert any("visit" in text for text in whole)
+
+
+@pytest.mark.parametrize(("value", "least"), [(1.0, 0), (0.0, 0), (1.0, -1), (-1.0, -1)])
+def test_an_interval_stays_within_what_shares_and_their_differences_can_be(value, least):
+    samples = np.array([0.6, 0.8, 1.0])
+    found = vectors._interval(value, samples, least=least)
+    assert least <= found.low <= found.value <= found.high <= 1
+    assert found.low < found.high
