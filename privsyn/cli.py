@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from privsyn.errors import ConfigError, DataError, LedgerUnavailable, PrivsynErr
 from privsyn.files import read_file
 from privsyn.methods.base import METHODS, SETTINGS
 from privsyn.models_cli import models_app
-from privsyn.progress import show_progress
+from privsyn.progress import duration, show_progress
 from privsyn.tables import GAP, Verbatim, facts, show
 
 if TYPE_CHECKING:
@@ -222,10 +223,21 @@ def run(
     from privsyn.stages.run import run as run_stages
     from privsyn.stages.summary import summary
 
+    def told(stage: str, seconds: float) -> None:
+        if seconds >= _WORTH_TELLING:
+            show(err, f"{stage}: done in {duration(seconds)}")
+
+    began = time.monotonic()
     with show_progress(err) as progress:
         ctx = _context(params, overrides, day, progress)
-        planned = run_stages(ctx, method or ctx.config.first_method, published=publish)
+        name = method or ctx.config.first_method
+        planned = run_stages(ctx, name, published=publish, told=told)
     summary(out, ctx, planned)
+    show(err, f"took {duration(time.monotonic() - began)}")
+
+
+_WORTH_TELLING = 1.0
+"""Seconds from which on the end of a stage is said."""
 
 
 @app.command()

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
-_EARLY = 20
-"""A first output tells the time left if it is at least this part of the whole."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
 
@@ -65,8 +63,8 @@ def show_progress(
 class Pace:
     """How fast a stage went of late, and how long it still takes.
 
-    Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. Nor
-    does what comes before the first output count, a model being loaded, once there is a second.
+    Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. What
+    comes up to the first output does not count: a model is loaded, or a journal read.
     """
 
     def __init__(self) -> None:
@@ -90,9 +88,7 @@ class Pace:
         ):
             heard.popleft()
         when, before = heard[0]
-        if done <= before or now <= when:
-            return None
-        if heard[0] is self._start and _EARLY * (done - before) < total:
+        if done <= before or now <= when or heard[0] is self._start:
             return None
         return (now - when) * (total - done) / (done - before)
 

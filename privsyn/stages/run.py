@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
 from privsyn.release import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
@@ -15,26 +19,38 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
 
+T = TypeVar("T")
+Told = Callable[[str, float], None]
+"""Hears of a stage that ended, and of the seconds it took."""
 
-def draw(ctx: Context, planned: Plan, *, published: bool = False) -> None:
+
+def unheard(stage: str, seconds: float) -> None:
+    """Nobody listens."""
+
+
+def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = unheard) -> None:
     """Reserve, try what is public, partition, train, generate and certify: everything that spends.
 
     A release that is committed already is left as it is, at no cost.
     """
-    if reserve(ctx, planned).state != "COMMITTED":
-        # Loading comes before begin: a model that does not load costs nothing.
-        backends = load_models(ctx, planned)
-        preflight(ctx, planned, backends, published=published)
-        shards = partition(ctx, planned)
-        train(ctx, planned, backends=backends)
-        if ctx.group is not None:
-            ctx.group.close()  # the rest is one process's work
+
+    def generate_all(shards: int) -> None:
         for shard in range(shards):
             generate(ctx, planned, shard, backends)
-    certify(ctx, planned)
+
+    if _timed("reserve", told, lambda: reserve(ctx, planned)).state != "COMMITTED":
+        # Loading comes before begin: a model that does not load costs nothing.
+        backends = _timed("load models", told, lambda: load_models(ctx, planned))
+        _timed("preflight", told, lambda: preflight(ctx, planned, backends, published=published))
+        shards = _timed("partition", told, lambda: partition(ctx, planned))
+        _timed("train", told, lambda: train(ctx, planned, backends=backends))
+        if ctx.group is not None:
+            ctx.group.close()  # the rest is one process's work
+        _timed("generate", told, lambda: generate_all(shards))
+    _timed("certify", told, lambda: certify(ctx, planned))
 
 
-def run(ctx: Context, method: str, *, published: bool = True) -> Plan:
+def run(ctx: Context, method: str, *, published: bool = True, told: Told = unheard) -> Plan:
     """Plan, draw, validate, evaluate and publish one release; settle whatever happens.
 
     Returns:
@@ -43,13 +59,20 @@ def run(ctx: Context, method: str, *, published: bool = True) -> Plan:
     Raises:
         PrivsynError: From the stage that failed.
     """
-    planned = plan(ctx, method, open_account=True)
+    planned = _timed("plan", told, lambda: plan(ctx, method, open_account=True))
     try:
-        draw(ctx, planned, published=published)
-        validate(ctx, planned)
-        evaluate(ctx, planned)
+        draw(ctx, planned, published=published, told=told)
+        _timed("validate", told, lambda: validate(ctx, planned))
+        _timed("evaluate", told, lambda: evaluate(ctx, planned))
         if published:
-            publish(ctx, planned)
+            _timed("publish", told, lambda: publish(ctx, planned))
     finally:
         settle(ctx, planned)
     return planned
+
+
+def _timed(stage: str, told: Told, work: Callable[[], T]) -> T:
+    began = time.monotonic()
+    done = work()
+    told(stage, time.monotonic() - began)
+    return done
