@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -93,21 +93,16 @@ def sampled_gaussian_profile(
     points: list[tuple[float, float]] = []
     at = np.append(0.0, np.geomspace(1e-3, _PROFILE_TO, _PROFILE_POINTS))
     for delta in _PROFILED:
-        tail = delta * _TAIL / sum(steps for *_, steps in parts)
         worst = np.zeros(len(at))
         for removed in (True, False):
-            span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
-            if not span < _WIDEST:
+            side = _side(parts, delta, removed, pure)
+            if side is None:
                 return ()
-            width = span / _COARSE
-            steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
-            best = _tilt(steps, width, math.log(delta))
+            best = _tilt(side.steps, side.width, math.log(delta))
             # Where the largest loss is small the best tilt is steep: it says nothing of small ones.
             found = np.ones(len(at))
             for tilt in {best, min(best, _GENTLE)}:
-                losses, deltas, _ = _tilted_deltas(
-                    parts, delta, removed, tail, span, tilt, 0.0, pure
-                )
+                losses, deltas, _ = _tilted_deltas(side, tilt, 0.0)
                 left = np.searchsorted(losses, at, side="right") - 1  # delta falls: there at most
                 falling = np.minimum.accumulate(deltas)
                 found = np.minimum(found, np.where(left >= 0, falling[np.maximum(left, 0)], 1.0))
@@ -141,6 +136,53 @@ class _Step:
     steps: int
 
 
+@dataclass(frozen=True)
+class _Side:
+    """One of the two directions, with where its losses lie on a coarse grid.
+
+    Attributes:
+        parts: Rate, noise multiplier and steps of each.
+        delta: What the window is laid for.
+        removed: Whether the unit is there in the first of the two distributions.
+        pure: Losses of pure steps.
+        tail: Share of a step's mass that is cut off, and charged.
+        span: Width of the steps' losses together.
+        steps: The steps, at ``width``.
+    """
+
+    parts: Sequence[Part]
+    delta: float
+    removed: bool
+    pure: Sequence[float]
+    tail: float
+    span: float
+    steps: list[_Step]
+
+    @property
+    def width(self) -> float:
+        """Of the coarse grid."""
+        return self.span / _COARSE
+
+    def at(self, width: float) -> list[_Step]:
+        """The steps on a grid of another width."""
+        return [
+            _discrete(*part, width=width, removed=self.removed, tail=self.tail)
+            for part in self.parts
+        ]
+
+
+def _side(
+    parts: Sequence[Part], delta: float, removed: bool, pure: Sequence[float]
+) -> _Side | None:
+    """A direction; None where the grid cannot hold its losses."""
+    tail = delta * _TAIL / sum(steps for *_, steps in parts)
+    span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
+    if not span < _WIDEST:
+        return None
+    side = _Side(parts, delta, removed, pure, tail, span, [])
+    return replace(side, steps=side.at(side.width))
+
+
 def _direction(
     parts: Sequence[Part],
     delta: float,
@@ -149,44 +191,31 @@ def _direction(
     pure: Sequence[float] = (),
 ) -> float:
     """A bound for one of the two directions; below ``enough`` it need not be close."""
-    tail = delta * _TAIL / sum(steps for *_, steps in parts)
-    span = max(math.fsum(_range(rate, noise, removed, tail)) for rate, noise, _ in parts)
-    if not span < _WIDEST:
+    side = _side(parts, delta, removed, pure)
+    if side is None:
         return math.inf
-    # Where the losses lie, on a coarse grid; then a fine one there.
-    width = span / _COARSE
-    steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
     # Any tilt is sound, so the least of several bounds is. The best of Chernoff's bound at delta is
     # near the best here, but where epsilon is far below Chernoff's it blows up the FFT's error:
     # then the best at the epsilon found.
-    tilt, least = _tilt(steps, width, math.log(delta)), math.inf
+    tilt, least = _tilt(side.steps, side.width, math.log(delta)), math.inf
     for _ in range(_TILTS):
-        epsilon, blind = _tilted_epsilon(parts, delta, removed, tail, span, tilt, least, pure)
+        epsilon, blind = _tilted_epsilon(side, tilt, least)
         closer, least = epsilon < least * (1 - _CLOSER), min(least, epsilon)
         if not (blind and closer) or least <= enough:
             break
-        tilt = _saddle(steps, width, least)
+        tilt = _saddle(side.steps, side.width, least)
     return least
 
 
-def _tilted_epsilon(
-    parts: Sequence[Part],
-    delta: float,
-    removed: bool,
-    tail: float,
-    span: float,
-    tilt: float,
-    known: float,
-    pure: Sequence[float],
-) -> tuple[float, bool]:
+def _tilted_epsilon(side: _Side, tilt: float, known: float) -> tuple[float, bool]:
     """Epsilon from the FFT under one tilt, and whether its error took a large share of delta.
 
     The window reaches down to ``known``, a bound found before, where that is finite.
     """
-    losses, deltas, lost = _tilted_deltas(parts, delta, removed, tail, span, tilt, known, pure)
-    most = delta * (1 - _ASIDE) * (1 - _READ)
+    losses, deltas, lost = _tilted_deltas(side, tilt, known)
+    most = side.delta * (1 - _ASIDE) * (1 - _READ)
     fits = np.flatnonzero(deltas > most)
-    slack = len(parts) * LATTICE_SLACK
+    slack = len(side.parts) * LATTICE_SLACK
     if not len(fits):
         return max(0.0, float(losses[0]) + slack), bool(losses[0] > 0)
     last = int(fits[-1])
@@ -196,33 +225,25 @@ def _tilted_epsilon(
     share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
     width = float(losses[1] - losses[0])
     epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
-    blind = float(lost[last]) > _BLIND * delta and epsilon > 0
+    blind = float(lost[last]) > _BLIND * side.delta and epsilon > 0
     return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
 
 
 def _tilted_deltas(
-    parts: Sequence[Part],
-    delta: float,
-    removed: bool,
-    tail: float,
-    span: float,
-    tilt: float,
-    known: float,
-    pure: Sequence[float],
+    side: _Side, tilt: float, known: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Losses at grid points, delta there from above, and how much of it the FFT's error takes.
 
-    The window is laid for ``delta``, and reaches down to ``known`` where that is finite.
+    The window is laid for the side's delta, and reaches down to ``known`` where that is finite.
     """
-    width = span / _COARSE
-    steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
+    width, steps, log_delta = side.width, side.steps, math.log(side.delta)
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
     if math.isfinite(known):
-        reach = max(reach, (_moment(steps, width, tilt) - math.log(delta)) / tilt - known / 2)
-    width = max(2 * reach, span) / POINTS
-    steps = [_discrete(*part, width=width, removed=removed, tail=tail) for part in parts]
+        reach = max(reach, (_moment(steps, width, tilt) - log_delta) / tilt - known / 2)
+    width = max(2 * reach, side.span) / POINTS
+    steps = side.at(width)
     log_moment = _moment(steps, width, tilt)
-    centre = max((log_moment - math.log(delta)) / tilt, 0.0)
+    centre = max((log_moment - log_delta) / tilt, 0.0)
     low = round(centre / width) - POINTS // 2
     mass = _composed(steps, width, tilt, low)
     losses: NDArray[np.float64] = width * (low + np.arange(POINTS, dtype=np.float64))
@@ -236,7 +257,7 @@ def _tilted_deltas(
     above = _discounted(mass, down) - _discounted(mass, decay)
     untilted = np.exp(np.minimum(log_moment - tilt * losses, 700.0))
     deltas: NDArray[np.float64] = (above + error) * untilted + (infinite + beyond)
-    for loss in pure:
+    for loss in side.pure:
         deltas = before_response(np.minimum(deltas, 1.0), loss, width)
     return losses, deltas, error * untilted
 
