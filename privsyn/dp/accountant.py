@@ -148,8 +148,7 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     composed = _composed(event)
     if composed is None or delta == 0 or not composed.blocks:
         return math.inf
-    blocks = composed.blocks if composed.draws else _largest_first(composed.blocks)
-    return bounded_range.epsilon(blocks, delta, composed.mu_squared, cells)
+    return bounded_range.epsilon(composed.priced, delta, composed.mu_squared, cells)
 
 
 def composed_roughly(event: Event, delta: float) -> float:
@@ -207,8 +206,7 @@ def profile(event: Event) -> list[tuple[float, float]]:
     composed = _composed(event)
     if composed is not None and composed.blocks:
         reach = min(conversions.zcdp_epsilon(total, _PROFILE_DELTA), _PROFILE_TO)
-        blocks = composed.blocks if composed.draws else _largest_first(composed.blocks)
-        curve = bounded_range.curve(blocks, reach, composed.mu_squared)
+        curve = bounded_range.curve(composed.priced, reach, composed.mu_squared)
         if curve is not None:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
             held = at >= 0
@@ -592,6 +590,11 @@ class _Composed:
     def draws(self) -> bool:
         steps = (step for steps, _ in self.blocks for step in steps)
         return any(isinstance(step, bounded_range.Draw) for step in steps)
+
+    @property
+    def priced(self) -> tuple[bounded_range.Rounds, ...]:
+        """The blocks in the order they are priced in."""
+        return self.blocks if self.draws else _largest_first(self.blocks)
 
     def then(self, other: _Composed) -> _Composed | None:
         """One after the other; None where a draw would follow Gaussian noise."""
