@@ -41,7 +41,7 @@ def random_model(name: str, folder: Path) -> str:
     from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig
     from transformers import LlamaForCausalLM as Llama
 
-    from privsyn.backends.identity import BUILTIN
+    from privsyn.models.references import BUILTIN
 
     if name in SHIPPED:
         return name
@@ -80,8 +80,8 @@ class Engine:
     """InvisibleInk over our engine, all texts of a fixed length."""
 
     def __init__(self, name: str, dtype: str, batch: int, texts: int, device: str) -> None:
-        from privsyn.backends.load import load_language_model
-        from privsyn.config import ModelsConfig, PerformanceConfig
+        from privsyn.models.language.loading import load_language_model
+        from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
         self.performance = PerformanceConfig(device=device)
         self.model = load_language_model(ModelsConfig(language=name, dtype=dtype), self.performance)
@@ -95,8 +95,9 @@ class Engine:
         from privsyn.dp.adjacency import Adjacency, PrivacyUnit
         from privsyn.dp.noise import OpenDPNoise
         from privsyn.methods.base import Backends
-        from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
-        from privsyn.methods.prompts import PromptConfig
+        from privsyn.methods.invisible_ink.method import InvisibleInk
+        from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+        from privsyn.methods.shared.prompts import PromptConfig
 
         method, unit = InvisibleInk(), PrivacyUnit()
         cfg = InvisibleInkConfig(
@@ -136,10 +137,11 @@ class Floor:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        from privsyn.backends.identity import Wanted, locate
-        from privsyn.config import ModelsConfig
+        from privsyn.models.model_identity import locate
+        from privsyn.models.references import ModelReference
+        from privsyn.models.settings import ModelsConfig
 
-        folder = locate(Wanted.language(ModelsConfig(language=name))).folder
+        folder = locate(ModelReference.language(ModelsConfig(language=name))).folder
         self.device = "cuda" if device == "auto" and torch.cuda.is_available() else device
         self.device = "cpu" if self.device == "auto" else self.device
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))

@@ -24,12 +24,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from privsyn.backends.load import load_role
-from privsyn.backends.lora import LoraTrainer
-from privsyn.backends.protocols import PromptTemplate, Training
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.dp.mechanisms import SampledGaussian, Sampler
 from privsyn.dp.noise import OpenDPNoise
+from privsyn.models.protocols import PromptTemplate, Training
+from privsyn.models.roles import load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.training.dp_trainer import LoraTrainer
 
 TEMPLATE = PromptTemplate("\n{reference}", "\n")
 

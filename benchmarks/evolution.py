@@ -23,8 +23,6 @@ import numpy as np
 import yaml
 from utility import read
 
-from privsyn.backends.load import describe_role, load_role
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.data.digits import write_digits
 from privsyn.data.images import to_content
 from privsyn.data.journal import Journal
@@ -35,7 +33,10 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.images import downstream_images, frechet_distance
 from privsyn.methods.base import Backends
-from privsyn.methods.private_evolution import PrivateEvolution, PrivateEvolutionConfig, modality
+from privsyn.methods.private_evolution.method import PrivateEvolution, modality
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 Pairs = list[tuple[Any, str]]
 

@@ -27,18 +27,19 @@ import yaml
 from numpy.typing import NDArray
 from utility import read
 
-from privsyn.backends.load import load_embedder
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classify import downstream
-from privsyn.methods import keyphrase_seeding
 from privsyn.methods.base import Backends
-from privsyn.methods.dp_kde import Scorer, Structure, exact_sums, windows
-from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.models.language.loading import load_embedder
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 
 class Remembered:

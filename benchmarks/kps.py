@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.methods import keyphrase_seeding
-from privsyn.methods.dp_kde import Scorer, exact_sums, structures, windows
-from privsyn.methods.keyphrase_seeding import KeyphraseSeedingConfig
-from privsyn.methods.vocabulary import BUILTIN, Vocabulary
+from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 
 PART = 8192
 """Rows of a build's plain products that are measured."""

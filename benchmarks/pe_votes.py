@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privsyn.methods.votes import Voters
+from privsyn.methods.private_evolution.votes import Voters
 
 SHAPES = ((10_000, 1_000, 384), (50_000, 2_000, 384))
 

@@ -27,8 +27,6 @@ from typing import Any
 import numpy as np
 from utility import drawn
 
-from privsyn.backends.load import describe, load_embedder, load_language_model
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.data.sample import LABELS, write_sample
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
@@ -36,7 +34,11 @@ from privsyn.dp.noise import SeededNoise
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.vectors import Labelled, compare
-from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.models.language.loading import load_embedder, load_language_model
+from privsyn.models.model_identity import describe
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 TESTED = 1000
 """Real test records at most."""

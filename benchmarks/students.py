@@ -25,18 +25,20 @@ import yaml
 from numpy.typing import NDArray
 from utility import read
 
-from privsyn.backends.identity import BUILTIN
-from privsyn.backends.load import describe_role, load_role
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
+from privsyn.derived.student.distillation import train_student
+from privsyn.derived.student.settings import DistillConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.next_token import next_token_accuracy
 from privsyn.methods.base import Backends
-from privsyn.methods.distill import DistillConfig, train_student
-from privsyn.methods.dp_lora import DPLora, DPLoraConfig
+from privsyn.methods.dp_lora.method import DPLora
+from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.models.references import BUILTIN
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 Pairs = list[tuple[str | None, str]]
 RECORDS = PrivacyUnit()

@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from privsyn.backends.load import describe, load_language_model
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
@@ -29,7 +27,11 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.evaluation.classify import downstream
 from privsyn.methods.base import Backends, MethodPlan
-from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.models.language.loading import load_language_model
+from privsyn.models.model_identity import describe
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 
 def read(path: Path, column: str = "label") -> list[tuple[str, str]]:

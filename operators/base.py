@@ -17,7 +17,7 @@ from privsyn.airflow.failures import Patience, StageFailed
 from privsyn.errors import ConfigError, PrivsynError
 
 if TYPE_CHECKING:
-    from privsyn.release import Plan
+    from privsyn.release.plan import Plan
     from privsyn.stages.base import Context as StageContext
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         Raises:
             ConfigError: The task ``plan`` left none.
         """
-        from privsyn.release import Plan
+        from privsyn.release.plan import Plan
 
         if not isinstance(self.plan, Mapping):
             raise ConfigError("the run has no plan.", hint="Clear the task plan and what follows.")

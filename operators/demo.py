@@ -28,10 +28,10 @@ from rich.text import Text
 from privsyn import errors
 from privsyn.airflow.environment import airflow_environment, prepare
 from privsyn.airflow.project import DIGITS, dag_id, write_sample_if_asked
+from privsyn.cli.models import fetch_if_named
+from privsyn.cli.new_project import label_list, name_of
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
-from privsyn.models_cli import fetch_if_named
-from privsyn.new_project import label_list, name_of
 from privsyn.stages.base import Context, open_context
 from privsyn.tables import show
 

@@ -22,7 +22,7 @@ class DistillOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""
-        from privsyn.stages.distill import plan_student
+        from privsyn.derived.student.release import plan_student
 
         planned = self.planned()
         student = plan_student(ctx, planned)
@@ -41,7 +41,7 @@ class BaselineOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.distill import TEACHER
+        from privsyn.derived.student.release import TEACHER
 
         config = ctx.config.method("distill")
         if "private" not in config.baselines:
@@ -58,9 +58,9 @@ class EvaluateStudentOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.stages.distill import plan_student
+        from privsyn.derived.student.evaluate import evaluate_student
+        from privsyn.derived.student.release import plan_student
         from privsyn.stages.evaluate import said
-        from privsyn.stages.evaluate_student import evaluate_student
 
         folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
         return None, said(folder)
@@ -84,8 +84,8 @@ class PublishStudentOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        from privsyn.derived.student.release import plan_student, publish_student
         from privsyn.publishing.dvc import DvcPublisher
-        from privsyn.stages.distill import plan_student, publish_student
 
         planned = plan_student(ctx, self.planned())
         if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published():

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from privsyn.airflow.project import DVC_POOL, PARAMS, projects
-from privsyn.cards import visible_cards
 from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
+from privsyn.models.cards import visible_cards
 
 HOST = "127.0.0.1"
 ADMIN = "admin"

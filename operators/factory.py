@@ -27,10 +27,10 @@ from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
-from privsyn.cautions import of_account, of_release, said
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.base import load_method
+from privsyn.release.cautions import of_account, of_release, said
 
 OWNER = "privsyn"
 _TEACHING = """\

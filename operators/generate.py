@@ -88,7 +88,7 @@ class ChildOperator(StageOperator):
 
         A pool has a slot a card, but Airflow does not say which slot a task has got.
         """
-        from privsyn.cards import card_locks, leased, visible_cards
+        from privsyn.models.cards import card_locks, leased, visible_cards
 
         cards, performance = visible_cards(), ctx.config.performance
         if not cards or performance.device not in ("auto", "cuda"):
@@ -213,7 +213,7 @@ class CertifyOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn import certificate
+        from privsyn.release import certificate
         from privsyn.stages.certify import certify
 
         planned = self.planned()

@@ -17,7 +17,7 @@ from privsyn.methods.base import METHODS
 
 if TYPE_CHECKING:
     from privsyn.airflow.project import Project
-    from privsyn.workspace import Workspace
+    from privsyn.release.workspace import Workspace
 
 REPORT = "/privsyn/{dag_id}/reports/{release_id}"
 """Where privsyn.airflow.plugin serves the page, on the Airflow server itself."""

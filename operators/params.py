@@ -8,11 +8,13 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from privsyn.cautions import factor
-from privsyn.config import Config, DatasetConfig, FileConfig, PrivacyConfig
+from privsyn.config import Config
+from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.errors import ConfigError
+from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import Trained, load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
+from privsyn.release.cautions import factor
 from privsyn.spelling import nearest
 
 JSON_SCHEMA = (

@@ -53,7 +53,7 @@ def reports_app() -> FastAPI:
 
     from privsyn.airflow.links import report_page
     from privsyn.airflow.project import project_of
-    from privsyn.workspace import Workspace
+    from privsyn.release.workspace import Workspace
 
     app = FastAPI(title="privsyn reports", docs_url=None, redoc_url=None, openapi_url=None)
 

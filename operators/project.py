@@ -111,7 +111,7 @@ def write_sample_if_asked(config: Config, root: Path) -> None:
     from privsyn.data.artifacts import private_folder
     from privsyn.data.digits import write_digits
     from privsyn.data.sample import write_sample
-    from privsyn.workspace import Workspace
+    from privsyn.release.workspace import Workspace
 
     private_folder(Workspace(root).state)
     if path == DIGITS:

@@ -39,7 +39,7 @@ from privsyn.airflow.project import PARAMS, write_sample_if_asked
 from privsyn.airflow.running import TOKEN, Running
 from privsyn.config import Config, environment_overrides, load_config
 from privsyn.errors import PrivsynError
-from privsyn.workspace import Workspace
+from privsyn.release.workspace import Workspace
 
 START_SECONDS = 180.0
 GRACE_SECONDS = 15.0

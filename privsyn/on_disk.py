@@ -7,11 +7,13 @@ not choose such a setting freely: what a worker can read would become a release.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 DIGEST = "_digest"
 """A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
@@ -89,3 +91,21 @@ def _found(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tu
     else:
         for part in get_args(annotation):
             yield from _found(part, (), name)
+
+
+def _local(value: Any) -> Any:
+    """A path on this machine: ``~`` is the home folder, an address of another place is refused."""
+    if isinstance(value, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
+        scheme = value.partition(":")[0].lower()
+        raise ValueError(
+            f"{scheme}:// is an address, and privsyn reads files of this machine: copy or mount "
+            "it, and name the path it then has"
+        )
+    try:
+        return Path(value).expanduser() if isinstance(value, str | Path) else value
+    except RuntimeError:
+        raise ValueError(f"{str(value)!r}: no home folder is known of this user") from None
+
+
+LocalPath = Annotated[Path, BeforeValidator(_local)]
+"""A file or folder of this machine, relative to the project folder."""

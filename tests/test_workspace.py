@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from privsyn.workspace import Workspace
+from privsyn.release.workspace import Workspace
 
 
 def test_what_a_killed_run_was_building_is_no_release(tmp_path):

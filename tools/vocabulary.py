@@ -1,6 +1,6 @@
 """Make the shipped vocabulary from public text: frequent words, and phrases that belong together.
 
-    python -m tools.vocabulary PUBLIC_FOLDER privsyn/methods/vocabulary.txt.gz
+    python -m tools.vocabulary PUBLIC_FOLDER privsyn/methods/keyphrase_seeding/vocabulary.txt.gz
 
 A word counts once a document (articles and novels are cut into passages first). Words of function
 are left out, and phrases that begin or end with one, or whose words meet no more often than by
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from privsyn.methods.vocabulary import words
+from privsyn.methods.keyphrase_seeding.vocabulary import words
 
 SOURCES = (
     "wikipedia_core_2018",

@@ -30,7 +30,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import (
     private_folder,
     private_opener,
@@ -39,8 +38,9 @@ from privsyn.data.artifacts import (
     wipe,
     write_json_atomic,
 )
-from privsyn.data.formats import read_records
+from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally
 from privsyn.errors import DataError, VerificationError
 

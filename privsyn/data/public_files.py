@@ -21,11 +21,12 @@ from typing import Any, Self
 
 from pydantic import PrivateAttr
 
-from privsyn.config import FileConfig, Section
+from privsyn.data.settings import FileConfig
 from privsyn.data.words import words
 from privsyn.errors import ConfigError
 from privsyn.files import open_file
 from privsyn.on_disk import DIGEST
+from privsyn.section import Section
 
 SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9
 """Letters and digits from which on a shared piece of text, or digits from which on a shared number,
@@ -79,7 +80,7 @@ class PublicFiles:
 
     def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
         """The folder of a public model. See read."""
-        from privsyn.backends.model_files import digest as digest_of
+        from privsyn.models.model_files import digest as digest_of
 
         path, wanted = self._look_up(setting, value, "model", digest)
         if not path.is_dir():

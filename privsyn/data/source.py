@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.data.streams import check_file, open_bytes
+from privsyn.data.readers.streams import check_file, open_bytes
 from privsyn.errors import DataError, StorageError
 
 CACHE = "sources.json"

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.backends.protocols import Embedder
 from privsyn.evaluation.metrics import Metric
+from privsyn.models.protocols import Embedder
 
 _SCALE = 5.0
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)

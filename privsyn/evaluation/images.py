@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.backends.protocols import Embedder
 from privsyn.data.images import Pixels
 from privsyn.evaluation.classify import score
 from privsyn.evaluation.metrics import Metric
+from privsyn.models.protocols import Embedder
 
 if TYPE_CHECKING:
     from privsyn.validation.image_profile import ImageRow

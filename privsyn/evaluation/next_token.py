@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from privsyn.config import PerformanceConfig
 from privsyn.evaluation.metrics import Metric
+from privsyn.models.settings import PerformanceConfig
 
 
 def next_token_accuracy(
@@ -46,12 +46,13 @@ def next_token_accuracy(
     import torch
     import torch.nn.functional as F
 
-    from privsyn.backends import load, student
+    from privsyn.models.torch_runtime import ready
+    from privsyn.models.training import causal_lm as student
 
     if not texts:
         return []
     hits, nats, tokens, read = 0, 0.0, 0, 0
-    with load.ready(performance or PerformanceConfig()) as device, torch.inference_mode():
+    with ready(performance or PerformanceConfig()) as device, torch.inference_mode():
         tokenizer = student.read_tokenizer(model_folder)
         model = student.read_model(model_folder).to(device).eval()
         template = student.prompt_of(model_folder)

@@ -21,7 +21,6 @@ from sqlalchemy.engine import Connection
 from privsyn.dp.events import load
 from privsyn.errors import BudgetError
 from privsyn.ledger import tables
-from privsyn.ledger.accounts import Audit, Change, State, moment, stamp
 from privsyn.ledger.caps import Cap, Charge, check_kind
 from privsyn.ledger.chain import (
     BEFORE,
@@ -36,7 +35,9 @@ from privsyn.ledger.chain import (
     project,
     walk,
 )
+from privsyn.ledger.entries import Change, State, moment, stamp
 from privsyn.ledger.rows import caps_of, spec_of, split_of
+from privsyn.ledger.statements import Audit
 
 SLACK = 1e-9
 """Relative difference between machines' floating point that is not taken for an edit."""

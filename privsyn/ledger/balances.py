@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from privsyn.dp.events import Event
 from privsyn.errors import BudgetError, BudgetExceeded
-from privsyn.ledger.accounts import (
-    AccountSpec,
-    Balance,
-    Entry,
-    Preview,
-    Refusal,
-    State,
-    Statement,
-    Window,
-    moment,
-)
-from privsyn.ledger.caps import Cap, Charge, check_kind
+from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.caps import Cap, Charge, Filter, check_kind
+from privsyn.ledger.entries import Entry, State, moment
 from privsyn.ledger.rows import SHARES, Row, caps_of, spec_of
+from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Window
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
@@ -134,20 +126,6 @@ def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
     except BudgetError:
         return False
     return all(one.cap.fits(one.held, one.asked) for one in filters)
-
-
-@dataclass(frozen=True)
-class Filter:
-    """A cap, what is charged to it, and what a release asks of it."""
-
-    cap: Cap
-    held: tuple[Charge, ...]
-    asked: Charge
-
-    @property
-    def takes(self) -> float:
-        """Part of the whole cap that the release takes, by the filter it weighs least in."""
-        return self.cap.share([self.asked])
 
 
 def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:

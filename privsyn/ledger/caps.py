@@ -29,7 +29,8 @@ from typing import Any
 
 from privsyn.dp.events import Event, SampledGaussian, dump, leaves, load
 from privsyn.errors import BudgetError, ConfigError
-from privsyn.ledger.accounts import AccountSpec, Entry, Split
+from privsyn.ledger.accounts import AccountSpec, Split
+from privsyn.ledger.entries import Entry
 
 
 @dataclass(frozen=True)
@@ -332,3 +333,17 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
             "does not hold.",
             hint="Use a dataset and account with add_remove or replace_null.",
         )
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A cap, what is charged to it, and what a release asks of it."""
+
+    cap: Cap
+    held: tuple[Charge, ...]
+    asked: Charge
+
+    @property
+    def takes(self) -> float:
+        """Part of the whole cap that the release takes, by the filter it weighs least in."""
+        return self.cap.share([self.asked])

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.errors import VerificationError
 from privsyn.ledger import tables
-from privsyn.ledger.accounts import Change, State, stamp
+from privsyn.ledger.entries import Change, State, stamp
 
 OPENED = "OPENED"
 RENAMED = "RENAMED"

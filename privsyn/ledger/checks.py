@@ -18,7 +18,8 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger import rows
-from privsyn.ledger.accounts import SETTINGS, AccountSpec, DatasetSource, Entry, Source, State
+from privsyn.ledger.accounts import SETTINGS, AccountSpec
+from privsyn.ledger.entries import DatasetSource, Entry, Source, State
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 SHA256 = re.compile(r"[0-9a-f]{64}")

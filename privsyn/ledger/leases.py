@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
 from privsyn.errors import LeaseHeld, LedgerUnavailable, PrivsynError
-from privsyn.ledger.accounts import moment, stamp
+from privsyn.ledger.entries import moment, stamp
 from privsyn.ledger.tables import leases
 
 

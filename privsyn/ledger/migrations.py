@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.errors import BudgetError
 from privsyn.ledger import chain
-from privsyn.ledger.accounts import stamp
+from privsyn.ledger.entries import stamp
 from privsyn.ledger.tables import head, migrations
 
 LOCK = 0x7072_6976_7379_6E00  # "privsyn": the advisory lock of PostgreSQL migrations

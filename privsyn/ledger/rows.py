@@ -13,17 +13,10 @@ from sqlalchemy.engine import Connection
 from privsyn.data.records import Private
 from privsyn.errors import VerificationError
 from privsyn.ledger import tables
-from privsyn.ledger.accounts import (
-    Account,
-    AccountSpec,
-    Entry,
-    Refusal,
-    Source,
-    Split,
-    State,
-    moment,
-)
+from privsyn.ledger.accounts import Account, AccountSpec, Split
 from privsyn.ledger.caps import Cap
+from privsyn.ledger.entries import Entry, Source, State, moment
+from privsyn.ledger.statements import Refusal
 
 KEY_BYTES = 32
 """Length of a partition key."""

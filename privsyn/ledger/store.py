@@ -29,15 +29,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger import audit, balances, chain, leases, rows, tables
-from privsyn.ledger.accounts import (
-    Account,
-    AccountSpec,
-    Change,
-    DatasetSource,
-    Entry,
-    State,
-    stamp,
-)
+from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import (
     SHA256,
@@ -52,6 +44,7 @@ from privsyn.ledger.checks import (
     lost,
     matching,
 )
+from privsyn.ledger.entries import Change, DatasetSource, Entry, State, stamp
 from privsyn.ledger.leases import Lease
 from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
 

@@ -9,20 +9,11 @@ from privsyn.data.records import Private
 from privsyn.dp.events import Event
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger import audit, balances, chain, leases, rows
-from privsyn.ledger.accounts import (
-    Account,
-    AccountSpec,
-    Audit,
-    Balance,
-    Change,
-    Entry,
-    Preview,
-    Refusal,
-    Source,
-    Statement,
-)
+from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
+from privsyn.ledger.entries import Change, Entry, Source
+from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement
 
 TIMEOUT = 15.0
 """Longest wait for another process's write, in seconds."""

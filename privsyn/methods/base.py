@@ -9,17 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from privsyn.config import ModelsConfig, PerformanceConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privsyn.backends.load import ModelIdentity
-    from privsyn.backends.protocols import (
+    from privsyn.data.journal import Journal
+    from privsyn.data.records import Bucket, Cell
+    from privsyn.dp.accountant import Guarantee
+    from privsyn.dp.events import Event
+    from privsyn.dp.noise import NoiseSource
+    from privsyn.models.model_identity import ModelIdentity
+    from privsyn.models.protocols import (
         Embedder,
         LogitModel,
         PromptTemplate,
@@ -27,22 +32,17 @@ if TYPE_CHECKING:
         TrainableModel,
         VariationAPI,
     )
-    from privsyn.data.journal import Journal
-    from privsyn.data.records import Bucket, Cell
-    from privsyn.dp.accountant import Guarantee
-    from privsyn.dp.events import Event
-    from privsyn.dp.noise import NoiseSource
 
 METHODS: Mapping[str, str] = {
-    "private_prediction": "privsyn.methods.private_prediction:PrivatePrediction",
-    "invisible_ink": "privsyn.methods.invisible_ink:InvisibleInk",
-    "private_evolution": "privsyn.methods.private_evolution:PrivateEvolution",
-    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding:KeyphraseSeeding",
-    "dp_lora": "privsyn.methods.dp_lora:DPLora",
+    "private_prediction": "privsyn.methods.private_prediction.method:PrivatePrediction",
+    "invisible_ink": "privsyn.methods.invisible_ink.method:InvisibleInk",
+    "private_evolution": "privsyn.methods.private_evolution.method:PrivateEvolution",
+    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding.method:KeyphraseSeeding",
+    "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
 }
 """Name -> "module:Class", imported on demand."""
 
-SETTINGS: Mapping[str, str] = {"distill": "privsyn.methods.distill:DistillConfig"}
+SETTINGS: Mapping[str, str] = {"distill": "privsyn.derived.student.settings:DistillConfig"}
 """Sections of ``methods`` that are no method: what is made from a finished release."""
 
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.backends.protocols import Embedder, VariationAPI
 from privsyn.errors import ModelError
+from privsyn.models.protocols import Embedder, VariationAPI
 
 T = TypeVar("T")
 Pixels = NDArray[np.uint8]

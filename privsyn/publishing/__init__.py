@@ -1,5 +1,1 @@
 """Published versions of releases."""
-
-from privsyn.publishing.dvc import DvcPublisher, DvcRevision
-
-__all__ = ["DvcPublisher", "DvcRevision"]

@@ -24,7 +24,6 @@ from typing import Any
 
 import yaml
 
-from privsyn.config import NAME
 from privsyn.data.artifacts import atomic_file, check_writable, sha256_file
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.filelock import file_lock
@@ -32,6 +31,7 @@ from privsyn.files import read_file, read_json
 from privsyn.publishing.command import DvcCommand
 from privsyn.publishing.git import commit_files, in_git
 from privsyn.publishing.pipeline import current_stages, folder_md5
+from privsyn.section import NAME
 from privsyn.spelling import nearest
 
 log = logging.getLogger(__name__)

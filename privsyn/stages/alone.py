@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.methods.alone import Alone, Recipe, write_alone
 from privsyn.methods.base import Backends
-from privsyn.methods.prompts import MIN_TOKENS, resolved_prompt
-from privsyn.release import Plan
+from privsyn.methods.shared.alone import Alone, Recipe, write_alone
+from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
 _MOST_TOKENS = 64
@@ -36,7 +36,7 @@ def public_alone(
         The texts; None where no language model here can write them (a server, a grammar, other
         models loaded).
     """
-    from privsyn.backends.load import describe_role, load_role
+    from privsyn.models.roles import describe_role, load_role
 
     models = ctx.config.models
     if models.server is not None or (backends and "language" not in backends.models):

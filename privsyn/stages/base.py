@@ -12,20 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from privsyn.config import Config, DatasetConfig, load_config, of_any_day
+from privsyn.config import Config, load_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles
+from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
-from privsyn.ledger import Account, AccountSpec, Ledger, open_ledger
+from privsyn.ledger.accounts import Account, AccountSpec
+from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.methods.base import SETTINGS, Method, load_method
 from privsyn.on_disk import DIGEST, OnDisk, values
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
+from privsyn.release.workspace import Workspace
 from privsyn.tracking.base import BestEffort, Tracker
-from privsyn.workspace import Workspace
 
 if TYPE_CHECKING:
-    from privsyn.backends.rank_group import Group
+    from privsyn.models.training.distributed.rank_group import Group
 
 WHO = ("user", "driver", "dag_id", "run_id")
 """What of the origin the ledger keeps with every row."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from privsyn import certificate
 from privsyn.data.artifacts import (
     ArtifactRef,
     atomic_file,
@@ -24,8 +23,9 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
-from privsyn.ledger import State
-from privsyn.release import Plan
+from privsyn.ledger.entries import State
+from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import exhibits as exhibit_folder
 from privsyn.stages.generate import shard_file, trained
@@ -56,7 +56,7 @@ def certify(ctx: Context, plan: Plan) -> Path:
         return folder
     scratch = ctx.workspace.scratch(plan.id)
     folder = ctx.workspace.release(plan.id)
-    if not (folder / certificate.CERTIFICATE).is_file():
+    if not (folder / layout.CERTIFICATE).is_file():
         if entry.state != "BEGUN":
             raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
         _write(ctx, plan, scratch, Run.resume(ctx, plan).shards, folder)
@@ -101,9 +101,9 @@ def copy_release(source: Path, target: Path) -> Path:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         _, sealed = certificate.read(source)
-        for name in (str(sealed["artifact"]["file"]), certificate.CERTIFICATE):
+        for name in (str(sealed["artifact"]["file"]), layout.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
-        for name in (certificate.IMAGES, certificate.EXHIBITS, certificate.MODEL):
+        for name in (layout.IMAGES, layout.EXHIBITS, layout.MODEL):
             if (source / name).is_dir():
                 shutil.copytree(source / name, fresh / name)
         shutil.rmtree(target, ignore_errors=True)
@@ -119,8 +119,8 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(ctx, plan, scratch, shards)
     artifact = write_records(building, rows)
-    exhibits = _take_along(exhibit_folder(scratch), building / certificate.EXHIBITS)
-    model = _take_along(trained(scratch), building / certificate.MODEL)
+    exhibits = _take_along(exhibit_folder(scratch), building / layout.EXHIBITS)
+    model = _take_along(trained(scratch), building / layout.MODEL)
     sealed = certificate.build(
         plan,
         artifact,
@@ -142,10 +142,10 @@ def write_records(folder: Path, rows: list[dict[str, Any]]) -> ArtifactRef:
     Images go to files of their own, which the rows then name.
     """
     if rows and "image" in rows[0]:
-        rows = _write_images(folder / certificate.IMAGES, rows)
-        artifact = write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
-        return replace(artifact, media_type=certificate.IMAGE_ROWS)
-    return write_jsonl_atomic(folder / certificate.ARTIFACT, rows)
+        rows = _write_images(folder / layout.IMAGES, rows)
+        artifact = write_jsonl_atomic(folder / layout.ARTIFACT, rows)
+        return replace(artifact, media_type=layout.IMAGE_ROWS)
+    return write_jsonl_atomic(folder / layout.ARTIFACT, rows)
 
 
 def write_model(folder: Path, files: Mapping[str, bytes]) -> ArtifactRef:
@@ -162,19 +162,19 @@ def write_model(folder: Path, files: Mapping[str, bytes]) -> ArtifactRef:
     for name, content in sorted(files.items()):
         if not name or name != Path(name).name or name.startswith("."):
             raise ValueError(f"{name!r} is no name of a file of a model")
-        with atomic_file(folder / certificate.MODEL / name, mode=0o644) as stream:
+        with atomic_file(folder / layout.MODEL / name, mode=0o644) as stream:
             stream.write(content)
         digest = hashlib.sha256(content).hexdigest()
-        rows.append({"file": f"{certificate.MODEL}/{name}", "sha256": digest})
+        rows.append({"file": f"{layout.MODEL}/{name}", "sha256": digest})
     if not rows:
         raise ValueError("a model without files")
-    artifact = write_jsonl_atomic(folder / certificate.MODEL_ARTIFACT, rows)
-    return replace(artifact, media_type=certificate.MODEL_ROWS)
+    artifact = write_jsonl_atomic(folder / layout.MODEL_ARTIFACT, rows)
+    return replace(artifact, media_type=layout.MODEL_ROWS)
 
 
 def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
     """Put the certificate into a finished folder and rename it into its place."""
-    with atomic_file(building / certificate.CERTIFICATE, mode=0o644) as stream:
+    with atomic_file(building / layout.CERTIFICATE, mode=0o644) as stream:
         stream.write(certificate.canonical(sealed))
     try:
         os.replace(building, folder)

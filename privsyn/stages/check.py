@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.formats import read_records
 from privsyn.data.partition import has_training
+from privsyn.data.readers.formats import read_records
 from privsyn.data.tally import Tally, advice
 from privsyn.errors import DataError
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
 CHECK = "check.json"

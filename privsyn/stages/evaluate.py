@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsyn import certificate
-from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_holdout
 from privsyn.data.records import Record
+from privsyn.data.settings import DatasetConfig
 from privsyn.evaluation.beside import verdict
 from privsyn.methods.base import Backends
-from privsyn.release import Plan
+from privsyn.release import layout
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced
@@ -48,7 +48,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
         return None
     real = held_out(ctx, plan)
-    artifact = find(ctx, plan) / certificate.ARTIFACT
+    artifact = find(ctx, plan) / layout.ARTIFACT
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     of_kind = _texts if plan.dataset.images is None else _images
@@ -89,8 +89,8 @@ def _texts(
         *compare_lengths(synthetic, texts),
     ]
     if ctx.config.evaluate.embeddings:
-        from privsyn.backends.load import load_embedder
         from privsyn.evaluation.embeddings import EmbeddedOnce
+        from privsyn.models.language.loading import load_embedder
 
         config, theirs = ctx.config, [record.label for record in real]
         load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
@@ -173,7 +173,7 @@ def _images(
     metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
     if config.evaluate.embeddings:
-        from privsyn.backends.load import load_role
+        from privsyn.models.roles import load_role
 
         load = partial(load_role, config.models, "image_embedder", config.performance)
         metrics += compare_images(

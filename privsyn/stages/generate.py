@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.backends.load import load_role
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.data.journal import Journal
 from privsyn.data.partition import load_shard
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
-from privsyn.ledger import Lease
+from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Drawn, Exhibit, Sample, Trained, content_field
-from privsyn.release import Plan
+from privsyn.models.roles import load_role
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import traced
 from privsyn.stages.pace import note

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from privsyn import certificate
-from privsyn.ledger import Entry, State
-from privsyn.release import Plan
+from privsyn.ledger.entries import Entry, State
+from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
 
-VALIDATION, PAGE, QUALITY = certificate.REPORTS
+VALIDATION, PAGE, QUALITY = layout.REPORTS
 VALIDATION_TAG = "privsyn.validation"
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
@@ -103,9 +103,9 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     ctx.lineage.set_tags(run, digests(sealed) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, plan.id, sealed)
     ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
-    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE)
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
     for name in sealed.get("exhibits", {}):
-        ctx.lineage.log_artifact(run, folder / certificate.EXHIBITS / name, "exhibits")
+        ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
 
 
 def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
         ctx.lineage.log_artifact(run, folder / name)
     if "model" not in sealed:
         return
-    ctx.lineage.log_artifact(run, folder / certificate.CERTIFICATE, MODEL_FOLDER)
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
     register(ctx, plan.id, plan, plan.method, folder, sealed)
 
 
@@ -170,7 +170,7 @@ def register(
     ctx.lineage.register_model(
         ctx.lineage.release_run(name),
         _model(plan, method),
-        folder / certificate.MODEL,
+        folder / layout.MODEL,
         digests(sealed) | facts | dict(tags or {}),
     )
 

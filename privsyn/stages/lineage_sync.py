@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn import certificate
+from privsyn.derived.parent import planned_by
+from privsyn.derived.student.release import register_student, trace_student
 from privsyn.errors import DataError
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import StudentPlan
+from privsyn.release import certificate
+from privsyn.release.plan import StudentPlan
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
-from privsyn.stages.distill import register_student, trace_student
-from privsyn.stages.parent import planned_by
 from privsyn.stages.validate import passed
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
 

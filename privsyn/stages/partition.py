@@ -17,10 +17,10 @@ from privsyn.data.artifacts import (
     sync_folder,
     write_json_atomic,
 )
-from privsyn.data.formats import lines_and_values
 from privsyn.data.journal import Journal
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
+from privsyn.data.readers.formats import lines_and_values
 from privsyn.data.tally import Tally
 from privsyn.errors import (
     ConfigError,
@@ -32,7 +32,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.checks import lost
 from privsyn.methods.base import Trained
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced

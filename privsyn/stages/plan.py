@@ -10,25 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.backends.image_folders import refuse_unknown_label
-from privsyn.backends.load import ModelIdentity, describe_role
-from privsyn.cards import visible_cards
-from privsyn.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Sequence as Composed
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
-from privsyn.ledger import Preview
+from privsyn.ledger.statements import Preview
 from privsyn.methods.base import Method, Role, Trained, load_method
-from privsyn.release import (
-    PLAN_SCHEMA,
-    DatasetIdentity,
-    ModelUse,
-    Plan,
-    release_id,
-)
+from privsyn.models.cards import visible_cards
+from privsyn.models.images.image_folders import refuse_unknown_label
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.roles import describe_role
+from privsyn.release.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
+from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, release_id
 from privsyn.stages.base import Context
 
 

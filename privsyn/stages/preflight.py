@@ -14,7 +14,7 @@ from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import check_models, load_models
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn import certificate
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.errors import PrivsynError, ValidationFailed
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import Plan
+from privsyn.release import certificate, verification
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
@@ -37,7 +37,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
-    certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     if ctx.as_filed:
         export(ctx, plan)
         write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))

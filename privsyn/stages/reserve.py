@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from privsyn.backends.load import check_prompt
-from privsyn.config import DatasetConfig
 from privsyn.data.artifacts import wipe
-from privsyn.data.formats import check_source
+from privsyn.data.readers.formats import check_source
+from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
-from privsyn.ledger import DatasetSource, Entry
+from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.methods.base import Trained
-from privsyn.release import Plan
+from privsyn.models.language.loading import check_prompt
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.paid_elsewhere import warn_paid_elsewhere

@@ -13,14 +13,16 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from privsyn import certificate
 from privsyn.dp.accountant import shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
-from privsyn.ledger import Ledger, Preview, State, Statement
+from privsyn.ledger.entries import State
+from privsyn.ledger.statements import Preview, Statement
+from privsyn.ledger.store import Ledger
 from privsyn.progress import duration
-from privsyn.release import Plan
+from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.evaluate import EVALUATION, sets_aside
@@ -53,7 +55,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     lines = {"release": Verbatim(plan.id), "state": entry.state.value}
     if folder is not None:
         _, sealed = certificate.read(folder)
-        lines["synthetic data"] = Verbatim(_short(folder / certificate.ARTIFACT))
+        lines["synthetic data"] = Verbatim(_short(folder / layout.ARTIFACT))
         lines[plan.things] = str(sealed["artifact"]["rows"])
         drawn = sealed.get("drawn", {})
         if "public_tokens" in drawn:
@@ -100,9 +102,9 @@ def summary(console: Console, ctx: Context, plan: Plan) -> None:
 def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     """Commands that can be given now, by what they are for."""
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
-    look = {"read some": f"head -3 {place / certificate.ARTIFACT}"}
+    look = {"read some": f"head -3 {place / layout.ARTIFACT}"}
     if plan.dataset.images is not None:
-        look = {"see some": f"xdg-open {place / certificate.IMAGES}"}
+        look = {"see some": f"xdg-open {place / layout.IMAGES}"}
     commands = look | {
         "certificate": f"privsyn verify {place}",
         "validation": f"xdg-open {place / PAGE}",

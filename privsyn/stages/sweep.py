@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 from privsyn.data.artifacts import wipe
+from privsyn.derived.student.release import alone
 from privsyn.errors import LeaseHeld, ReleaseLost
-from privsyn.ledger import State
+from privsyn.ledger.entries import State
 from privsyn.stages.base import Context
-from privsyn.stages.distill import alone
 from privsyn.stages.lineage import ended
 from privsyn.stages.partition import refuse_given_up
 

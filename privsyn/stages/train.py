@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from privsyn.backends.rank_processes import started
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
 from privsyn.data.partition import load_shard
 from privsyn.methods.base import Backends, Trained
-from privsyn.release import Plan
+from privsyn.models.training.distributed.rank_processes import started
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.generate import TRAINED_BY, begun, drawing, load_models, trained
 from privsyn.stages.lineage import traced
@@ -84,7 +84,7 @@ def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Bac
         yield backends
         return
     with closing(ctx.group) if ctx.group is not None else started(performance) as group:
-        from privsyn.backends.ranks import RanksModel
+        from privsyn.models.training.distributed.ranks import RanksModel
 
         model = RanksModel(backends.base, group, models, performance)
         yield Backends({**backends.models, "base": model})

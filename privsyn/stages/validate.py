@@ -7,9 +7,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsyn import certificate
-from privsyn.cautions import of_account, of_release
-from privsyn.config import PrivacyConfig
 from privsyn.data.artifacts import (
     atomic_file,
     private_folder,
@@ -18,7 +15,10 @@ from privsyn.data.artifacts import (
 )
 from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
-from privsyn.release import Plan
+from privsyn.ledger.settings import PrivacyConfig
+from privsyn.release import certificate, layout
+from privsyn.release.cautions import of_account, of_release
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
@@ -83,7 +83,7 @@ def examine(
     from privsyn.validation.page import render_page
 
     result = validate_file(
-        folder / certificate.ARTIFACT,
+        folder / layout.ARTIFACT,
         ctx.config.validation,
         plan.dataset.labels,
         bounds,
@@ -95,7 +95,7 @@ def examine(
     for half in folder.glob(".*.tmp"):  # what a killed validation was writing
         half.unlink(missing_ok=True)
     write_json_atomic(folder / VALIDATION, {"release_id": shown["release_id"]} | result.to_json())
-    quality = _quality(ctx, plan, folder / certificate.ARTIFACT)
+    quality = _quality(ctx, plan, folder / layout.ARTIFACT)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
     profile = result.profile
     sheet = sample_sheet(folder, profile) if isinstance(profile, ImageProfile) else None
@@ -129,7 +129,7 @@ def _pictures(folder: Path) -> list[Picture]:
     """The pictures among the exhibits; of many the first, the last and some between."""
     from privsyn.validation.page import Picture
 
-    files = sorted((folder / certificate.EXHIBITS).glob("*.png"))
+    files = sorted((folder / layout.EXHIBITS).glob("*.png"))
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]

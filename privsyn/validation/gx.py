@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.data.public_files import PublicFiles
+from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
 from privsyn.validation.image_profile import ImageProfile, profile_images, read_image_rows
 from privsyn.validation.profile import Profile, profile, read_rows
+from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import Suite, load_suite
 
 SCHEMA = "privsyn-validation/1"

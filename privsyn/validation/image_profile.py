@@ -15,9 +15,9 @@ from statistics import median
 
 import numpy as np
 
-from privsyn import certificate
 from privsyn.data.images import MOST_BYTES, Pixels, contact_sheet, decode_png
 from privsyn.errors import DataError
+from privsyn.release import layout
 from privsyn.validation.profile import Histogram, histogram
 
 COLUMNS = 12
@@ -152,7 +152,7 @@ def _row(line: bytes, folder: Path) -> ImageRow:
     fields = value if isinstance(value, dict) else {}
     id_, label, digest = (_string(fields.get(name)) for name in ("id", "label", "sha256"))
     file = _string(fields.get("file"))
-    if file is not None and file != f"{certificate.IMAGES}/{Path(file).name}":
+    if file is not None and file != f"{layout.IMAGES}/{Path(file).name}":
         file = None  # nothing outside the release is opened
     row = ImageRow(
         id=id_,

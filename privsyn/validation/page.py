@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from privsyn.cautions import MOVES
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
+from privsyn.release.cautions import MOVES
 from privsyn.validation.charts import MAX_BARS, histogram_chart, label_chart
 from privsyn.validation.gx import Check, ValidationResult
 from privsyn.validation.image_profile import COLUMNS, ImageProfile

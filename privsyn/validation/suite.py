@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.data.public_files import PublicFiles
+from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
 from privsyn.spelling import nearest
+from privsyn.validation.settings import ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")

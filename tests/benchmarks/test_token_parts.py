@@ -18,7 +18,7 @@ from privsyn.dp.clipping import (
 )
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.methods.invisible_ink import expanded_support
+from privsyn.methods.invisible_ink.method import expanded_support
 
 ROWS, COLUMNS, VOCABULARY = 255, 1024, 8192
 

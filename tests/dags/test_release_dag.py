@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from privsyn import certificate
-from privsyn.ledger import open_ledger
+from privsyn.ledger.store import open_ledger
+from privsyn.release import certificate, verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 CANARY = "purple-walrus-4711"
@@ -51,7 +51,7 @@ def test_a_retry_spends_nothing_more(runs, ledger):
 def test_the_release_verifies_and_its_scratch_is_gone(project, runs, ledger):
     release_id = plan(runs[0])["release_id"]
     folder = project.root / "releases" / release_id
-    assert all(check.passed for check in certificate.verify(folder, ledger))
+    assert all(check.passed for check in verification.verify(folder, ledger))
     assert not list((project.root / ".privsyn" / "scratch").glob("*"))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privsyn.config import DatasetConfig, ImageConfig
 from privsyn.data.digits import LABELS, SIZE, write_digits
-from privsyn.data.formats import read_records
 from privsyn.data.images import decode
+from privsyn.data.readers.formats import read_records
+from privsyn.data.settings import DatasetConfig, ImageConfig
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-import privsyn.data.streams
-from privsyn.config import DatasetConfig
-from privsyn.data import lines
-from privsyn.data.columns import refuse_missing
-from privsyn.data.formats import Tally, check_source, read_records
+import privsyn.data.readers.streams
+from privsyn.data.readers import lines
+from privsyn.data.readers.columns import refuse_missing
+from privsyn.data.readers.formats import Tally, check_source, read_records
+from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError
 
 LABELS = ("billing", "7")
@@ -435,7 +435,7 @@ def test_a_text_of_a_million_characters(tmp_path: Path, suffix: str) -> None:
 def test_a_line_beyond_the_bound_is_dropped_without_being_held(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privsyn.data.streams, "LONGEST_LINE", 100)
+    monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
     path = tmp_path / f"a{suffix}"
     for length in (99, 100, 101, 250, 1000):
         rows = [{"text": "a"}, {"text": "x" * length}, {"text": "b"}]

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from privsyn.config import Config, DatasetConfig, ImageConfig
-from privsyn.data.formats import check_source, read_records
+from privsyn.config import Config
 from privsyn.data.images import decode, encode
 from privsyn.data.partition import load_shard, partition, read_holdout
+from privsyn.data.readers.formats import check_source, read_records
 from privsyn.data.records import Cell
+from privsyn.data.settings import DatasetConfig, ImageConfig
 from privsyn.errors import ConfigError, DataError
 
 LABELS = ("0", "1")
@@ -238,7 +239,7 @@ def test_a_bad_image_of_an_array_changes_no_other(tmp_path):
 
 
 def test_an_array_is_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("privsyn.data.image_files._BATCH_BYTES", 150)
+    monkeypatch.setattr("privsyn.data.readers.image_files._BATCH_BYTES", 150)
     pixels = np.stack([image(v) for v in range(7)])
     path = npz(tmp_path / "a.npz", image=pixels, label=np.zeros(7, int))
     assert [value for _, value in records(config(path)).values()] == list(range(7))

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from privsyn.config import DatasetConfig
 from privsyn.data import partition as module
 from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Bucket, Cell, Private
+from privsyn.data.settings import DatasetConfig
 from privsyn.errors import DataError, StorageError, VerificationError
 
 KEY = bytes(range(32))

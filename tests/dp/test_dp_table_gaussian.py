@@ -25,7 +25,7 @@ from privsyn.dp.conversions import LATTICE_SLACK
 from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.dp.table_gaussian import PRECISION, Table, acceptance, sample, table
-from privsyn.methods.dp_lora import DPLoraConfig
+from privsyn.methods.dp_lora.settings import DPLoraConfig
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
 LOW = PRECISION - 64

@@ -75,9 +75,9 @@ def main(root: Path, counter: Path, kill_at: int) -> None:
 
 def serve() -> None:
     """Fork an attempt per line of stdin, until that ends."""
-    from privsyn.backends.load import check_layers
-    from privsyn.config import ModelsConfig
     from privsyn.dp import loss_distribution  # noqa: F401  # an import that attempts would do
+    from privsyn.models.language.loading import check_layers
+    from privsyn.models.settings import ModelsConfig
 
     check_layers(ModelsConfig(language="tiny"), ("q_proj",))  # imports what reserve's checks use
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the other threads"

@@ -10,7 +10,7 @@ import yaml
 from small_project import Project
 
 from privsyn.data.partition import _Key
-from privsyn.release import Plan
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import validate

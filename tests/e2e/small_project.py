@@ -16,11 +16,13 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from privsyn.backends.fake import FakeLogitModel, FakeTextModel, FakeTrainableModel
-from privsyn.backends.load import describe, describe_role
-from privsyn.config import ModelsConfig
 from privsyn.methods.base import Backends, Role
-from privsyn.release import Plan
+from privsyn.models.model_identity import describe
+from privsyn.models.roles import describe_role
+from privsyn.models.settings import ModelsConfig
+from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
+from privsyn.models.testing.training import FakeTrainableModel
+from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate

@@ -10,20 +10,22 @@ import pytest
 import torch
 from small_project import CANARY, METHODS, build_project, rows, stand_ins
 
-from privsyn import certificate, cli
-from privsyn.backends import student as models
-from privsyn.backends.identity import BUILTIN, read_template
-from privsyn.backends.model_files import digest
+from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
+from privsyn.derived.parent import open_parent
+from privsyn.derived.student import release as stage
+from privsyn.derived.student.evaluate import evaluate_student
+from privsyn.derived.student.release import distill, make_student, plan_student
+from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
 from privsyn.methods.base import Backends
-from privsyn.release import read_plan
-from privsyn.stages import distill as stage
-from privsyn.stages.distill import distill, make_student, plan_student
-from privsyn.stages.evaluate_student import evaluate_student
-from privsyn.stages.parent import open_parent
+from privsyn.models.model_files import digest
+from privsyn.models.model_identity import read_template
+from privsyn.models.references import BUILTIN
+from privsyn.models.training import causal_lm as models
+from privsyn.release import certificate, verification
+from privsyn.release.plan import read_plan
 from privsyn.stages.run import run
-from privsyn.stages.validate_student import validate_student
 from privsyn.tracking.null import NullTracker
 
 NAME = "private_evolution"
@@ -80,7 +82,7 @@ def test_a_student_costs_nothing_and_is_of_its_parent(taught):
     assert made["settings"]["epochs"] == 3
     assert made["settings"]["init"] == "tiny"
     assert made["student"]["texts"] == certificate.read(parent)[1]["artifact"]["rows"]
-    checks = certificate.verify(folder, ctx.ledger)
+    checks = verification.verify(folder, ctx.ledger)
     assert all(check.passed for check in checks)
     assert {"ledger offspring", "model is unchanged"} <= {check.name for check in checks}
     assert "per person" in project.cli("verify", str(folder)).stdout
@@ -142,7 +144,7 @@ def test_changed_weights_are_found(taught, tmp_path):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    failed = [c.name for c in certificate.verify(tmp_path / "copy", None) if c.passed is False]
+    failed = [c.name for c in verification.verify(tmp_path / "copy", None) if c.passed is False]
     assert failed == ["model is unchanged"]
 
 
@@ -312,13 +314,13 @@ def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypa
         "validation.html",
         "validation.json",
     }
-    monkeypatch.setattr(cli, "_context", lambda *args, **options: ctx)
+    monkeypatch.setattr(commands, "context_of", lambda *args, **options: ctx)
     file = project.root / "distill.json"
-    cli.stage_plan("distill", file)
+    commands.stage_plan("distill", file)
     assert read_plan(file.read_bytes()) == planned
-    cli.stage_generate(file)
-    cli.stage_validate(file)
-    cli.stage_evaluate(file)
+    commands.stage_generate(file)
+    commands.stage_validate(file)
+    commands.stage_evaluate(file)
     printed = capsys.readouterr().out
     assert "valid:" in printed
     assert "internal numbers" in printed
@@ -343,7 +345,7 @@ def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
     folder = distill(ctx, parent.id, published=False)
     _, sealed = certificate.read(folder)
     assert set(sealed["derived"]["distill"]["models"]) == {"base", "init"}
-    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     alone = distill(
         project.context("methods.distill.distil_logits=false"), parent.id, published=False
     )

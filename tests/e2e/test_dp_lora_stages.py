@@ -13,15 +13,15 @@ from safetensors.numpy import load as load_tensors
 from small_project import LABELS, stand_ins
 from test_kills import attempt, journalled
 
-from privsyn import certificate
+from privsyn.derived import more as more_stage
+from privsyn.derived.more import more
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
+from privsyn.release import certificate, verification
 from privsyn.stages import generate as generate_stage
-from privsyn.stages import more as more_stage
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate, trained
-from privsyn.stages.more import more
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -72,7 +72,7 @@ def rows(folder):
 
 
 def failed(folder, ledger):
-    return [check.name for check in certificate.verify(folder, ledger) if check.passed is False]
+    return [check.name for check in verification.verify(folder, ledger) if check.passed is False]
 
 
 # --- the chain ------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
 
 def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
     """The check above on the code most people write."""
-    from privsyn.methods import dp_lora
+    from privsyn.methods.dp_lora import method as dp_lora
 
     class Everybody(Constant):
         def sample(self, units, rate):
@@ -508,7 +508,7 @@ def test_the_embedded_model_is_adapted_and_asked_for_more(make):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from privsyn.backends.identity import BUILTIN
+    from privsyn.models.references import BUILTIN
 
     project = make(target_modules=["q_proj"], steps=2, texts_per_label=3)
     ctx = project.context("evaluate.enabled=false", "validation.min_chars=0")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from small_project import CANARY, DRIVERS, EMBEDDED, environment
 
-from privsyn import certificate
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.base import load_method
+from privsyn.release import verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -55,7 +55,7 @@ def test_each_release_is_whole_and_verifies(driven, name):
         "validation.html",
         "quality.json",
     }
-    assert all(check.passed for check in certificate.verify(folder, ledger(driven, name)))
+    assert all(check.passed for check in verification.verify(folder, ledger(driven, name)))
     shown = json.loads((folder / "certificate.json").read_text())
     assert shown["plan"]["release_id"] == entry.release_id
     assert not list((folder.parents[1] / ".privsyn" / "scratch").glob("*"))

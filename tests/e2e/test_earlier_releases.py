@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from privsyn import certificate
 from privsyn.dp.events import Gaussian, dump
-from privsyn.ledger import Ledger, open_ledger
-from privsyn.release import SOLVED, Plan
+from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.release import certificate, verification
+from privsyn.release.plan import SOLVED, Plan
 
 EARLIER = Path(__file__).parent.parent / "golden" / "plan_schema_1"
 RELEASES = sorted(path.name for path in EARLIER.iterdir() if path.is_dir())
@@ -37,9 +37,9 @@ def test_there_is_one_of_every_method() -> None:
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_an_earlier_release_verifies(ledger: Ledger, name: str) -> None:
-    checks = certificate.verify(EARLIER / name, ledger)
+    checks = verification.verify(EARLIER / name, ledger)
     assert [check for check in checks if not check.passed] == []
-    assert certificate.authentic(checks)
+    assert verification.authentic(checks)
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -53,7 +53,7 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     body["plan"]["event"] = dump(Gaussian(1e9))
     body["seal"] = certificate._seal(body)
     file.write_bytes(certificate.canonical(body))
-    failed = {check.name for check in certificate.verify(folder, None) if check.passed is False}
+    failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
 
 

@@ -8,8 +8,6 @@ import pytest
 import yaml
 from small_project import finish, rows, stand_in
 
-from privsyn import certificate
-from privsyn.backends.fake import FakeLogitModel
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import (
     BudgetError,
@@ -22,6 +20,8 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
+from privsyn.models.testing.language import FakeLogitModel
+from privsyn.release import verification
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
@@ -223,7 +223,7 @@ def test_a_lost_release_is_not_published(make_project, fake):
     folder = certify(ctx, planned)
     ctx.ledger.commit = commit
     ctx.ledger.lose(planned.id, "given up")
-    checks = {check.name: check.passed for check in certificate.verify(folder, ctx.ledger)}
+    checks = {check.name: check.passed for check in verification.verify(folder, ctx.ledger)}
     assert checks["ledger row"] is False
 
 

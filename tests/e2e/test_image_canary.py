@@ -111,7 +111,7 @@ def test_the_search_finds_every_form(project, form):
 
 def test_the_reader_raises_nothing_with_a_name_in_it(project):
     """Paths of private files are private: they may be names of people."""
-    from privsyn.data.formats import read_records
+    from privsyn.data.readers.formats import read_records
 
     for path in (project.root / "private").rglob("*.png"):
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + io.BytesIO(b"broken").getvalue())

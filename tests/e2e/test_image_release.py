@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tiny_images import LABELS, SIZE, image_project, private_image, register
 
-from privsyn import certificate
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import decode_png, encode
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
+from privsyn.release import certificate, layout, verification
 from privsyn.stages.certify import certify, export
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.generate import generate
@@ -58,7 +58,7 @@ def release(ctx):
 
 
 def failed(folder, ledger=None):
-    return {c.name: c.detail for c in certificate.verify(folder, ledger) if c.passed is False}
+    return {c.name: c.detail for c in verification.verify(folder, ledger) if c.passed is False}
 
 
 def test_rows_name_their_images_and_the_certificate_its_exhibits(project):
@@ -71,11 +71,11 @@ def test_rows_name_their_images_and_the_certificate_its_exhibits(project):
     for row in rows:
         assert decode_png((folder / row["file"]).read_bytes()).shape == (SIZE, SIZE)
     _, sealed = certificate.read(folder)
-    assert sealed["artifact"]["media_type"] == certificate.IMAGE_ROWS
+    assert sealed["artifact"]["media_type"] == layout.IMAGE_ROWS
     assert set(sealed["exhibits"]) == {"round-00.png", "rounds.csv"}
     assert sealed["drawn"] == {"drawn": 6}
     assert failed(folder, ctx.ledger) == {}
-    names = [check.name for check in certificate.verify(folder, ctx.ledger)]
+    names = [check.name for check in verification.verify(folder, ctx.ledger)]
     assert {"images are unchanged", "exhibits are unchanged"} <= set(names)
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
@@ -104,7 +104,7 @@ def test_verify_tells_what_happened_to_a_picture(project, file, check, damage):
     assert list(found) == [check]
     assert found[check].startswith(f"1 {damage}: ")
     with pytest.raises(VerificationError, match=damage):
-        certificate.raise_failed(folder, certificate.verify(folder, None))
+        verification.raise_failed(folder, verification.verify(folder, None))
 
 
 def test_a_picture_behind_a_link_or_a_folder_is_not_the_picture(project, tmp_path):

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from privsyn import cli
+from privsyn.cli import project
+from privsyn.cli.new_project import TEMPLATE, label_list, likely, yaml_of
 from privsyn.config import load_config
-from privsyn.new_project import TEMPLATE, label_list, likely, yaml_of
 
 ROOT = Path(__file__).parents[2]
 CANARY = "vermilion-ocelot-90210"
@@ -31,7 +32,7 @@ def init(monkeypatch, capsys, tmp_path):
             found = [value for key, value in (answers or {}).items() if key in question]
             return found[0] if found else proposal
 
-        monkeypatch.setattr(cli, "_ask", ask)
+        monkeypatch.setattr(project, "_ask", ask)
         with pytest.raises(SystemExit) as ended:
             cli.main()
         out, err = capsys.readouterr()

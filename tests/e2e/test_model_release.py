@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import pytest
 from small_project import build_project, stand_in
 
-from privsyn import certificate
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
+from privsyn.release import certificate, layout, verification
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.generate import generate, trained
 from privsyn.stages.lineage_sync import sync
@@ -25,7 +25,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
-from privsyn.tracking import MlflowTracker
+from privsyn.tracking.mlflow import MlflowTracker
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
 
@@ -70,7 +70,7 @@ def finished(tmp_path_factory):
 
 
 def failed(folder, ledger=None):
-    return {c.name: c.detail for c in certificate.verify(folder, ledger) if c.passed is False}
+    return {c.name: c.detail for c in verification.verify(folder, ledger) if c.passed is False}
 
 
 def contents(folder):
@@ -90,7 +90,7 @@ def test_the_model_is_copied_certified_and_exported(finished):
     for name in FILES:
         assert stat.S_IMODE((folder / "model" / name).stat().st_mode) == 0o644
     assert failed(folder, ctx.ledger) == {}
-    assert "model is unchanged" in {check.name for check in certificate.verify(folder, None)}
+    assert "model is unchanged" in {check.name for check in verification.verify(folder, None)}
     assert {"peft", "opacus", "diffusers", "faiss-cpu", "openai"} <= sealed["software"].keys()
     target = export(ctx, planned)
     assert contents(target) == contents(folder)
@@ -110,13 +110,13 @@ def test_a_release_without_a_model_says_nothing_of_one(make_project):
     ctx = make_project().context()
     _, folder = release(ctx, {})
     assert "model" not in certificate.read(folder)[1]
-    assert "model is unchanged" not in {c.name for c in certificate.verify(folder, None)}
+    assert "model is unchanged" not in {c.name for c in verification.verify(folder, None)}
     (folder / "model").mkdir()
     assert failed(folder) == {"model is unchanged": "1 not of the release: model"}
     (folder / "model" / "adapter.bin").write_bytes(b"x")
     assert failed(folder) == {"model is unchanged": "1 not of the release: adapter.bin"}
     with pytest.raises(VerificationError, match="model is unchanged"):
-        certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
+        verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
 
 
 def test_a_student_names_its_files_and_its_parent(finished):
@@ -126,10 +126,10 @@ def test_a_student_names_its_files_and_its_parent(finished):
     assert [row["file"] for row in rows] == [f"model/{name}" for name in sorted(FILES)]
     assert all(sha256_file(folder / row["file"]) == row["sha256"] for row in rows)
     _, sealed = certificate.read(folder)
-    assert sealed["artifact"]["media_type"] == certificate.MODEL_ROWS
+    assert sealed["artifact"]["media_type"] == layout.MODEL_ROWS
     assert sealed["artifact"]["rows"] == 2
     assert certificate.origin(sealed)["plan"]["release_id"] == planned.id
-    checks = certificate.verify(folder, ctx.ledger)
+    checks = verification.verify(folder, ctx.ledger)
     assert all(check.passed for check in checks), checks
     assert {"model is unchanged", "parent", "ledger offspring"} <= {c.name for c in checks}
     for name in FILES:

@@ -8,11 +8,11 @@ import shutil
 import pytest
 from small_project import METHODS, build_project
 
-from privsyn import certificate
 from privsyn.data.artifacts import sha256_file, write_json_atomic
+from privsyn.derived.more import more
 from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal, write_records
-from privsyn.stages.more import more
 from privsyn.stages.run import run
 
 NAME = "private_evolution"
@@ -47,7 +47,7 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
         assert sealed["derived"] == {"more": count}
         assert sealed["class"] == "dp-release"
         assert (folder / "validation.html").is_file()
-        checks = certificate.verify(folder, ctx.ledger)
+        checks = verification.verify(folder, ctx.ledger)
         assert all(check.passed for check in checks)
         assert "ledger offspring" in {check.name for check in checks}
         assert folder.with_name(f"{folder.name}.dvc").is_file()
@@ -70,7 +70,7 @@ def test_two_at_once_take_two_names(grown):
     assert outer != inner[0]
     for folder, count in ((outer, 5), (inner[0], 3)):
         assert len((folder / "synthetic.jsonl").read_text().splitlines()) == count
-        assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+        assert all(check.passed for check in verification.verify(folder, ctx.ledger))
 
 
 def test_more_is_restored_byte_for_byte(grown):
@@ -94,9 +94,9 @@ def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
         certificate.read(parent)[1], artifact, name="x", how={"more": 1}, root=project.root
     )
     seal(tmp_path / "building", sealed, forged)
-    failed = [check.name for check in certificate.verify(forged, ctx.ledger) if not check.passed]
+    failed = [check.name for check in verification.verify(forged, ctx.ledger) if not check.passed]
     assert failed == ["ledger offspring"]
-    unknown = [check for check in certificate.verify(forged, None) if check.passed is None]
+    unknown = [check for check in verification.verify(forged, None) if check.passed is None]
     assert [check.name for check in unknown] == ["ledger row"]
 
 
@@ -118,7 +118,7 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
     write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate._seal(body)})
     with pytest.raises(VerificationError):
-        certificate.raise_failed(tmp_path, certificate.verify(tmp_path, None))
+        verification.raise_failed(tmp_path, verification.verify(tmp_path, None))
 
 
 def test_what_cannot_be_is_said(grown, make_project):

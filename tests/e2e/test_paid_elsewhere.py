@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import BudgetError
-from privsyn.ledger import DatasetSource
+from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 

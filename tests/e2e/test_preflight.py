@@ -9,10 +9,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from small_project import METHODS, stand_in, stand_ins
 
-from privsyn.backends.fake import FakeLogitModel, FakeTextModel, FakeTrainableModel
-from privsyn.backends.identity import BUILTIN
 from privsyn.errors import ModelError, StorageError
 from privsyn.methods.base import Backends
+from privsyn.models.references import BUILTIN
+from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
+from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.stages import preflight as stage
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan

@@ -12,9 +12,9 @@ from neighbours import assert_alike, published_by_neighbours
 from small_project import finish, stand_ins
 from test_kills import attempt, journalled
 
-from privsyn import certificate
-from privsyn.methods import private_evolution
 from privsyn.methods.base import Backends
+from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -52,7 +52,7 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert set(sealed["exhibits"]) == {"rounds.json"}
     assert len(json.loads((folder / "exhibits" / "rounds.json").read_text())) == 3
     assert sealed["plan"]["derived"]["histograms"] == 3
-    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     validate(ctx, planned)
     (entry,) = ctx.ledger.entries()
     assert dict(entry.event) == planned.event
@@ -125,4 +125,4 @@ def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tm
     ctx = project.context()
     assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
     (folder,) = (project.root / "releases").glob("*-*")
-    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))

@@ -9,8 +9,8 @@ import pytest
 from neighbours import assert_alike, published_by_neighbours
 from small_project import METHODS, finish, rows
 
-from privsyn import certificate
 from privsyn.errors import ValidationFailed
+from privsyn.release import certificate, verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
@@ -48,7 +48,7 @@ def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
     assert 0 <= sealed["drawn"]["public_tokens"] <= sealed["drawn"]["tokens"]
     assert sealed["drawn"]["tokens"] - sealed["drawn"]["public_tokens"] <= 2 * 12
     assert "of" in outcome(ctx, planned)["public tokens"]
-    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     assert validate(ctx, planned) == folder
     assert settle(ctx, planned) == "COMMITTED"
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 from small_project import environment
 
-from privsyn import certificate
-from privsyn.backends import rank_processes
 from privsyn.errors import TrainingInterrupted
+from privsyn.models.training.distributed import rank_processes
+from privsyn.release import verification
 from privsyn.stages.generate import load_models
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -80,7 +80,7 @@ def test_a_training_goes_on_after_a_process_died(project, monkeypatch):
     assert None not in [child.returncode for child in children], "none is left"
     draw(ctx, planned)
     assert state(ctx, planned) == "COMMITTED"
-    checks = certificate.verify(ctx.workspace.release(planned.id), ctx.ledger)
+    checks = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
     assert all(check.passed is not False for check in checks)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from small_project import METHODS, Project, stand_in, stand_ins
 
-from privsyn.backends.fake import FakeLogitModel
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
     LeaseHeld,
@@ -20,8 +19,9 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import Ledger
+from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
+from privsyn.models.testing.language import FakeLogitModel
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
@@ -381,7 +381,7 @@ def test_a_sweep_wipes_what_ended_and_nothing_else(make_project, state):
 
 
 def test_a_sweep_takes_what_a_killed_baseline_left_but_not_one_at_work(make_project):
-    from privsyn.stages.distill import alone
+    from privsyn.derived.student.release import alone
 
     ctx, planned, _ = committed(make_project())
     name = f"{planned.id}.student-00000000.non_private"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from small_project import METHODS, Project, build_project
 
-from privsyn import certificate
+from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -30,4 +30,4 @@ def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
     folder = certify(ctx, planned)
     _, sealed = certificate.read(folder)
     assert sealed["plan"]["models"]["language"]["source"] == "smollm2"
-    certificate.raise_failed(folder, certificate.verify(folder, ctx.ledger))
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))

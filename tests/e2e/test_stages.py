@@ -15,7 +15,6 @@ import pytest
 from neighbours import assert_alike, published_by_neighbours
 from small_project import finish, rows, stand_in
 
-from privsyn import certificate
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -28,8 +27,9 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
-from privsyn.methods.invisible_ink import InvisibleInk
-from privsyn.release import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.release import certificate, verification
+from privsyn.release.plan import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
 from privsyn.stages.certify import certify
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
@@ -82,7 +82,7 @@ def test_a_release_is_whole_certified_and_settled(make_project, fake):
     rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
     assert [row["label"] for row in rows] == ["Billing"] * 3 + ["Symptoms"] * 3
     assert [row["id"] for row in rows] == [f"{planned.id}-{i:06d}" for i in range(6)]
-    checks = certificate.verify(folder, ctx.ledger)
+    checks = verification.verify(folder, ctx.ledger)
     assert all(check.passed for check in checks), checks
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
@@ -534,7 +534,7 @@ def test_one_changed_byte_fails_verification(make_project, fake, name):
         changed[place] ^= 1
         file.write_bytes(changed)
         with pytest.raises(VerificationError) as caught:
-            certificate.raise_failed(folder, certificate.verify(folder, None))
+            verification.raise_failed(folder, verification.verify(folder, None))
         assert caught.value.exit_code == 4
 
 
@@ -549,7 +549,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         (folder / "certificate.json").write_bytes(
             certificate.canonical(body | {"seal": certificate._seal(body)})
         )
-        return {check.name for check in certificate.verify(folder, ctx.ledger) if not check.passed}
+        return {check.name for check in verification.verify(folder, ctx.ledger) if not check.passed}
 
     def event(body):
         body["plan"]["event"]["events"][0]["range"] /= 2
@@ -603,6 +603,6 @@ def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
     for what, text in written.items():
         file.write_text(text)
         with pytest.raises(VerificationError) as caught:
-            certificate.raise_failed(folder, certificate.verify(folder, None))
+            verification.raise_failed(folder, verification.verify(folder, None))
         assert len(str(caught.value).splitlines()) == 1, what
         assert set(ctx.workspace.known_releases("letters")) <= {folder.name}

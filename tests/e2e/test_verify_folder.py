@@ -9,10 +9,10 @@ import shutil
 import pytest
 from small_project import build_project, finish, stand_in
 
-from privsyn import certificate
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
+from privsyn.release import certificate, verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
@@ -40,16 +40,16 @@ def copy(made, tmp_path):
 
 
 def failed(folder, ledger):
-    return [check.name for check in certificate.verify(folder, ledger) if check.passed is False]
+    return [check.name for check in verification.verify(folder, ledger) if check.passed is False]
 
 
 def test_a_validated_release_is_covered_whole(made, copy):
     ledger = made[0].context().ledger
-    checks = {check.name: check for check in certificate.verify(copy, ledger)}
+    checks = {check.name: check for check in verification.verify(copy, ledger)}
     assert all(check.passed for check in checks.values())
     for name in REPORTS:
         assert name in checks["validation reports"].detail
-    assert certificate.authentic(list(checks.values()))
+    assert verification.authentic(list(checks.values()))
     assert ledger.verify().entries == 1
 
 
@@ -57,7 +57,7 @@ def test_a_copy_without_reports_is_whole(made, copy):
     """As dvc.yaml tracks it."""
     for name in REPORTS:
         (copy / name).unlink()
-    assert all(check.passed for check in certificate.verify(copy, made[0].context().ledger))
+    assert all(check.passed for check in verification.verify(copy, made[0].context().ledger))
 
 
 @pytest.mark.parametrize("name", COVERED)
@@ -100,7 +100,7 @@ def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
         os.mkfifo(extra)
     for ledger in (None, made[0].context().ledger):
         assert failed(copy, ledger)
-        for check in certificate.verify(copy, ledger):
+        for check in verification.verify(copy, ledger):
             assert "\n" not in check.detail
 
 
@@ -109,7 +109,7 @@ def test_a_page_of_another_release_or_time_is_seen(made, copy):
     (copy / "validation.html").write_bytes((folder / "validation.html").read_bytes() + b"<!-- -->")
     assert failed(copy, project.context().ledger) == ["validation reports"]
     with pytest.raises(VerificationError, match=r"changed since validation: validation\.html"):
-        certificate.raise_failed(copy, certificate.verify(copy, project.context().ledger))
+        verification.raise_failed(copy, verification.verify(copy, project.context().ledger))
 
 
 def test_validating_again_notes_only_what_changed(made):
@@ -121,7 +121,7 @@ def test_validating_again_notes_only_what_changed(made):
     assert validate(ctx, planned) == folder
     assert [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED] == notes
     assert len(notes) == 1
-    assert all(check.passed for check in certificate.verify(folder, ctx.ledger))
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     assert ctx.ledger.balance("letters").spent == spent
 
 
@@ -132,12 +132,12 @@ def test_without_a_note_reports_are_named_as_not_covered(made, copy, monkeypatch
     monkeypatch.setattr(
         type(ledger), "history", lambda self, release: [r for r in rows if r.change != VALIDATED]
     )
-    checks = {check.name: check for check in certificate.verify(copy, ledger)}
+    checks = {check.name: check for check in verification.verify(copy, ledger)}
     assert [name for name, check in checks.items() if not check.passed] == ["validation reports"]
     assert checks["validation reports"].passed is None
     for name in REPORTS:
         assert name in checks["validation reports"].detail
-    assert certificate.authentic(list(checks.values()))
+    assert verification.authentic(list(checks.values()))
 
 
 def forge(folder):

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from small_project import Project, build_project
 
-from privsyn.config import Section
 from privsyn.data.images import contact_sheet, decode, encode
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import METHODS, Exhibit, MethodPlan, Sample
+from privsyn.section import Section
 
 LABELS = ("0", "1")
 SIZE = 28

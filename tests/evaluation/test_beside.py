@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.backends.fake import FakeLogitModel
 from privsyn.evaluation import vectors
 from privsyn.evaluation.beside import headline, labelled, verdict
 from privsyn.evaluation.vectors import Labelled, compare
-from privsyn.methods.alone import Recipe, write_alone
-from privsyn.methods.prompts import PromptConfig
+from privsyn.methods.shared.alone import Recipe, write_alone
+from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.testing.language import FakeLogitModel
 
 PLACES = {"a": 0, "b": 1, "c": 2}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from privsyn.backends import student
-from privsyn.backends.identity import BUILTIN
-from privsyn.config import PerformanceConfig
 from privsyn.errors import ModelError
 from privsyn.evaluation.next_token import next_token_accuracy
+from privsyn.models.references import BUILTIN
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.training import causal_lm as student
 
 ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from ledger_cases import Clock
 
-from privsyn.ledger import Ledger, open_ledger
 from privsyn.ledger.database import _parse
+from privsyn.ledger.store import Ledger, open_ledger
 
 POSTGRES = "PRIVSYN_TEST_POSTGRES_URL"
 

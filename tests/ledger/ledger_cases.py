@@ -14,8 +14,9 @@ from typing import Any
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event, Pure
 from privsyn.errors import BudgetExceeded, PrivsynError
-from privsyn.ledger import AccountSpec, Entry, Ledger, open_ledger
-from privsyn.ledger.accounts import Split
+from privsyn.ledger.accounts import AccountSpec, Split
+from privsyn.ledger.entries import Entry
+from privsyn.ledger.store import Ledger, open_ledger
 
 PURE = AccountSpec(
     "clinic", "portal", "patient", "add_remove", epsilon=3.0, delta=0.0, unit_column="patient_id"

@@ -23,7 +23,8 @@ from privsyn.dp.events import (
     Sequence,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
-from privsyn.ledger import AccountSpec, Ledger, open_ledger
+from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.store import Ledger, open_ledger
 
 
 def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:

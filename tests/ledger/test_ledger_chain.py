@@ -17,8 +17,9 @@ from sqlalchemy.engine import Connection
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, DiscreteGaussian, Disjoint, Pure, dump
 from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
-from privsyn.ledger import AccountSpec, Ledger, chain, open_ledger, tables
-from privsyn.ledger.accounts import Split
+from privsyn.ledger import chain, tables
+from privsyn.ledger.accounts import AccountSpec, Split
+from privsyn.ledger.store import Ledger, open_ledger
 
 A, B = "a" * 64, "b" * 64
 
@@ -216,7 +217,7 @@ def rewrite(ledger: Ledger, change: Callable[[dict[str, object]], None], seq: in
 
 
 def forge(connection: Connection, row: chain.Change, body: dict[str, object], keys: list) -> None:
-    from privsyn.ledger.accounts import moment
+    from privsyn.ledger.entries import moment
 
     made = chain.append(connection, moment(row.at), row.account, row.release_id, row.change, body)
     if row.change == chain.OPENED:

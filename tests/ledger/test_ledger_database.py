@@ -22,8 +22,9 @@ from privsyn.errors import (
     LedgerUnavailable,
     VerificationError,
 )
-from privsyn.ledger import Ledger, balances, chain, migrations, open_ledger, tables
-from privsyn.ledger.accounts import stamp
+from privsyn.ledger import balances, chain, migrations, tables
+from privsyn.ledger.entries import stamp
+from privsyn.ledger.store import Ledger, open_ledger
 
 
 def mode(path: Path) -> int:

@@ -31,9 +31,9 @@ from privsyn.dp.events import (
     Sequence,
 )
 from privsyn.errors import BudgetExceeded
-from privsyn.ledger import Ledger
 from privsyn.ledger.accounts import Split
 from privsyn.ledger.caps import Cap, Charge
+from privsyn.ledger.store import Ledger
 from tests.ledger.ledger_cases import PURE, finish, reserve
 
 DELTA = 1e-6

@@ -16,8 +16,9 @@ from privsyn.errors import (
     LedgerUnavailable,
     ReleaseLost,
 )
-from privsyn.ledger import Ledger, leases, open_ledger
+from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
+from privsyn.ledger.store import Ledger, open_ledger
 
 A, B = "a" * 64, "b" * 64
 

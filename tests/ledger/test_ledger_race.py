@@ -22,7 +22,10 @@ from ledger_cases import (
 from privsyn.dp.accountant import filter_budget, filter_order
 from privsyn.dp.events import ZCDP, Event, Pure
 from privsyn.errors import BudgetExceeded, VerificationError
-from privsyn.ledger import AccountSpec, Change, Ledger, balances, chain, database, open_ledger
+from privsyn.ledger import balances, chain, database
+from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.entries import Change
+from privsyn.ledger.store import Ledger, open_ledger
 
 ORDER = filter_order(3.0, 1e-6)
 THIRD = ZCDP(filter_budget(3.0, 1e-6, ORDER) / ORDER / 3 * (1 - 1e-12))

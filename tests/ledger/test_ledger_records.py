@@ -21,7 +21,9 @@ from privsyn.errors import (
     LedgerUnavailable,
     VerificationError,
 )
-from privsyn.ledger import DatasetSource, Entry, Ledger, State, open_ledger, tables
+from privsyn.ledger import tables
+from privsyn.ledger.entries import DatasetSource, Entry, State
+from privsyn.ledger.store import Ledger, open_ledger
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
 BOB = {"user": "bob", "driver": "cli"}

@@ -19,7 +19,8 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import Entry, Ledger, State, open_ledger
+from privsyn.ledger.entries import Entry, State
+from privsyn.ledger.store import Ledger, open_ledger
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 

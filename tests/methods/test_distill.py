@@ -12,16 +12,19 @@ import pytest
 import torch
 import yaml
 
-from privsyn.backends import student
-from privsyn.backends.identity import BUILTIN, describe
-from privsyn.backends.load import load_language_model
-from privsyn.backends.model_files import digest
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import ModelsConfig, PerformanceConfig, parse_config
+from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
+from privsyn.derived.student.distillation import losses, pace, train_student
+from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import load_method
-from privsyn.methods.distill import DistillConfig, losses, pace, train_student
+from privsyn.models.language.loading import load_language_model
+from privsyn.models.model_files import digest
+from privsyn.models.model_identity import describe
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.references import BUILTIN
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.training import causal_lm as student
 
 ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8

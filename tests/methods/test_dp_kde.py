@@ -9,8 +9,8 @@ import pytest
 
 from privsyn.dp.events import DiscreteGaussian as FineGaussian
 from privsyn.dp.noise import SeededNoise
-from privsyn.methods import dp_kde
-from privsyn.methods.dp_kde import (
+from privsyn.methods.keyphrase_seeding import dp_kde
+from privsyn.methods.keyphrase_seeding.dp_kde import (
     STEPS,
     TURN,
     Scorer,

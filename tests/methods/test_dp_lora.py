@@ -13,11 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privsyn.backends.fake import FakeTrainableModel, FakeTrainer
-from privsyn.backends.identity import ModelIdentity
-from privsyn.backends.prompts import CHAT, PLAIN
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp import accountant
@@ -27,9 +22,16 @@ from privsyn.dp.events import DiscreteGaussian, SampledGaussian, Sequence
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
-from privsyn.methods import dp_lora, label_split
 from privsyn.methods.base import Backends, Drawn, Offspring, Subject, Trained, load_method
-from privsyn.methods.dp_lora import LABELS, DPLora, DPLoraConfig
+from privsyn.methods.dp_lora import method as dp_lora
+from privsyn.methods.dp_lora.method import LABELS, DPLora
+from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.methods.shared import label_split
+from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.training import FakeTrainableModel, FakeTrainer
 
 METHOD = DPLora()
 NAMES = ("x", "y")

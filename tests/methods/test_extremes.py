@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from privsyn.config import parse_config
 from privsyn.errors import PrivsynError
 from privsyn.methods.base import METHODS, settings_model
+from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan, preview, report
-from privsyn.workspace import Workspace
 
 FLOATS = [0.0, 5e-324, 1e-300, 1e-12, 0.5, 1.0, 2.0**24, 2.0**53, 1e18, 1e154, 1.7e308]
 WHOLE = [0, 1, 2, 255, 2**16, 10**6, 10**7, 2**31, 2**63, 2**64, 10**30]

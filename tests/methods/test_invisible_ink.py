@@ -10,11 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.backends.identity import ModelIdentity
-from privsyn.backends.prompts import CHAT, PLAIN
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
@@ -22,13 +17,14 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Sample, Subject
-from privsyn.methods.invisible_ink import (
-    InvisibleInk,
-    InvisibleInkConfig,
-    PromptConfig,
-    expanded_support,
-)
-from privsyn.methods.prompts import MIN_TOKENS, RECORDS, ended
+from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, ended
+from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.language import FakeLogitModel
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.backends.identity import ModelIdentity
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import PerformanceConfig, parse_config
+from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
@@ -21,9 +19,13 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods import keyphrase_seeding
 from privsyn.methods.base import ANYTHING, Backends, Subject
-from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()

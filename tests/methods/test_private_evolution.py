@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_evolution import Coordinates, Plane, moons
 
-from privsyn.backends.identity import ModelIdentity
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import PerformanceConfig, parse_config
+from privsyn.config import parse_config
 from privsyn.data.images import decode, encode, to_content
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
@@ -24,10 +22,15 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods import label_split, private_evolution
 from privsyn.methods.base import Backends, Exhibit, Sample, load_method
-from privsyn.methods.private_evolution import LATTICE, PrivateEvolution, PrivateEvolutionConfig
-from privsyn.methods.votes import REACH, Grid, Voters
+from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
+from privsyn.methods.shared import label_split
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
 
 METHOD = PrivateEvolution()
 LABELS = ("x", "y")

@@ -10,10 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.backends.identity import ModelIdentity
-from privsyn.backends.protocols import PromptTemplate
-from privsyn.config import PerformanceConfig
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rho
@@ -24,8 +20,13 @@ from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends
-from privsyn.methods.private_prediction import PrivatePrediction, PrivatePredictionConfig
-from privsyn.methods.prompts import PromptConfig, default_prompt
+from privsyn.methods.private_prediction.method import PrivatePrediction
+from privsyn.methods.private_prediction.settings import PrivatePredictionConfig
+from privsyn.methods.shared.prompts import PromptConfig, default_prompt
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.language import FakeLogitModel
 
 METHOD = PrivatePrediction()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")

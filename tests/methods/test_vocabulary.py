@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsyn.errors import ConfigError
-from privsyn.methods.vocabulary import BUILTIN, Vocabulary, words
+from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, words
 
 TOOL = Path(__file__).parents[2] / "tools" / "vocabulary.py"
 

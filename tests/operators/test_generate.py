@@ -160,10 +160,10 @@ def test_a_child_sees_the_card_it_has_for_itself(
 ):
     from types import SimpleNamespace
 
-    from privsyn import cards
     from privsyn.airflow.distill import DistillOperator
     from privsyn.airflow.generate import TrainOperator
-    from privsyn.config import PerformanceConfig
+    from privsyn.models import cards
+    from privsyn.models.settings import PerformanceConfig
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr(cards, "card_locks", lambda: tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.workspace import Workspace
+from privsyn.release.workspace import Workspace
 
 pytestmark = pytest.mark.airflow
 RELEASE = "invisible_ink-0123456789abcdef"

@@ -22,7 +22,8 @@ from scipy.stats import beta
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
-from privsyn.methods.dp_lora import DPLoraConfig, _advance, _mechanism
+from privsyn.methods.dp_lora.method import _advance, _mechanism
+from privsyn.methods.dp_lora.settings import DPLoraConfig
 
 DELTA = 1e-5
 TRIALS = 40_000

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from exact import NullJournal, Walk, distribution, excess
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.config import PerformanceConfig
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.methods import invisible_ink
 from privsyn.methods.base import Backends, MethodPlan
-from privsyn.methods.invisible_ink import InvisibleInk, InvisibleInkConfig, PromptConfig
+from privsyn.methods.invisible_ink import method as invisible_ink
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.language import FakeLogitModel
 
 TARGET = Guarantee(4.0, 1e-5)
 RECORD = PrivacyUnit()

@@ -13,7 +13,6 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import norm
 
-from privsyn.config import PerformanceConfig
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
@@ -22,11 +21,20 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian, Disjoint, Pure
 from privsyn.dp.events import Sequence as InSequence
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods import dp_kde, keyphrase_seeding
 from privsyn.methods.base import Backends
-from privsyn.methods.dp_kde import STEPS, exact_sums, mechanism, structures, windows
-from privsyn.methods.keyphrase_seeding import KeyphraseSeeding, KeyphraseSeedingConfig
-from privsyn.methods.vocabulary import Vocabulary
+from privsyn.methods.keyphrase_seeding import dp_kde
+from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding.dp_kde import (
+    STEPS,
+    exact_sums,
+    mechanism,
+    structures,
+    windows,
+)
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
+from privsyn.models.settings import PerformanceConfig
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()

@@ -14,16 +14,17 @@ from exact import NullJournal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.config import PerformanceConfig
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp import mechanisms
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
-from privsyn.methods import private_evolution
 from privsyn.methods.base import Backends, Sample
-from privsyn.methods.private_evolution import LATTICE, PrivateEvolution, PrivateEvolutionConfig
-from privsyn.methods.votes import Voters
+from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.votes import Voters
+from privsyn.models.settings import PerformanceConfig
 
 METHOD = PrivateEvolution()
 DELTA = 1e-5

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from exact import NullJournal, Walk, distribution, excess
 
-from privsyn.backends.fake import FakeLogitModel
-from privsyn.config import PerformanceConfig
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.noise import SeededNoise
-from privsyn.methods import private_prediction
 from privsyn.methods.base import Backends
-from privsyn.methods.private_prediction import PrivatePrediction, PrivatePredictionConfig
-from privsyn.methods.prompts import PromptConfig
+from privsyn.methods.private_prediction import method as private_prediction
+from privsyn.methods.private_prediction.method import PrivatePrediction
+from privsyn.methods.private_prediction.settings import PrivatePredictionConfig
+from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.language import FakeLogitModel
 
 TARGET = Guarantee(50.0, 1e-5)
 RECORD = PrivacyUnit()

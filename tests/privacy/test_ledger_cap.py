@@ -15,9 +15,9 @@ from scipy.special import logsumexp
 from privsyn.dp.accountant import Guarantee, filter_budget, filter_order
 from privsyn.dp.events import ZCDP, Gaussian, Pure, dump
 from privsyn.errors import AccountMismatch, BudgetExceeded
-from privsyn.ledger import AccountSpec, Ledger, open_ledger
-from privsyn.ledger.accounts import Split
+from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.caps import Cap, Charge
+from privsyn.ledger.store import Ledger, open_ledger
 
 EPSILON, DELTA = 3.0, 1e-6
 ORDERS = np.geomspace(2, 200, 400)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.config import DatasetConfig
 from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Cell
+from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency
 
 KEY = bytes(range(32))

@@ -14,12 +14,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, FilePath
 
-from privsyn.backends.identity import ModelIdentity
-from privsyn.config import Config, Section, parse_config
+from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import METHODS, SETTINGS, load_method, settings_model
+from privsyn.models.model_identity import ModelIdentity
 from privsyn.on_disk import DIGEST, OnDisk, marks, values
+from privsyn.section import Section
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -150,7 +151,7 @@ def test_no_model_folder_reaches_a_private_place(project, setting, kind):
 
 
 def test_a_student_does_not_start_in_a_private_place(project):
-    from privsyn.methods.distill import start_folder
+    from privsyn.derived.student.distillation import start_folder
 
     ctx = context(project, "methods.distill.init=.privsyn/scratch")
     with pytest.raises(ConfigError, match="what it names must be public"):

@@ -18,8 +18,8 @@ import yaml
 from dvc_project import METHOD, REPOSITORY, Project, read
 
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
-from privsyn.publishing import DvcPublisher
 from privsyn.publishing.command import PROJECT_FILES
+from privsyn.publishing.dvc import DvcPublisher
 from privsyn.publishing.git import commit_files
 from privsyn.publishing.pipeline import current_stages, folder_md5
 

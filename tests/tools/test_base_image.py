@@ -13,9 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from privsyn.backends.image_folders import read_facts
-from privsyn.backends.load import load_image_embedder, load_image_model
-from privsyn.config import ModelsConfig, PerformanceConfig
+from privsyn.models.images.image_folders import read_facts
+from privsyn.models.images.loading import load_image_embedder, load_image_model
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tools.base_image.diffusion import Images, Recipe, as_signal, export, orders, train
 from tools.base_image.encoder import EncoderRecipe, augmented, train_encoder
 from tools.base_image.evaluate import frechet_distance, report

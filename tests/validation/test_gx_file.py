@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from synthetic_files import LABELS, Write, good_rows
 
-from privsyn.config import ValidationConfig
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
 from privsyn.errors import DataError
 from privsyn.validation.gx import ValidationResult, validate_file
+from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED
 
 ALL = ("email", "phone", "record_number")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.data.images import decode_png, encode
+from privsyn.data.settings import ImageConfig
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.image_profile import (
     COLUMNS,
@@ -24,6 +24,7 @@ from privsyn.validation.image_profile import (
     sample_sheet,
 )
 from privsyn.validation.page import Picture, render_page
+from privsyn.validation.settings import ValidationConfig
 
 LABELS = ("cat", "dog")
 FORM = ImageConfig(size=8, mode="L")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from synthetic_files import LABELS, Write, good_rows
 
-from privsyn.config import ValidationConfig
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.page import render_page
+from privsyn.validation.settings import ValidationConfig
 
 FACTS = {
     "release_id": "invisible_ink-00ff",

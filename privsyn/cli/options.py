@@ -1,0 +1,122 @@
+"""What commands share: their options, the two consoles, and the context they open."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date as Date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from privsyn.errors import ConfigError
+from privsyn.methods.base import METHODS
+
+if TYPE_CHECKING:
+    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.stages.base import Context, Progress
+
+
+def known_here() -> list[str]:
+    """Releases of the project in the working folder, for the shell's completion."""
+    from privsyn.release.workspace import Workspace
+
+    return Workspace(Path()).finished()
+
+
+Params = Annotated[Path, typer.Option("--params", help="The config file.")]
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("-S", "--set", metavar="a.b.c=value", help="Override a setting.")
+]
+
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="METHOD",
+        help=f"One of {', '.join(METHODS)}. By default the first of `pipeline` in params.yaml.",
+        autocompletion=lambda: list(METHODS),
+    ),
+]
+
+Day = Annotated[
+    str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Logical date of the run.")
+]
+
+Release = Annotated[
+    str,
+    typer.Argument(metavar="RELEASE", help="Id or folder of a release.", autocompletion=known_here),
+]
+
+Publish = Annotated[
+    bool, typer.Option("--publish/--no-publish", help="Publish with DVC at the end.")
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+PARAMS = Path("params.yaml")
+
+INTERRUPTED = 130
+
+out, err = Console(), Console(stderr=True)
+
+
+def context_of(
+    params: Path,
+    overrides: list[str] | None,
+    day: str | None = None,
+    progress: Progress | None = None,
+    group: Group | None = None,
+) -> Context:
+    """The project that a command works on, with what the environment overrides."""
+    from privsyn.config import environment_overrides
+    from privsyn.stages.base import open_context, silent
+
+    settings = [*environment_overrides(), *(overrides or ())]
+    return open_context(
+        params,
+        settings,
+        day=_day(day),
+        progress=progress or silent,
+        origin=_origin(),
+        group=group,
+    )
+
+
+@contextmanager
+def ranks() -> Iterator[Group | None]:
+    """The processes torchrun started; each but the first helps the first to train, and exits."""
+    from privsyn.models.training.distributed.rank_processes import by_hand, joined
+
+    place = by_hand()
+    if place is None:
+        yield None
+        return
+    with joined(place) as group:
+        if place.rank > 0:
+            from privsyn.models.training.distributed.ranks import serve
+
+            serve(group)  # rank 0 says with which model and settings
+            raise typer.Exit
+        yield group
+
+
+def _day(text: str | None) -> Date | None:
+    try:
+        return Date.fromisoformat(text) if text else None
+    except ValueError:
+        raise ConfigError(f"--date={text!r} is not of the form YYYY-MM-DD.") from None
+
+
+def _origin() -> dict[str, str]:
+    """Facts of the scheduler that started this process, or of its user, for lineage."""
+    from privsyn.stages.base import os_user
+
+    raw = os.environ.get("PRIVSYN_ORIGIN")
+    return dict(json.loads(raw)) if raw else {"driver": "cli", "user": os_user()}

@@ -1,0 +1,130 @@
+"""`privsyn init` and `sample-data`: where a project begins."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from privsyn.cli.options import MethodName, out
+from privsyn.errors import ConfigError
+from privsyn.tables import Verbatim, facts, show
+
+if TYPE_CHECKING:
+    pass
+
+
+def sample_data(
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Where to write. By default messages.jsonl or digits.npz, .privsyn/sample/.",
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed of the generator of messages.")] = 7,
+    images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
+) -> None:
+    """Write invented patient-portal messages, or scans of digits, to try everything on."""
+    if images:
+        from privsyn.data.digits import write_digits
+
+        target = target or Path(".privsyn/sample/digits.npz")
+        show(out, f"wrote {write_digits(target)} scans of digits to {target}")
+        return
+    from privsyn.data.sample import write_sample
+
+    target = target or Path(".privsyn/sample/messages.jsonl")
+    written = write_sample(target, rows=rows, seed=seed)
+    show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the project; made if need be.")
+    ] = Path(),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Private file, or folder of images. Only its header is read."),
+    ] = None,
+    method: MethodName = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help="What a text is, for prompts: public, e.g. bug report."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label; - for none.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="A,B", help="All labels: public, never read from data.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Column of the id of those who are protected.")
+    ] = None,
+    rows_are_units: Annotated[
+        bool, typer.Option("--rows-are-units", help="There is none: every row is one by itself.")
+    ] = False,
+    protects: Annotated[
+        str | None, typer.Option(metavar="WORD", help="What such a one is called: patient.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of dataset and account.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Of images: side in pixels they are brought to.")
+    ] = None,
+) -> None:
+    """Begin a project: params.yaml, dvc.yaml, dags, .gitignore. Asks what is not given."""
+    from privsyn.cli import new_project
+
+    if rows_are_units and unit is not None:
+        raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
+    given = {
+        "text": text,
+        "document": document,
+        "label": label,
+        "labels": new_project.label_list(labels) if labels is not None else None,
+        "unit": unit,
+        "protects": protects,
+        "name": name,
+        "image_size": image_size,
+    }
+    said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if said and data is None:
+        raise ConfigError(f"--{next(iter(said)).replace('_', '-')} needs --data.")
+    if said.get("label") == new_project.NONE:
+        said["label"] = None
+    if rows_are_units:
+        said["unit"] = None
+    new_project.refuse_existing(folder)
+    ask = _ask if sys.stdin.isatty() else None
+    answers = new_project.interview(data.expanduser(), said, ask) if data is not None else None
+    images = answers is not None and answers.image_size is not None
+    method = method or ("private_evolution" if images else "invisible_ink")
+    written, kept = new_project.write(folder, new_project.params(answers, method))
+    show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))
+    show(out, "")
+    facts(out, _first_steps(folder, answers is None), title="What next", style="")
+
+
+def _ask(question: str, proposal: str) -> str:
+    answer: str = typer.prompt(question, default=proposal, err=True)
+    return answer
+
+
+def _first_steps(folder: Path, sample: bool) -> dict[str, str]:
+    """The commands of a new project, in order."""
+    steps = {
+        "look over": "params.yaml",
+        "what it costs": "privsyn plan",
+        "one release": "privsyn run",
+        "what is left": "privsyn ledger show",
+        "by Airflow": f"PRIVSYN_PARAMS={(folder / 'params.yaml').resolve()}, and add "
+        f"{(folder / 'dags').resolve()} to a DAG bundle",
+    }
+    steps = {"language model": "privsyn models fetch smollm2"} | steps
+    if sample:
+        steps = {"invented data": "privsyn sample-data"} | steps
+    if folder.resolve() != Path.cwd():
+        steps = {"go there": f"cd {folder}"} | steps
+    return {name: Verbatim(step) for name, step in steps.items()}

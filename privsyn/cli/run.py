@@ -1,0 +1,212 @@
+"""`privsyn plan`, `run`, `verify` and what goes with a release."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from privsyn.cli.options import (
+    PARAMS,
+    Day,
+    Json,
+    MethodName,
+    Overrides,
+    Params,
+    Publish,
+    Release,
+    context_of,
+    err,
+    out,
+)
+from privsyn.dp.accountant import shown
+from privsyn.errors import ConfigError, DataError, LedgerUnavailable
+from privsyn.methods.base import METHODS
+from privsyn.progress import duration, show_progress
+from privsyn.tables import GAP, facts, show
+
+if TYPE_CHECKING:
+    pass
+
+
+def plan(
+    method: MethodName = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+    as_json: Json = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every method of `pipeline`, and what all cost together.")
+    ] = False,
+) -> None:
+    """Print what a release would cost and whether it fits. Opens no data file."""
+    from privsyn.stages.pace import last
+    from privsyn.stages.plan import plan as make_plan
+    from privsyn.stages.plan import preview, preview_all, report, report_account
+    from privsyn.stages.summary import cost_of_all, cost_of_release
+
+    ctx = context_of(params, overrides, day)
+    if every and method is not None:
+        raise ConfigError(f"--all and --method={method} exclude each other.")
+    if not every:
+        planned = make_plan(ctx, method or ctx.config.first_method)
+        account = preview(ctx, planned)
+        if as_json:
+            print(json.dumps(report(planned, account), indent=2))
+        else:
+            schedule = ctx.config.schedule.get(planned.method)
+            cron = schedule.cron if schedule else None
+            cost_of_release(out, planned, account, last(ctx, planned), cron)
+        return
+    names = [name for name in ctx.config.pipeline if name in METHODS]
+    if not names:
+        raise ConfigError(
+            "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
+        )
+    plans = [make_plan(ctx, name) for name in names]
+    previews = [preview(ctx, planned) for planned in plans]
+    together = preview_all(ctx, plans)
+    if as_json:
+        reports = [report(*pair) for pair in zip(plans, previews, strict=True)]
+        total = report_account(ctx.config.account.name, together)
+        print(json.dumps({"releases": reports, "together": total}, indent=2))
+    else:
+        cost_of_all(out, plans, previews, together)
+
+
+def run(
+    method: MethodName = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+    publish: Publish = True,
+) -> None:
+    """Make one release: plan, draw, certify, validate, evaluate, publish."""
+    from privsyn.stages.run import run as run_stages
+    from privsyn.stages.summary import summary
+
+    def told(stage: str, seconds: float) -> None:
+        if seconds >= _WORTH_TELLING:
+            show(err, f"{stage}: done in {duration(seconds)}")
+
+    began = time.monotonic()
+    with show_progress(err) as progress:
+        ctx = context_of(params, overrides, day, progress)
+        name = method or ctx.config.first_method
+        planned = run_stages(ctx, name, published=publish, told=told)
+    summary(out, ctx, planned)
+    show(err, f"took {duration(time.monotonic() - began)}")
+
+
+_WORTH_TELLING = 1.0
+"""Seconds from which on the end of a stage is said."""
+
+
+def verify(
+    release: Release,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", metavar="URL", help="Ledger to check the row in.")
+    ] = None,
+    require_ledger: Annotated[
+        bool,
+        typer.Option("--require-ledger", help="End with exit code 6 if no ledger vouches for it."),
+    ] = False,
+    params: Params = PARAMS,
+    as_json: Json = False,
+) -> None:
+    """Check a release against its certificate and, where there is one, the ledger.
+
+    Exit code 0: all that could be checked agrees. 4: something does not, or is no part of the
+    release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it.
+    """
+    from privsyn.errors import NotAuthenticated
+    from privsyn.ledger.store import open_ledger
+    from privsyn.release import certificate, verification
+    from privsyn.release.workspace import Workspace
+
+    folder = Workspace(params.parent).folder(release)
+    book = None
+    if ledger is not None:
+        book = open_ledger(ledger)
+        if not book.exists():
+            raise LedgerUnavailable(
+                f"--ledger: there is no ledger at {book.where}; the release was not checked.",
+                hint="Check the URL: sqlite:////absolute/path/ledger.db or "
+                "postgresql://user@host/name.",
+            )
+    elif params.is_file():
+        ctx = context_of(params, None)
+        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
+            book = ctx.ledger
+    checks = verification.verify(folder, book)
+    if as_json:
+        print(json.dumps([check.__dict__ for check in checks], indent=2))
+    else:
+        marks = {True: "ok", False: "FAILED", None: "not checked"}
+        width = max(len(marks[check.passed]) for check in checks) + GAP
+        lines = {f"{marks[check.passed]:{width}}{check.name}": check.detail for check in checks}
+        facts(out, lines, style="")
+    verification.raise_failed(folder, checks)
+    authentic = verification.authentic(checks)
+    if not as_json:
+        verdict = "authentic: the ledger vouches for it"
+        show(out, verdict if authentic else "consistent, not authenticated: anyone can make one so")
+        sealed = certificate.read(folder)[1]
+        cost = certificate.origin(sealed)["plan"]
+        show(
+            out,
+            f"{sealed['class']}: epsilon {shown(cost['epsilon'])}, delta {cost['delta']:g}, "
+            f"per {cost['unit']}, {cost['adjacency']}",
+        )
+    if require_ledger and not authentic:
+        raise NotAuthenticated(
+            f"{folder} is consistent, not authenticated: no ledger at hand says who made it.",
+            hint="Name its ledger: --ledger URL.",
+        )
+
+
+def check(
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    day: Day = None,
+    as_json: Json = False,
+) -> None:
+    """Count what a release could use of the private file. Internal, and costs nothing.
+
+    Exact counts of private records, for the owner's eyes: never publish them.
+    """
+    from privsyn.stages.check import check as count
+    from privsyn.stages.check import lines
+
+    ctx = context_of(params, overrides, day)
+    found = count(ctx)
+    if as_json:
+        print(json.dumps({"class": "internal", "files": found}, indent=2))
+    else:
+        for path, counts in found.items():
+            facts(out, lines(ctx, counts), title=f"{path} (internal: exact counts of records)")
+    if not all(counts["kept"] for counts in found.values()):
+        empty = next(path for path, counts in found.items() if not counts["kept"])
+        raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")
+
+
+def restore(
+    release: Release,
+    params: Params = PARAMS,
+) -> None:
+    """Bring a published release back from the DVC remote."""
+    from privsyn.stages.publish import restore as bring_back
+
+    ctx = context_of(params, None)
+    folder = bring_back(ctx, ctx.workspace.release_id(release))
+    show(out, f"{folder} is back; check it with: privsyn verify {folder}")
+
+
+def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Wipe what ended releases left in scratch, as where a process was killed at the very end."""
+    from privsyn.stages.sweep import sweep as wipe_all
+
+    wiped = wipe_all(context_of(params, overrides))
+    show(out, f"wiped the scratch of {', '.join(wiped)}" if wiped else "nothing to wipe")

@@ -1,0 +1,1 @@
+"""Private files as records, one at a time."""

@@ -1,0 +1,182 @@
+"""Rows of JSON Lines and CSV files. A row that cannot be read is a reason instead of values.
+
+Files are in UTF-8 or in an encoding of a byte per character (``dataset.encoding``), so that what a
+row reads as depends on that row alone. A CSV is read as the table its writer meant: an unclosed
+quote takes the rows it swallows with it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from privsyn.data import tally
+from privsyn.data.readers.columns import check_header, refuse_missing
+from privsyn.data.readers.streams import LONGEST_LINE, bounded_lines, open_bytes
+from privsyn.errors import DataError
+
+_ROWS_CHECKED = 1000
+_DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
+"""Delimiter -> how it is written in a config."""
+
+Row = tuple[Any, ...]
+"""Values of the wanted columns, in their order."""
+
+
+def _is_utf_16(path: Path) -> bool:
+    """Whether a file in which nothing was found begins with the mark of UTF-16."""
+    with open_bytes(path) as stream:
+        return stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+_CONVERT = "It is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+
+
+def _first_byte(path: Path) -> bytes:
+    """The first byte that is not blank."""
+    with open_bytes(path) as stream:
+        return stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+
+
+@dataclass(frozen=True)
+class JSONLines:
+    """A file with a JSON object on each line.
+
+    Attributes:
+        encoding: Name of its codec.
+    """
+
+    encoding: str = "utf-8"
+
+    def check(self, path: Path, columns: Mapping[str, str]) -> None:
+        """Refuse a file without objects, or where none of the first 1000 has a wanted key.
+
+        Raises:
+            DataError: As said.
+        """
+        if _first_byte(path) == b"[":  # a list, or a first row that is none: the other rows tell
+            head = list(islice(self._objects(path), _ROWS_CHECKED))
+            if 2 * sum(isinstance(value, dict) for value in head) < len(head):
+                raise DataError(f"{path} is a JSON list, not an object a line.", hint=_unlist(path))
+        missing, seen, objects = dict(columns), Counter[str](), 0
+        parsable = (value for value in self._objects(path) if isinstance(value, dict))
+        for value in islice(parsable, _ROWS_CHECKED):
+            objects += 1
+            seen.update(value.keys())
+            missing = {k: column for k, column in missing.items() if column not in value}
+            if not missing:
+                return
+        if not objects:
+            raise DataError(
+                f"{path} holds no line that is a JSON object in {self.encoding.upper()}.",
+                hint=_CONVERT if _is_utf_16(path) else "Write one JSON object a line.",
+            )
+        # A key that most rows have is part of the layout; a rarer one could be content.
+        refuse_missing(path, missing, [name for name, n in seen.items() if 2 * n > objects])
+
+    def rows(self, path: Path, columns: Mapping[str, str]) -> Iterator[Row | str]:
+        """Values of the wanted columns, or why there are none."""
+        names = tuple(columns.values())
+        for value in self._objects(path):
+            yield value if isinstance(value, str) else tuple(value.get(name) for name in names)
+
+    def _objects(self, path: Path) -> Iterator[dict[str, Any] | str]:
+        with open_bytes(path) as stream:
+            first = True
+            for line in bounded_lines(stream.readline):
+                yield tally.TOO_LONG if line is None else self._parsed(line, first)
+                first = False
+
+    def _parsed(self, line: bytes, first: bool) -> dict[str, Any] | str:
+        marked = first and self.encoding == "utf-8"
+        try:
+            value = json.loads(line.decode("utf-8-sig" if marked else self.encoding))
+        except UnicodeDecodeError:
+            return tally.ROW_ENCODING
+        except (ValueError, RecursionError):  # bad JSON, or nested without end
+            return tally.UNPARSED
+        return value if isinstance(value, dict) else tally.NO_OBJECT
+
+
+def _unlist(path: Path) -> str:
+    return f"Write one object a line, such as by: jq -c '.[]' {path.name} > {path.stem}.jsonl"
+
+
+@dataclass(frozen=True)
+class CSV:
+    """A table with a header line.
+
+    Attributes:
+        encoding: Name of its codec.
+        delimiter: Character between its columns.
+    """
+
+    encoding: str = "utf-8"
+    delimiter: str = ","
+
+    def check(self, path: Path, columns: Mapping[str, str]) -> None:
+        """Refuse a file without the wanted header, or without a row of its length.
+
+        Raises:
+            DataError: As said.
+        """
+        table = self._table(path)
+        header = next(table, None)
+        if not header or isinstance(header, str):
+            raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
+        for delimiter, written in _DELIMITERS.items():
+            if not _missing(columns, header) or delimiter == self.delimiter:
+                continue
+            other = next(CSV(self.encoding, delimiter)._table(path), None)
+            if other and not isinstance(other, str) and not _missing(columns, other):
+                raise DataError(
+                    f"the columns of {path} are not separated by {self.delimiter!r}.",
+                    hint=f'Set dataset.delimiter to "{written}".',
+                )
+        if _missing(columns, header) and _is_utf_16(path):
+            raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
+        check_header(path, columns, header, may_be_record=True)
+        if all(isinstance(row, str) for row in table):
+            raise DataError(f"{path} holds no row that fits its header.", hint="Check the export.")
+
+    def rows(self, path: Path, columns: Mapping[str, str]) -> Iterator[Row | str]:
+        """Values of the wanted columns, or why there are none."""
+        table = self._table(path)
+        header = next(table, [])
+        places = [header.index(name) for name in columns.values()]
+        for row in table:
+            yield row if isinstance(row, str) else tuple(row[place] for place in places)
+
+    def _table(self, path: Path) -> Iterator[list[str] | str]:
+        """The header, then the rows; a reason for one malformed or not of the header's length."""
+        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+        codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        with (
+            open_bytes(path) as stream,
+            io.TextIOWrapper(stream, codec, errors="surrogateescape", newline="") as text,
+        ):
+            lines = ("\n" if line is None else line for line in bounded_lines(text.readline))
+            reader, width = csv.reader(lines, delimiter=self.delimiter, strict=True), -1
+            while True:
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    yield tally.UNPARSED
+                    continue
+                if width < 0:
+                    width = len(row)
+                yield row if len(row) == width else tally.FIELDS
+
+
+def _missing(columns: Mapping[str, str], header: Sequence[str]) -> bool:
+    return not set(columns.values()) <= set(header)

@@ -1,0 +1,157 @@
+"""Rows of a Parquet file, batch by batch. pyarrow is imported on first use."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import storage_error
+from privsyn.data.readers.columns import check_header
+from privsyn.data.readers.streams import open_bytes, split_suffix
+from privsyn.errors import DataError
+
+IMAGE_COLUMN = "images.column"
+"""The setting under ``dataset.`` that names a column of image files."""
+_BATCH_ROWS = 512
+_BATCH_IMAGES = 16
+
+
+def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
+    """Refuse a file whose schema does not fit; reads no row.
+
+    Args:
+        path: The file, plain or compressed as a whole.
+        columns: Setting under ``dataset.`` -> column wanted.
+
+    Raises:
+        DataError: Not Parquet, no row, or a column is missing or of a type that holds no text.
+    """
+    from pyarrow import types as t
+
+    with ExitStack() as stack:
+        file = _open(path, stack)
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    check_header(path, columns, schema.names, may_be_record=False)
+    for setting, name in columns.items():
+        kind = schema.field(name).type
+        kind = kind.value_type if t.is_dictionary(kind) else kind
+        if setting == IMAGE_COLUMN:
+            _check_images(path, name, kind)
+            continue
+        text = _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)
+        number = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+        if not text and (setting == "text" or not number):
+            outer = str(kind).partition("<")[0]  # keys of a struct may be content
+            raise DataError(
+                f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not text.",
+                hint="Choose or write a column of strings.",
+            )
+    if not rows:
+        raise DataError(f"{path} holds no row.", hint="Check how it was exported.")
+
+
+def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+    """Values of the wanted columns, row by row; strings come as bytes, structs as mappings.
+
+    Args:
+        path: A file that check_parquet passed.
+        columns: Setting -> column wanted.
+
+    Raises:
+        DataError: The file turns out to be damaged.
+    """
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(columns.values()))
+    with ExitStack() as stack:
+        file = _open(path, stack)
+        size = _BATCH_IMAGES if IMAGE_COLUMN in columns else _BATCH_ROWS
+        wanted = [_leaf(file.schema_arrow.field(name)) for name in names]
+        batches = file.iter_batches(size, columns=wanted, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError):
+                raise DataError(f"{path} is damaged.", hint="Export the file again.") from None
+            if batch is None:
+                return
+            values = {name: _plain(batch.column(name)) for name in names}
+            yield from zip(*(values[name] for name in columns.values()), strict=True)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Names of a file's columns.
+
+    Raises:
+        DataError: It is no Parquet file.
+    """
+    with ExitStack() as stack:
+        return list(_open(path, stack).schema_arrow.names)
+
+
+def _leaf(field: Any) -> str:
+    """The part of a column that is read: of an image with its path the bytes alone."""
+    from pyarrow import types as t
+
+    return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
+
+
+def _check_images(path: Path, name: str, kind: Any) -> None:
+    from pyarrow import types as t
+
+    if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    if not (t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)):
+        outer = str(kind).partition("<")[0]
+        raise DataError(
+            f"column {name!r} (dataset.{IMAGE_COLUMN}) of {path} is of type {outer}, not bytes.",
+            hint="Write the image files as bytes, or as a struct with a field bytes.",
+        )
+
+
+def _open(path: Path, stack: ExitStack) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    source = _unpacked(path, stack) if split_suffix(path)[1] else path
+    try:  # pre_buffer, on by default, holds a whole row group
+        file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+        return stack.enter_context(file)
+    except (pa.ArrowException, OSError):
+        raise DataError(
+            f"{path} is not a Parquet file, or is damaged.", hint="Export the file again."
+        ) from None
+
+
+def _unpacked(path: Path, stack: ExitStack) -> Any:
+    """A nameless copy without compression: Parquet is read from its end."""
+    copy = stack.enter_context(tempfile.TemporaryFile())
+    with open_bytes(path) as stream:
+        while block := stream.read(1 << 20):
+            try:
+                copy.write(block)
+            except OSError as error:
+                raise storage_error("write", Path(tempfile.gettempdir()), error) from error
+    copy.seek(0)
+    return copy
+
+
+def _plain(column: Any) -> list[Any]:
+    """Python values; strings as bytes, as Parquet does not promise that they are UTF-8."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        column = column.cast(pa.large_binary())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types as t
+
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))

@@ -1,0 +1,236 @@
+"""Settings of the private file: ``dataset``, and the public ``files`` that settings name."""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import date as Date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from privsyn.errors import ConfigError
+from privsyn.on_disk import LocalPath, OnDisk, Sha256
+from privsyn.section import NAME, Section
+
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+"""A column in a form over several."""
+
+_ENCODINGS = (
+    "Use utf-8, latin-1, windows-1252 or the like, or convert the file: iconv -f NAME -t UTF-8"
+)
+
+
+class ImageConfig(Section):
+    """Records are images: the one form all of them are brought to."""
+
+    size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
+    mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
+    column: str = Field(
+        default="image",
+        min_length=1,
+        description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
+        "image may call it images, train_images, x_train, data or x.",
+    )
+
+
+class DatasetConfig(Section):
+    """The private file and what its columns mean."""
+
+    name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
+    path: Annotated[LocalPath, OnDisk("private")] = Field(
+        description="JSONL, CSV, TSV or Parquet, plain or .gz, .zst, .bz2, .xz. Of images: a "
+        "folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in version."
+    )
+    version: str = Field(
+        default="v1",
+        pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
+        description="Opaque version, set on a public schedule, never read from the data. "
+        "{date:%Y-%m} stands for the run's logical date.",
+    )
+    same_source: bool = Field(
+        default=False,
+        description="Pay for a version whose file has the same content as that of an earlier one.",
+    )
+    text: str = Field(
+        default="text",
+        min_length=1,
+        description="Column of the text, or a form over several, such as "
+        '\'Phrase: "{answer}" Text: "{text}"\'.',
+    )
+    images: ImageConfig | None = Field(
+        default=None, description="Records are images of this form. Null: texts."
+    )
+    label: str | None = Field(
+        default=None,
+        description="Column of the label. In a folder of images the label is the sub-folder's "
+        "name, whatever this says.",
+    )
+    labels: tuple[str, ...] = Field(
+        default=(), description="The public list of labels; records with any other are dropped."
+    )
+    document: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="What a record is, in a few public words for the default prompts, such as "
+        "message from a patient to a clinic.",
+    )
+    label_descriptions: dict[str, str] = Field(
+        default={},
+        description="What prompts say for a label, where its own name says little: public.",
+    )
+    unit: str | None = Field(
+        default=None,
+        description="Column of the stable unit id. Null: every row is its own unit. In a folder of "
+        "images every file is a unit, named by its path: write file.",
+    )
+    max_records_per_unit: int = Field(
+        default=1, ge=1, le=10_000, description="Records of a unit that are used (m)."
+    )
+    holdout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of units, by keyed hash, held out for internal evaluation.",
+    )
+    test_path: Annotated[LocalPath, OnDisk("private")] | None = Field(
+        default=None,
+        description="A separate file of held-out real records, same columns. {date:...} as in "
+        "version.",
+    )
+    encoding: str = Field(
+        default="utf-8",
+        max_length=40,
+        description="Of JSONL, CSV and TSV: utf-8, or one of a byte per character, such as "
+        "latin-1 or windows-1252.",
+    )
+    delimiter: str | None = Field(
+        default=None,
+        description="Between the columns of a CSV: one character. Null: a comma, in .tsv a tab.",
+    )
+    check: bool = Field(
+        default=True,
+        description="Before the budget is spent, look whether the file holds any record that the "
+        "release can use; refuse where it does not. That one bit is all that is read.",
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _reads_rows_apart(cls, value: str) -> str:
+        """A codec with a state, or of several bytes, could let one row change how others read."""
+        try:
+            known = codecs.lookup(value)
+        except (LookupError, UnicodeError, ValueError):
+            raise ValueError(f"{value!r} is not known. {_ENCODINGS}") from None
+        if known.name in ("utf-8", "utf-8-sig"):  # a mark at the beginning is skipped anyway
+            return "utf-8"
+        module = sys.modules[getattr(known.incrementaldecoder, "__module__", __name__)]
+        table = str(getattr(module, "decoding_table", ""))
+        if known.name in ("ascii", "iso8859-1") or table[:128] == bytes(range(128)).decode():
+            return known.name
+        raise ValueError(f"{value!r} is not of a byte per character. {_ENCODINGS}")
+
+    @field_validator("delimiter")
+    @classmethod
+    def _separates(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) != 1 or value in '"\r\n\0' or not value.isascii()):
+            raise ValueError(f'{value!r} must be one ASCII character, such as ";" or "\\t"')
+        return value
+
+    @model_validator(mode="after")
+    def _labels_go_with_a_column(self) -> DatasetConfig:
+        if (self.label is None) != (not self.labels):
+            raise ValueError(
+                "label and labels go together: the label set is public and is never read from data"
+            )
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels={list(self.labels)} holds a label twice")
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_can_hold_them(self) -> DatasetConfig:
+        if unknown := set(self.label_descriptions) - set(self.labels):
+            raise ValueError(
+                f"label_descriptions describes {min(unknown)!r}, which is none of the labels"
+            )
+        said = {"document": self.document or ""} | {
+            f"label_descriptions[{label!r}]": text
+            for label, text in self.label_descriptions.items()
+        }
+        for name, text in said.items():
+            if set(text) & set("{}\n\r") or text != text.strip():
+                raise ValueError(f"{name}={text!r} must be one line without braces or outer spaces")
+            if not text and name != "document":
+                raise ValueError(f"{name} is empty")
+        return self
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns a text is made of, in the order they are first named."""
+        return tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
+
+    def resolved(self, day: Date) -> DatasetConfig:
+        """This config with ``{date:...}`` in version and paths filled in from a logical date."""
+        try:
+            version = self.version.format(date=day)
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"dataset.version={self.version!r} is not a valid pattern ({error}).",
+                hint="Use a literal such as v1, or {date:%Y-%m}.",
+            ) from None
+        if not re.match(NAME, version):
+            raise ConfigError(
+                f"dataset.version={version!r} must match {NAME}.", hint="Use letters and digits."
+            )
+        return self.model_copy(update={"version": version}).dated(self.dates(day))
+
+    def dates(self, day: Date) -> tuple[str, ...]:
+        """What each ``{date:...}`` in the paths stands for on a logical date."""
+        paths = f"{self.path}\0{self.test_path or ''}"
+        return tuple(format(day, found[1] or "") for found in DATE.finditer(paths))
+
+    def dated(self, dates: Sequence[str]) -> DatasetConfig:
+        """This config with the paths filled in with what ``dates`` gave."""
+        left = iter(dates)
+        update = {"path": _filled(self.path, left)}
+        if self.test_path is not None:
+            update["test_path"] = _filled(self.test_path, left)
+        return self.model_copy(update=update)
+
+
+DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+"""Where a run's logical date goes in a path; other braces in it are the file system's."""
+
+
+def _filled(path: Path, dates: Iterator[str]) -> Path:
+    return Path(DATE.sub(lambda _: next(dates), str(path)))
+
+
+def of_any_day(path: Path) -> list[Path]:
+    """All that is there of a path with ``{date:...}`` in it; of another one the path itself."""
+    if not DATE.search(str(path)):
+        return [path]
+    pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]
+    return [Path(found) for found in sorted(glob.glob("*".join(pieces)))]
+
+
+class FileConfig(Section):
+    """A public file or model folder that settings and trigger forms may name."""
+
+    path: Annotated[Path, OnDisk("file")] = Field(
+        description="Where it lies, from the project folder on."
+    )
+    digest: Sha256 = Field(description="SHA-256 it must have.")
+    kind: Literal["file", "model"] = Field(
+        default="file", description="A file, or the folder of a model."
+    )

@@ -1,0 +1,1 @@
+"""A small model from the texts of a release."""

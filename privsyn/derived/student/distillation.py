@@ -1,0 +1,257 @@
+"""Small language models from a release's texts, after Yu et al. 2023.
+
+A large model, the teacher, is trained with differential privacy and writes texts (``dp_lora``; any
+method that releases texts will do). A small one is trained on those texts by an ordinary optimiser.
+Yu et al. call this knowledge distillation by sampling. See guarantee.md for what is guaranteed.
+
+Source: Yu et al. 2023, *Training Private and Efficient Language Models with Synthetic Data from
+LLMs*, sections 3.1 and 4, Table 2 and Appendix A.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.derived.student.settings import DistillConfig, Size
+from privsyn.errors import ConfigError, ModelError
+from privsyn.models.settings import PerformanceConfig
+
+if TYPE_CHECKING:
+    from privsyn.models.protocols import PromptTemplate
+    from privsyn.models.training.causal_lm import Encoded
+
+SIZES: Mapping[Size, tuple[int, int, int]] = {
+    "4.4M": (256, 656, 3),
+    "11.2M": (320, 856, 7),
+    "28.8M": (512, 1320, 8),
+    "41.4M": (512, 1336, 12),
+}
+"""Width, width of the feed-forward layers, layers. Named as in the paper; the counts hold for the
+embedded model's 8,192 tokens, and a larger vocabulary makes a student larger."""
+
+CLIP_NORM = 1.0
+
+BETAS, WEIGHT_DECAY = (0.9, 0.95), 0.01
+
+
+@dataclass(frozen=True)
+class Student:
+    """What was trained, all of it public.
+
+    Attributes:
+        parameters: How many, the embeddings once.
+        vocabulary: Tokens it knows.
+        texts: Texts it was trained on.
+        tokens: Their tokens, ends included, after they were cut.
+        steps: Steps of the optimiser.
+        loss: Mean cross entropy of a token over the last epoch, in nats.
+    """
+
+    parameters: int
+    vocabulary: int
+    texts: int
+    tokens: int
+    steps: int
+    loss: float
+
+
+def train_student(
+    cfg: DistillConfig,
+    texts: Sequence[tuple[str | None, str]],
+    base: Path,
+    target: Path,
+    *,
+    template: PromptTemplate | None = None,
+    teacher: Any = None,
+    performance: PerformanceConfig | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Student:
+    """Train a small language model on texts and write it to a folder.
+
+    Guarantee: none is needed where the texts are a release's: a function of them, of public models
+    and of public randomness is post-processing. Trained on private texts the model is private.
+
+    Args:
+        cfg: How.
+        texts: Label and text, at least one.
+        base: Folder of the language model whose tokenizer and prompt the student takes; only its
+            small files are read. Where ``cfg.init`` is a directory, that stands in for it.
+        target: Folder to write; made if it is not there.
+        template: The prompt the texts stand behind. None: the base model's own.
+        teacher: With ``cfg.distil_logits`` the teacher: from token ids, shape (texts, tokens), to
+            an object with ``logits``, shape (texts, tokens, vocabulary).
+        performance: Device and threads. None: as the machine is.
+        progress: Called after every pass with texts read and texts to read, over all epochs.
+
+    Raises:
+        ConfigError: There is no such directory, no text, or no teacher to follow.
+        ModelError: A model cannot be loaded or is too short, or training diverged.
+    """
+    from privsyn.models.torch_runtime import ready
+    from privsyn.models.training import causal_lm as student
+
+    if not texts:
+        raise ConfigError("a student needs at least one text.")
+    if cfg.distil_logits and teacher is None:
+        raise ConfigError("methods.distill.distil_logits needs the teacher's model.")
+    folder = start_folder(cfg) or base
+    seed = secrets.randbits(63) if cfg.seed is None else cfg.seed
+    with ready(performance or PerformanceConfig()) as device:
+        tokenizer = student.read_tokenizer(folder)
+        template = template or student.prompt_of(folder)
+        encoded = student.encode(tokenizer, template, texts, cfg.max_tokens)
+        with student.seeded(seed, device):
+            model = _start(cfg, folder, tokenizer, encoded)
+            if cfg.distil_logits:
+                _refuse_other_tokens(tokenizer, base)
+            loss, steps = _fit(cfg, model.to(device), encoded, teacher, seed, device, progress)
+        student.save(model, tokenizer, template, target)
+    return Student(
+        parameters=sum(weights.numel() for weights in model.parameters()),
+        vocabulary=model.get_input_embeddings().num_embeddings,
+        texts=len(encoded),
+        tokens=sum(text.counted for text in encoded),
+        steps=steps,
+        loss=loss,
+    )
+
+
+def start_folder(cfg: DistillConfig) -> Path | None:
+    """The directory a student starts from; None where it is made from a size.
+
+    Raises:
+        ConfigError: ``init`` names a directory that is not there, not public or not pinned.
+    """
+    return None if cfg.init in ("random", "tiny") else cfg.folder("init")
+
+
+def _start(cfg: DistillConfig, folder: Path, tokenizer: Any, texts: Sequence[Encoded]) -> Any:
+    """The student before its first step."""
+    from privsyn.models.training import causal_lm as student
+
+    if start_folder(cfg) is not None:
+        model = student.read_model(folder)
+        student.refuse_long(model, texts, cfg.max_tokens, f"methods.distill.init={folder.name}")
+        return model
+    longest = sum(student.room(texts, cfg.max_tokens))
+    shape, vocabulary = student.Shape(*SIZES[cfg.student]), student.vocabulary_of(folder)
+    model = student.new_model(shape, vocabulary, tokenizer, longest)
+    if cfg.init == "tiny":
+        student.take_over_tiny(model, tokenizer)
+    return model
+
+
+def _fit(
+    cfg: DistillConfig,
+    model: Any,
+    texts: Sequence[Encoded],
+    teacher: Any,
+    seed: int,
+    device: Any,
+    progress: Callable[[int, int], None],
+) -> tuple[float, int]:
+    """AdamW over shuffled batches; mean loss of a token over the last epoch, and steps taken.
+
+    A batch's loss is the mean over its text tokens, whatever forward passes it is read in.
+    """
+    import numpy as np
+    import torch
+
+    from privsyn.models.training import causal_lm as student
+
+    rng = np.random.default_rng(seed)  # public randomness: the order of public texts
+    steps, taken, read = cfg.epochs * -(-len(texts) // cfg.batch_size), 0, 0
+    vocabulary = model.get_input_embeddings().num_embeddings
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=cfg.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY
+    )
+    model.train()
+    epoch_loss = 0.0
+    for _ in range(cfg.epochs):
+        order, epoch_loss = rng.permutation(len(texts)), 0.0
+        for start in range(0, len(texts), cfg.batch_size):
+            batch = [texts[i] for i in order[start : start + cfg.batch_size]]
+            counted = sum(text.counted for text in batch)
+            for group in student.passes(batch, vocabulary, device):
+                ids, targets = student.pad(group, device)
+                with student.fast(device):
+                    logits = model(input_ids=ids, use_cache=False).logits
+                followed = None
+                if cfg.distil_logits:
+                    with torch.inference_mode():
+                        followed = teacher(input_ids=ids).logits
+                texts_loss, loss = losses(cfg, logits, targets, followed)
+                (loss / counted).backward()
+                epoch_loss += float(texts_loss.item())
+                read += len(group)
+                progress(read, cfg.epochs * len(texts))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+            for part in optimiser.param_groups:
+                part["lr"] = cfg.learning_rate * pace(taken, steps, cfg.warmup_share)
+            optimiser.step()
+            optimiser.zero_grad()
+            taken += 1
+    whole = all(bool(torch.isfinite(weights).all()) for weights in model.parameters())
+    if not (whole and math.isfinite(epoch_loss)):
+        raise ModelError(
+            f"the student diverged with methods.distill.learning_rate={cfg.learning_rate:g}.",
+            hint="Lower it; the paper's grid is 3e-5 to 3e-3.",
+        )
+    model.eval()
+    return epoch_loss / sum(text.counted for text in texts), taken
+
+
+def pace(step: int, steps: int, warmup_share: float) -> float:
+    """Share of the highest learning rate at a step from 0: a line up, then a cosine to 0."""
+    rising = warmup_share * steps
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
+
+
+def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) -> tuple[Any, Any]:
+    """Summed over text tokens: cross entropy, and the loss that is minimised.
+
+    That is the cross entropy ``-log P_s(y)`` of the texts' tokens y, which are themselves samples
+    of the teacher (Yu et al. 2023, Appendix B), and with ``followed`` besides it
+    ``weight t^2 KL(P_t || P_s)``, both distributions at temperature t (Hinton et al. 2015).
+
+    Args:
+        cfg: Temperature and weight.
+        logits: The student's, shape (texts, tokens, vocabulary).
+        targets: Shape (texts, tokens); NOT_COUNTED where there is none.
+        followed: The teacher's logits, same shape; a vocabulary rounded up to another size is cut.
+    """
+    import torch.nn.functional as F
+
+    from privsyn.models.training.causal_lm import NOT_COUNTED
+
+    kept = targets != NOT_COUNTED
+    ours = logits[kept].float()
+    texts = F.cross_entropy(ours, targets[kept], reduction="sum")
+    if followed is None:
+        return texts, texts
+    width, t = min(ours.shape[1], followed.shape[2]), cfg.temperature
+    divergence = F.kl_div(
+        F.log_softmax(ours[:, :width] / t, dim=-1),
+        F.log_softmax(followed[kept][:, :width].float() / t, dim=-1),
+        reduction="sum",
+        log_target=True,
+    )
+    return texts, texts + cfg.logit_weight * t * t * divergence
+
+
+def _refuse_other_tokens(tokenizer: Any, base: Path) -> None:
+    from privsyn.models.training import causal_lm as student
+
+    if tokenizer.get_vocab() != student.read_tokenizer(base).get_vocab():
+        raise ConfigError(
+            "methods.distill.distil_logits needs a student with the teacher's tokenizer, and the "
+            "directory of methods.distill.init brings another one.",
+            hint="Set methods.distill.init=random, or leave distil_logits off.",
+        )

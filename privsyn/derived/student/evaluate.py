@@ -1,0 +1,162 @@
+"""evaluate a student: next-token accuracy on held-out real texts. Internal by nature."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.partition import read_training
+from privsyn.data.records import Record
+from privsyn.derived.parent import planned_by
+from privsyn.derived.student.release import NON_PRIVATE, PRIVATE, TEACHER, alone, train_as_planned
+from privsyn.derived.student.settings import DistillConfig
+from privsyn.errors import DataError
+from privsyn.release import certificate, layout, verification
+from privsyn.release.plan import StudentPlan
+from privsyn.stages.base import Context
+from privsyn.stages.evaluate import EVALUATION, held_out, sets_aside
+from privsyn.stages.plan import plan as make_plan
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.metrics import Metric
+
+
+def evaluate_student(ctx: Context, name: str) -> Path | None:
+    """Measure a student, and the baselines of ``methods.distill.baselines``, on held-out texts.
+
+    What is computed from real texts is not differentially private: it is labelled ``internal``,
+    stays in the state folder and in runs tagged so, and is never published.
+
+    Args:
+        ctx: Config and ledger; its ``methods.distill`` must still describe the student where a
+            baseline is trained.
+        name: A student, as distill named it.
+
+    Returns:
+        The folder with evaluation.json; None where evaluation is off or no records are set aside
+        for it, by the settings alone.
+
+    Raises:
+        DataError: The student is not here.
+        VerificationError: It is not what was certified.
+        ModelError: A baseline cannot be trained with the student's settings.
+    """
+    if not ctx.config.evaluate.enabled:
+        return None
+    folder = ctx.workspace.locate(name)
+    if folder is None:
+        raise DataError(
+            f"student {name} is not here.", hint=f"Bring it back with: privsyn restore {name}"
+        )
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    _, sealed = certificate.read(folder)
+    made = sealed.get("derived", {}).get("distill")
+    if made is None:
+        raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
+    planned = StudentPlan(
+        parent=planned_by(certificate.origin(sealed)),
+        settings=made["settings"],
+        models=made["models"],
+    )
+    if not sets_aside(ctx.source(planned.parent)):
+        return None
+    texts = _texts(held_out(ctx, planned.parent))
+    with ctx.lineage.stage_run(name, "evaluate") as run:
+        metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
+        config: DistillConfig = ctx.config.method("distill")
+        if NON_PRIVATE in config.baselines:
+            metrics += _non_private(ctx, planned, texts)
+        if PRIVATE in config.baselines:
+            metrics += _private(ctx, planned, texts)
+        internal = ctx.workspace.internal(name)
+        private_folder(internal)
+        write_json_atomic(
+            internal / EVALUATION,
+            {"release_id": name, "metrics": [metric.to_json() for metric in metrics]},
+            mode=0o600,
+        )
+        ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
+    return internal
+
+
+def _measure(
+    ctx: Context,
+    planned: StudentPlan,
+    model: Path,
+    texts: list[tuple[str | None, str]],
+    called: str,
+) -> list[Metric]:
+    from privsyn.evaluation.next_token import next_token_accuracy
+
+    if not texts:  # shows in the numbers only
+        return []
+    return next_token_accuracy(
+        model,
+        texts,
+        max_tokens=int(planned.settings["max_tokens"]),
+        called=called,
+        performance=ctx.config.performance,
+        progress=_percent(ctx, f"evaluate {called}"),
+    )
+
+
+def _private(
+    ctx: Context, planned: StudentPlan, held: list[tuple[str | None, str]]
+) -> list[Metric]:
+    """The accuracy of the same student trained on the records by DP-SGD, a release of its own.
+
+    The paper's "Real Data" (Yu et al. 2023, Table 1).
+
+    Raises:
+        DataError: There is no such release here.
+    """
+    size = planned.settings["student"]
+    own = ctx.config.methods.get(TEACHER) or {}
+    methods = {**ctx.config.methods, TEACHER: {**own, "student": size}}
+    there = replace(ctx, config=ctx.config.model_copy(update={"methods": methods}))
+    release_id = make_plan(there, TEACHER, open_account=True).id
+    folder = ctx.workspace.locate(release_id)
+    if folder is None:
+        raise DataError(
+            f"methods.distill.baselines names {PRIVATE}, and its release {release_id} is not here.",
+            hint=f"Draw it, at a charge of its own: privsyn run --method {TEACHER} -S "
+            f"methods.{TEACHER}.student={size}",
+        )
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    return _measure(ctx, planned, folder / layout.MODEL, held, PRIVATE)
+
+
+def _non_private(
+    ctx: Context, planned: StudentPlan, held: list[tuple[str | None, str]]
+) -> list[Metric]:
+    """The accuracy of the same student trained on the private texts; the model does not outlive it.
+
+    The paper's "Real Data (N.P.)" (Yu et al. 2023, Table 1).
+    """
+    dataset = ctx.source(planned.parent)
+    key = ctx.open_account().partition_key.reveal()
+    texts = _texts([private.reveal() for private in read_training(dataset, key)])
+    place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
+    with alone(ctx, place.name):  # a sweep tells by it what a killed process left
+        shutil.rmtree(place, ignore_errors=True)
+        private_folder(place)
+        try:
+            train_as_planned(
+                ctx, planned, texts, place / "model", _percent(ctx, f"train {NON_PRIVATE}")
+            )
+            return _measure(ctx, planned, place / "model", held, NON_PRIVATE)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _texts(records: list[Record]) -> list[tuple[str | None, str]]:
+    return [(record.label, record.text) for record in records]
+
+
+def _percent(ctx: Context, stage: str) -> Callable[[int, int], None]:
+    """Progress in percent: how many real texts there are is nobody's business."""
+    return lambda done, total: ctx.progress(stage, 100 * done // max(1, total), 100)

@@ -1,0 +1,349 @@
+"""distill: a small language model from a finished release's texts, at no cost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.data.artifacts import private_folder
+from privsyn.derived.parent import Parent, open_parent, records
+from privsyn.derived.student.distillation import Student, start_folder, train_student
+from privsyn.derived.student.settings import DistillConfig
+from privsyn.derived.student.validate import validate_student
+from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
+from privsyn.filelock import file_lock
+from privsyn.models.hub import fetch_all
+from privsyn.models.model_identity import describe, fingerprint, locate
+from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.publishing.dvc import DvcPublisher
+from privsyn.release import certificate, layout, verification
+from privsyn.release.plan import ModelUse, Plan, StudentPlan
+from privsyn.stages import lineage
+from privsyn.stages.base import Context
+from privsyn.stages.certify import copy_release, seal, write_model
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import settle
+from privsyn.stages.run import draw
+from privsyn.tracking.base import MODEL_FOLDER
+
+if TYPE_CHECKING:
+    from privsyn.models.protocols import PromptTemplate
+
+PARENT_TAG = "privsyn.parent"
+PRIVATE, NON_PRIVATE = "private", "non_private"
+"""Baselines of a student."""
+
+TEACHER = "dp_lora"
+"""The method whose releases bring the model that wrote them."""
+
+
+def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
+    """The student that the config describes of a release. Opens no data and loads no weights.
+
+    Raises:
+        ConfigError: The release holds images, or has no teacher whose logits could be followed.
+        ModelError: A model cannot be found, or is not the one the release was made with.
+    """
+    config: DistillConfig = ctx.settings("distill")
+    if parent.dataset.images is not None:
+        raise ConfigError(
+            f"release {parent.release_id} holds images, and a student is trained on texts.",
+            hint="Name a release of texts.",
+        )
+    if config.distil_logits and parent.method != TEACHER:
+        raise ConfigError(
+            f"methods.distill.distil_logits follows the model that wrote the texts, and a release "
+            f"of {parent.method} has none.",
+            hint=f"Set methods.distill.distil_logits=false, or name a release of {TEACHER}.",
+        )
+    ctx.check_files("distill")
+    models, folder = ctx.config.models, start_folder(config)
+    cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
+    settings = config.model_dump(mode="json", exclude={"baselines", "init_digest"})
+    used: dict[Any, ModelUse] = {}
+    if folder is None or config.distil_logits:
+        base = describe(models, cache, reads_private=False)
+        used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
+        planned = {str(role): use for role, use in parent.models.items()}.get("base")
+        if config.distil_logits and (planned is None or _apart(planned, used["base"])):
+            raise ModelError(
+                f"models.language={models.language} is not the model release {parent.release_id} "
+                f"was made with ({planned.source if planned else 'unknown'}).",
+                hint="Put that one back: its logits are to be followed.",
+            )
+    if folder is not None or config.init == "tiny":
+        name = str(folder or "tiny")
+        place = locate(ModelReference("methods.distill.init", name, None, BUILTIN))
+        settings["init"] = place.source  # a path says where, not what
+        used["init"] = ModelUse(
+            source=place.source, revision=fingerprint(place, cache), dtype="float32"
+        )
+    return StudentPlan(parent=parent, settings=settings, models=used)
+
+
+def _apart(one: ModelUse, other: ModelUse) -> bool:
+    """Whether two models differ: by their weights or their type, not by what they are called."""
+    return (one.revision, one.dtype) != (other.revision, other.dtype)
+
+
+def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
+    """Train a student on a release's texts, certify it, and publish it.
+
+    Guarantee: the parent's. The release's own texts, its own model, public models and public
+    randomness are all that is read, so this is post-processing and charges nothing.
+
+    Args:
+        ctx: Config and ledger.
+        release_id: A finished release of texts.
+        published: Version and push the student with DVC.
+
+    Returns:
+        The folder ``releases/<release id>.student-<digest of the settings>``. One that is there is
+        returned as it is.
+
+    Raises:
+        DataError: The release is not here, or holds fewer than 2 texts.
+        VerificationError: It is not what was certified.
+        ConfigError: It holds images, is itself made from a release, or has no logits to follow.
+        ModelError: A model cannot be loaded, or training diverged.
+        ValidationFailed: The student does not load or predict; it lies in quarantine/.
+        LeaseHeld: Another process trains this student.
+    """
+    planned = plan_student(ctx, open_parent(ctx, release_id).plan)
+    folder = make_student(ctx, planned)
+    if published:
+        publish_student(ctx, planned)
+    return folder
+
+
+def plan_with_teacher(ctx: Context) -> StudentPlan:
+    """The student of the release that ``methods.dp_lora`` describes, which need not exist yet.
+
+    Raises:
+        ConfigError: As plan and plan_student.
+    """
+    return plan_student(ctx, plan(ctx, TEACHER, open_account=True))
+
+
+def draw_student(ctx: Context, planned: StudentPlan) -> Path:
+    """Draw the parent, which is charged unless it is there already, and make the student.
+
+    Raises:
+        PrivsynError: From the stage that failed.
+    """
+    try:
+        draw(ctx, planned.parent)
+    finally:
+        settle(ctx, planned.parent)
+    folder = make_student(ctx, planned)
+    if ctx.as_filed:
+        copy_release(folder, ctx.workspace.synthetic(planned.method))
+    return folder
+
+
+def make_student(ctx: Context, planned: StudentPlan) -> Path:
+    """Train, certify and check a planned student, unless it exists. See distill."""
+    folder = ctx.workspace.release(planned.id)
+    with alone(ctx, planned.id):
+        if (folder / layout.CERTIFICATE).is_file():
+            verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+        else:
+            _make(ctx, planned, folder)
+    trace_student(ctx, planned, folder)
+    folder = validate_student(ctx, planned)
+    register_student(ctx, planned, folder)
+    return folder
+
+
+def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """Train and certify a student into its folder."""
+    if ctx.workspace.pointer(planned.id).is_file():
+        raise DataError(
+            f"student {planned.id} is published, but its folder is not here.",
+            hint=f"Bring it back with: privsyn restore {planned.id}",
+        )
+    parent = open_parent(ctx, planned.parent.id)
+    building = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    student, files = _train(ctx, planned, parent)
+    artifact = write_model(building, files)
+    how = planned.model_dump(mode="json", include={"settings", "models"})
+    derived = certificate.derive(
+        parent.sealed,
+        artifact,
+        name=planned.id,
+        how={"distill": how | {"student": asdict(student)}},
+        root=ctx.workspace.root,
+    )
+    # First the ledger: a folder in its place is then always one that it knows.
+    ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
+    seal(building, derived, folder)
+
+
+def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
+    """Version a checked student with DVC and push it. Publishing again is harmless.
+
+    Returns:
+        Public facts for whoever consumes it.
+
+    Raises:
+        ValidationFailed: It does not load or predict.
+        PublishError: DVC or its remote refused.
+    """
+    folder = validate_student(ctx, planned)
+    services = ctx.config.services
+    revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
+        folder, git_commit=services.git_commit
+    )
+    lineage.published(ctx, planned.id, revision)
+    _, sealed = certificate.read(folder)
+    return {
+        "release_id": planned.id,
+        "parent": planned.parent.id,
+        "certificate_sha256": certificate.digest(sealed),
+        "class": sealed["class"],
+        "dvc_revision": revision.md5,
+        "parameters": sealed["derived"]["distill"]["student"]["parameters"],
+    }
+
+
+def train_as_planned(
+    ctx: Context,
+    planned: StudentPlan,
+    texts: Sequence[tuple[str | None, str]],
+    target: Path,
+    progress: Callable[[int, int], None],
+    parent: Parent | None = None,
+) -> Student:
+    """Train a student of a plan on texts, into a folder.
+
+    Args:
+        ctx: Names the models.
+        planned: The student.
+        texts: Label and text.
+        target: Folder to write.
+        progress: See train_student.
+        parent: The release whose model is followed, if the plan says so. None: no logits are
+            followed, whatever the plan says: private texts are not shown to the teacher.
+
+    Raises:
+        ModelError: A model is not the planned one any more.
+    """
+    config: DistillConfig = ctx.settings("distill")
+    now = plan_student(ctx, planned.parent)
+    if now.id != planned.id:
+        raise ModelError(
+            f"student {planned.id} was planned with other settings or models than the config "
+            "names now.",
+            hint="Plan it anew, or put settings and models back.",
+        )
+    teacher = None
+    if parent is None:
+        config = config.model_copy(update={"distil_logits": False})
+    base = base_folder(ctx) if "base" in planned.models else BUILTIN
+    if parent is not None and config.distil_logits:
+        from privsyn.models.torch_runtime import ready
+        from privsyn.models.training import causal_lm as student
+
+        with ready(ctx.config.performance) as device:
+            adapter = parent.folder / layout.MODEL
+            teacher = student.load_teacher(base, adapter, ctx.config.models.dtype, device)
+    return train_student(
+        config,
+        texts,
+        base,
+        target,
+        template=_template(ctx, planned),
+        teacher=teacher,
+        performance=ctx.config.performance,
+        progress=progress,
+    )
+
+
+def base_folder(ctx: Context) -> Path:
+    """Folder of the language model the config names, downloaded if need be."""
+    wanted = ModelReference.language(ctx.config.models)
+    place = locate(wanted)
+    return place.folder or fetch_all(wanted, place)
+
+
+def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
+    """The prompt the teacher wrote behind; None: the base model's, or the student's own."""
+    if planned.parent.method != TEACHER or "base" not in planned.models:
+        return None
+    _, settings = ctx.planned(planned.parent)
+    template: PromptTemplate = settings.template(planned.parent.dataset.labels)
+    return template
+
+
+def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:
+    """Train on the release's texts; what was trained, and its files."""
+    found = records(parent.folder)
+    texts = [(label, text) for label, text in found if isinstance(text, str)]
+    if len(texts) < 2:
+        raise DataError(
+            f"release {planned.parent.id} holds {len(texts)} text(s), and a student needs at "
+            "least 2.",
+            hint="Make more with: privsyn more",
+        )
+    place = ctx.workspace.scratch(planned.id)
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        student = train_as_planned(
+            ctx, planned, texts, place, partial(ctx.progress, "distill"), parent
+        )
+        files = {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()}
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return student, files
+
+
+def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """Write what a certified student is: a run of its own, all of it public."""
+    _, sealed = certificate.read(folder)
+    run = ctx.lineage.release_run(planned.id)
+    models = {f"model.{role}": use.source for role, use in planned.models.items()}
+    ctx.lineage.log_params(run, {"method": "distill"} | planned.settings | models)
+    ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
+    lineage.log_synthetic(ctx, planned.id, sealed)
+    made = sealed["derived"]["distill"]["student"]
+    said = (
+        f"A language model of {made['parameters']:,} parameters, trained on the texts of "
+        f"`{planned.parent.id}` at no further cost."
+    )
+    ctx.lineage.set_tags(run, {lineage.NOTE: said})
+    ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
+
+
+def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """A student that passed its checks becomes a version of the dataset's student model."""
+    _, sealed = certificate.read(folder)
+    run, parent = ctx.lineage.release_run(planned.id), planned.parent
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
+    tags = {PARENT_TAG: parent.id}
+    lineage.register(ctx, planned.id, parent, planned.method, folder, sealed, tags)
+    ctx.lineage.finish(run)
+
+
+@contextmanager
+def alone(ctx: Context, name: str) -> Iterator[None]:
+    """One process at a time uses the scratch of a student and of the baselines of it.
+
+    Raises:
+        LeaseHeld: Another one does.
+    """
+    private_folder(ctx.workspace.state)
+    try:
+        student = name.removesuffix(f".{NON_PRIVATE}")  # of all of them: nothing is named after one
+        with file_lock(ctx.workspace.state / "distill" / f"{student}.lock", timeout=0):
+            yield
+    except TimeoutError:
+        raise LeaseHeld(
+            f"another process trains student {name}.", hint="Wait for it to end."
+        ) from None

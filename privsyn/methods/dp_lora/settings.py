@@ -1,0 +1,169 @@
+"""Settings of DP-LoRA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.derived.student.settings import Size
+from privsyn.dp.mechanisms import Sampler
+from privsyn.models.protocols import PromptTemplate
+from privsyn.section import Section
+
+if TYPE_CHECKING:
+    pass
+
+
+class DPLoraConfig(Section):
+    """Settings of DP-LoRA. All are public; none is read from the data."""
+
+    sampling_rate: float = Field(
+        default=0.05,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Probability of every unit to be in the sample of a step (q).",
+    )
+    steps: int = Field(default=100, ge=1, le=65536, description="Steps of training (T).")
+    expected_batch: float = Field(
+        default=128,
+        gt=0,
+        allow_inf_nan=False,
+        description="Units a step is expected to sample, a public number: noisy sums are divided "
+        "by it. sampling_rate times what you take the dataset's size to be.",
+    )
+    clip_norm: float = Field(
+        default=1.0,
+        ge=1e-6,
+        le=1e6,
+        allow_inf_nan=False,
+        description="L2 norm every unit's gradient is clipped to (C).",
+    )
+    noise_multiplier: float | None = Field(
+        default=None,
+        ge=0.0625,
+        le=1e4,
+        allow_inf_nan=False,
+        description="Noise over the clip norm (sigma). Null: the least that privacy.epsilon "
+        "allows.",
+    )
+    sampler: Sampler = Field(
+        default="auto",
+        description="Who draws the noise. opendp: exactly, 8 to 16 us a number. table: 40 to 80 "
+        "times as fast, its distance from exact noise bounded and in the price. auto: the table "
+        "for more than 50,000 numbers, where the sampling_rate is below 1.",
+    )
+    rank: int = Field(default=16, ge=1, le=1024, description="Inner size of the adapter.")
+    alpha: float = Field(
+        default=32.0, gt=0, allow_inf_nan=False, description="Adapter scaled by alpha / rank."
+    )
+    student: Size | None = Field(
+        default=None,
+        description="Train a small model of this size whole, from random weights, in place of an "
+        "adapter: the baseline that methods.distill compares its students with. Null: an adapter.",
+    )
+    target_modules: tuple[str, ...] | None = Field(
+        default=None,
+        description="Linear layers to adapt, by their last names, or [all-linear]. Null: as PEFT "
+        "takes them for the architecture.",
+    )
+    learning_rate: float = Field(
+        default=1e-3, gt=0, le=1, allow_inf_nan=False, description="Highest learning rate (AdamW)."
+    )
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="How it falls to zero after the warm-up, if it does."
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="Steps over which it first rises.")
+    max_tokens: int = Field(
+        default=128, ge=1, le=65536, description="Longest record read and longest text written."
+    )
+    micro_batch: int = Field(
+        default=8, ge=1, le=4096, description="Records per pass; memory grows with it."
+    )
+    prompt: str | None = Field(
+        default=None,
+        description="What stands before a record; may name the {label}. Null: the model's own, "
+        "with a line for the label.",
+    )
+    chat: bool = Field(default=False, description="Send the prompt as one chat message.")
+    label_descriptions: dict[str, str] = Field(
+        default={}, description="What the prompt says for a label. Empty: as in the dataset."
+    )
+    texts_per_label: int = Field(
+        default=100, ge=1, le=10_000_000, description="Texts released per label."
+    )
+    label_split: dict[str, int] | None = Field(
+        default=None,
+        description="Public number of texts of every label. Null: texts_per_label of each.",
+    )
+    label_noise: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="Split the texts as the records are split, by one histogram more with this "
+        "noise multiplier, which is charged. Null: no.",
+    )
+    top_k: int | None = Field(
+        default=None, ge=1, description="Likeliest tokens that are sampled among. Null: all."
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, le=10, allow_inf_nan=False, description="Of sampling."
+    )
+
+    @field_validator("target_modules")
+    @classmethod
+    def _names_layers(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and not value:
+            raise ValueError("target_modules=[] adapts nothing; leave it out, or write all-linear")
+        return value
+
+    @field_validator("label_split")
+    @classmethod
+    def _at_least_one(cls, value: dict[str, int] | None) -> dict[str, int] | None:
+        if min((value or {"": 1}).values()) < 1:
+            raise ValueError("label_split must give every label at least 1")
+        return value
+
+    @model_validator(mode="after")
+    def _samples_for_the_table(self) -> DPLoraConfig:
+        if self.sampler == "table" and self.sampling_rate == 1:
+            raise ValueError(
+                "sampler=table needs a sampling_rate below 1, without which the price sets nothing "
+                "aside for it; use opendp"
+            )
+        return self
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, 0-based."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        falls = {
+            "constant": 1.0,
+            "linear": 1 - done,
+            "cosine": (1 + math.cos(math.pi * done)) / 2,
+        }
+        return self.learning_rate * falls[self.learning_rate_schedule]
+
+    def template(self, labels: Sequence[str]) -> PromptTemplate:
+        """The prompt of a record; the reference's place is after it."""
+        public = self.prompt or "Text:"
+        if labels and "{label}" not in public:
+            public = with_label(public)
+        spoken = tuple(self.label_descriptions.items())
+        return PromptTemplate(public + "{reference}", public, self.chat, spoken)
+
+
+_LABEL_LINE = "Topic: {label}\n"
+
+
+def with_label(public: str) -> str:
+    """A prompt with a line for the label, after the special token it may begin with."""
+    if public.startswith("<|") and "|>" in public:
+        head, mark, rest = public.partition("|>")
+        return f"{head}{mark}{_LABEL_LINE}{rest}"
+    return _LABEL_LINE + public

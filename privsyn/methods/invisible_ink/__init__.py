@@ -1,0 +1,1 @@
+"""InvisibleInk (Vinod et al. 2025)."""

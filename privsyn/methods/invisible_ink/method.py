@@ -1,0 +1,352 @@
+"""InvisibleInk: differentially private text from the logits of a language model.
+
+Source: Vinod et al. 2025, "InvisibleInk: High-Utility and Low-Cost Text Generation with
+Differential Privacy", Algorithm 1, Theorem 2. Guarantee, assumptions and every deviation from the
+paper: guarantee.md, whose tags [I1] ... stand at the lines they speak of.
+
+Symbols as in the paper: B references, T tokens, clip norm C, temperature tau, top-k, public
+logits ``phi_pub``, private logits ``phi_i``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data.records import Bucket, Cell
+from privsyn.dp.accountant import Guarantee, calibrate_range, rho
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.clipping import (
+    DEEPEST,
+    LATTICE,
+    ExactSum,
+    clip_difference,
+    grid_bound,
+    public_grid,
+    to_grid,
+)
+from privsyn.dp.events import BoundedRange, Disjoint
+from privsyn.dp.mechanisms import ExponentialMechanism
+from privsyn.errors import ConfigError
+from privsyn.methods.base import ANYTHING, Backends, MethodPlan, Role, Sample, Subject, unwatched
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.shared.alone import Recipe
+from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
+from privsyn.models.protocols import LogitModel, PromptTemplate, Session
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.trial import try_logits
+
+if TYPE_CHECKING:
+    from privsyn.data.journal import Journal
+    from privsyn.dp.noise import NoiseSource
+    from privsyn.models.model_identity import ModelIdentity
+
+_PASSES_TOGETHER = 8
+"""Forward passes a group of texts fills at first: rows of finished texts make room, and the more
+there are, the fuller is the last pass."""
+
+
+class InvisibleInk:
+    """Texts drawn token by token from clipped, averaged next-token logits.
+
+    Guarantee: every text is T-fold composition of the exponential mechanism over its own bucket;
+    the buckets are disjoint in units, so the release is T adaptive draws of bounded range
+    eta = 2 D / (B tau) under the account's adjacency, D = C m (2 C m under replace_one) (Vinod et
+    al. 2025, Theorem 2, which charges them as T eta^2 / 8 zCDP; their exact composition is 6 to 9%
+    less epsilon: [B15] in dp/bounds.md).
+    """
+
+    name: ClassVar[str] = "invisible_ink"
+    title: ClassVar[str] = "InvisibleInk"
+    paper: ClassVar[str] = "Vinod et al. 2025, InvisibleInk, Algorithm 1"
+    Config: ClassVar[type[InvisibleInkConfig]] = InvisibleInkConfig
+
+    whole: ClassVar[bool] = False
+    samples: ClassVar[bool] = False
+    counts: ClassVar[str] = "tokens"
+
+    def roles(self, cfg: InvisibleInkConfig) -> tuple[Role, ...]:
+        """One language model, whose logits are read."""
+        return ("language",)
+
+    def resolve(
+        self,
+        cfg: InvisibleInkConfig,
+        models: Mapping[Role, ModelIdentity],
+        subject: Subject = ANYTHING,
+    ) -> InvisibleInkConfig:
+        """Settings with the model's own prompt and guidance where the config leaves them open."""
+        model = models["language"]
+        prompt = resolved_prompt(cfg.prompt, model, subject)
+        guidance = model.guidance_default if cfg.guidance is None else cfg.guidance
+        least = MIN_TOKENS if cfg.min_tokens is None else cfg.min_tokens
+        return cfg.model_copy(update={"prompt": prompt, "guidance": guidance, "min_tokens": least})
+
+    def plan(
+        self,
+        cfg: InvisibleInkConfig,
+        target: Guarantee,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        solved: Mapping[str, float] | None = None,
+    ) -> MethodPlan:
+        """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
+
+        eta is the largest range of a draw of which T, chosen adaptively, stay within the target.
+
+        Raises:
+            ConfigError: The target is so small that the clip norm is under the integer grid.
+        """
+        scale = cfg.batch_size * cfg.temperature
+        if solved is None:
+            eta = calibrate_range(
+                partial(BoundedRange, count=cfg.max_tokens), target, cfg.max_tokens
+            )
+            clip_bound = scale * eta / 2 / (adjacency.moves * unit.max_records)
+        else:
+            clip_bound = solved["clip_bound"]
+        token = self._mechanism(cfg, clip_bound, adjacency, unit)
+        clip_bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
+        return MethodPlan(
+            event=Disjoint(
+                (replace(token.event, count=cfg.max_tokens),), len(self.cells(cfg, labels))
+            ),
+            derived={"clip_bound": clip_bound, "rho_per_token": rho(token.event) or 0.0},
+            warnings=_advice(cfg),
+            divisor=cfg.batch_size,
+        )
+
+    def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
+        """One cell per text: labels in the config's order, ``texts_per_label`` buckets each."""
+        return Cell.grid(labels, cfg.texts_per_label)
+
+    def alone(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> Recipe | None:
+        """The public prompt, sampled as a bucket without records is."""
+        if cfg.prompt is None:
+            return None
+        return Recipe(
+            prompt=cfg.prompt,
+            max_tokens=cfg.max_tokens,
+            min_tokens=cfg.min_tokens or 0,
+            temperature=cfg.temperature,
+            top_k=cfg.top_k,
+        )
+
+    def prompt(self, cfg: InvisibleInkConfig) -> tuple[PromptTemplate, int, int]:
+        """What the model's context must hold: both prompts, one reference, one text."""
+        if cfg.prompt is None:
+            raise ConfigError("methods.invisible_ink.prompt is not resolved.")
+        return cfg.prompt.template, cfg.max_reference_tokens, cfg.max_tokens
+
+    def preflight(
+        self, cfg: InvisibleInkConfig, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+    ) -> None:
+        """Logits of a public row, and of one around a public reference."""
+        try_logits(models.language, self.prompt(cfg), labels)
+
+    def run(
+        self,
+        cfg: InvisibleInkConfig,
+        plan: MethodPlan,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        buckets: Sequence[Bucket],
+        models: Backends,
+        noise: NoiseSource,
+        journal: Journal,
+        performance: PerformanceConfig,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[Sample]:
+        """One text per bucket, several buckets per forward pass."""
+        token = self._mechanism(cfg, plan.derived["clip_bound"], adjacency, unit)
+        bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
+        most = _PASSES_TOGETHER * performance.rows_per_pass // cfg.batch_size
+        together = max(1, min(performance.texts_per_pass, most))
+        declared = {bucket.cell.label for bucket in buckets}
+        for start in range(0, len(buckets), together):
+            group = buckets[start : start + together]
+            lines = _Lines(self.prompt(cfg), models.language, group, declared)
+            tell = partial(_tell, progress, start * cfg.max_tokens, len(buckets) * cfg.max_tokens)
+            texts = self._texts(cfg, bound, token, lines, noise, journal, tell)
+            for bucket, tokens in zip(group, texts, strict=True):
+                yield Sample(bucket.cell, ended(models.language.decode(tokens), cfg.prompt)[0])
+
+    def _mechanism(
+        self, cfg: InvisibleInkConfig, clip_bound: float, adjacency: Adjacency, unit: PrivacyUnit
+    ) -> ExponentialMechanism:
+        """The mechanism of one token: the one place where noise and cost come from."""
+        bound = grid_bound(min(clip_bound, DEEPEST))  # down: toward privacy
+        if bound < 1:
+            raise ConfigError(
+                f"privacy.epsilon buys a clip bound of {clip_bound:.3g}, below the grid of "
+                f"{1 / LATTICE:.3g}.",
+                hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
+            )
+        moved = adjacency.moves * unit.max_records
+        return ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
+
+    def _texts(
+        self,
+        cfg: InvisibleInkConfig,
+        bound: float,
+        token: ExponentialMechanism,
+        lines: _Lines,
+        noise: NoiseSource,
+        journal: Journal,
+        tell: Callable[[int], None],
+    ) -> list[list[int]]:
+        """Algorithm 1 for several buckets side by side; ``tell`` hears of the tokens so far."""
+        group, model = lines.group, lines.model
+        texts: list[list[int]] = [[] for _ in group]
+        unfinished = list(range(len(group)))
+        for t in range(cfg.max_tokens):  # line 2: for t = 1 ... T  [I5]
+            # A text that ended early needs no more: it counts as written out.
+            tell(t * len(unfinished) + cfg.max_tokens * (len(group) - len(unfinished)))
+            keys = {i: f"{group[i].cell.index}/{t}" for i in unfinished}
+            if all(journal.has(key) for key in keys.values()):
+                draws: dict[int, Callable[[], int]] = dict.fromkeys(unfinished, _on_file)
+            else:
+                phi_pub, phi = lines.logits(texts)  # lines 3-4
+                if t < (cfg.min_tokens or 0):
+                    phi_pub = phi_pub.copy()
+                    phi_pub[:, model.breaks] = -np.inf  # [I8]
+                draws = {
+                    i: partial(_draw, cfg, bound, token, phi_pub[i], partial(phi, i), noise)
+                    for i in unfinished
+                }
+            drawn = journal.draw_all([(keys[i], draws[i]) for i in unfinished])  # [I6]
+            for i, value in zip(unfinished, drawn, strict=True):
+                texts[i].append(int(value))
+            unfinished = [
+                i
+                for i in unfinished
+                if texts[i][-1] not in model.ends
+                and not ended(model.decode(texts[i]), cfg.prompt)[1]
+            ]
+            if not unfinished:
+                break
+        tell(cfg.max_tokens * len(group))
+        return [text[:-1] if text[-1] in model.ends else text for text in texts]
+
+
+def _draw(
+    cfg: InvisibleInkConfig,
+    bound: float,
+    token: ExponentialMechanism,
+    phi_pub: NDArray[np.float32],
+    phi: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+    noise: NoiseSource,
+) -> int:
+    """Lines 5-7: DClip, average, truncated support, exponential mechanism.
+
+    ``phi_pub`` is (V,), ``phi(support)`` is (rows of the bucket, support). The divisor is the
+    public B [I1].
+    """
+    support = expanded_support(phi_pub, cfg.top_k, bound / cfg.batch_size)
+    public = phi_pub[support].astype(np.float64)
+    gain = 1.0 if cfg.guidance is None else cfg.guidance
+    difference = clip_difference(phi(support).astype(np.float64), public, bound, gain)  # [I2]
+    votes = ExactSum(len(support))
+    votes.add(to_grid(difference, bound))
+    scores = cfg.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
+    return int(support[token.draw(scores, noise)])
+
+
+def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDArray[np.int64]:
+    """Tokens whose averaged logit could reach the top k: public logit within 2 C/B of the k-th.
+
+    Depends on public logits alone (Vinod et al. 2025, section 4, truncated top-k sampling) [I3]. A
+    token ``DEEPEST`` below the largest is masked, whatever number the model writes for that [I7].
+    """
+    finite = np.isfinite(phi_pub)
+    known = np.where(finite, phi_pub, -np.inf).astype(np.float64)
+    k = min(k, int(finite.sum()))
+    kth = np.partition(known, -k)[-k]
+    return np.flatnonzero(finite & (known >= max(kth - 2 * shift, known.max() - DEEPEST)))
+
+
+class _Lines:
+    """The public and private rows of a group, started only when a token has to be drawn."""
+
+    def __init__(
+        self,
+        prompt: tuple[PromptTemplate, int, int],
+        model: LogitModel,
+        group: Sequence[Bucket],
+        declared: Collection[str | None],
+    ) -> None:
+        self._prompt, self._declared = prompt, declared
+        self.model, self.group = model, group
+        self._sessions: tuple[Session, Session] | None = None
+        self._fed = 0
+        self.rows: list[slice] = []
+
+    def logits(
+        self, texts: Sequence[Sequence[int]]
+    ) -> tuple[NDArray[np.float32], Callable[[int, NDArray[np.int64]], NDArray[np.float32]]]:
+        """Next-token logits given the texts so far: public ones (texts, V), and private ones.
+
+        The private ones of text ``i`` at some tokens, (rows of its bucket, tokens), on demand.
+        """
+        if self._sessions is None:
+            self._sessions = self._start()
+        public, private = self._sessions
+        for t in range(self._fed, max(map(len, texts))):
+            # A finished text feeds its end token: the shape stays as it is [I4].
+            tokens = [text[t] if t < len(text) else self.model.eos for text in texts]
+            public.append(tokens)
+            private.append(
+                [
+                    tokens[i]
+                    for i, rows in enumerate(self.rows)
+                    for _ in range(rows.start, rows.stop)
+                ]
+            )
+        self._fed = max(map(len, texts))
+        return public.logits(), lambda i, tokens: private.logits(self.rows[i], tokens)
+
+    def _start(self) -> tuple[Session, Session]:
+        template, reference_tokens, max_tokens = self._prompt
+        labels: list[str | None] = []
+        references: list[str] = []
+        for bucket in self.group:
+            texts = bucket.texts.reveal()
+            self.rows.append(slice(len(references), len(references) + len(texts)))
+            references += texts
+            labels += [bucket.cell.label] * len(texts)
+        public = self.model.public_rows(
+            template, [bucket.cell.label for bucket in self.group], max_tokens
+        )
+        private = self.model.private_rows(
+            template,
+            labels,
+            references,
+            reference_tokens,
+            max_tokens,
+            declared=self._declared,
+        )
+        return public, private
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, written: int) -> None:
+    progress(before + written, total)
+
+
+def _on_file() -> int:
+    raise AssertionError("the journal holds this draw")
+
+
+def _advice(cfg: InvisibleInkConfig) -> tuple[str, ...]:
+    if cfg.batch_size >= 32:
+        return ()
+    return (
+        f"methods.invisible_ink.batch_size={cfg.batch_size} is below 32: buckets are filled by "
+        "hash, so some hold few references and their texts lean on the public model. Privacy is "
+        "the same.",
+    )

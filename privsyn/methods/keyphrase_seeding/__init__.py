@@ -1,0 +1,1 @@
+"""Keyphrase prompt seeding, DP-KPS (2025)."""

@@ -1,0 +1,246 @@
+"""Private kernel density estimates of sequences of phrases, by random Fourier features.
+
+Source: Wagner, Naamad, Mishra 2023, "Fast private kernel density estimation via locality sensitive
+quantization"; Nagesh et al. 2025, "Private text generation by seeding large language model
+prompts", Appendix B.2. Tags [K4] ... : guarantee.md.
+
+A structure holds sequences of L' phrases ("blocks"), points z of L' unit vectors in a row. With
+public frequencies w_j ~ N(0, 1) and bandwidth h
+
+    f(z) = sqrt2 (cos a_j, sin a_j), a_j = sqrt2 w_j.z / h, j = 1 .. I/2,
+
+E f(x).f(y) / I = exp(-||x - y||^2 / h^2), ||f||_2 = sqrt I and ||f||_1 <= I. What is released is
+the *sum* of f over the private sequences, with noise.
+
+All that depends on the data is whole numbers: angles are multiples of 2 pi / TURN, computed per
+public phrase and block and added modulo TURN, and the entries of f are read from one table of
+multiples of 1 / STEPS, rounded toward zero [K5]. So a document's part of a sum depends on that
+document alone, to the last bit, and its bound holds exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
+
+STEPS = 2**24
+"""Lattice: a feature is a multiple of 1 / STEPS."""
+
+TURN = 2**16
+"""Angles of the lattice in a full turn."""
+
+SEED = 0x4B5053
+"""Of the public Fourier frequencies."""
+
+ROWS = 512
+"""Sequences whose features are computed together: what fits a processor's cache."""
+
+Ensemble = Literal["independent", "linear", "logarithmic"]
+Noise = Literal["laplace", "gaussian"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The public shape of one estimate.
+
+    Attributes:
+        number: Position in its ensemble, 0-based.
+        blocks: Phrases of a sequence (L').
+        bandwidth: Width of the kernel (h), for phrases of length 1.
+        features: Numbers released (I), even.
+    """
+
+    number: int
+    blocks: int
+    bandwidth: float
+    features: int
+
+    @property
+    def block_norm(self) -> float:
+        """Squared norm of a phrase over the bandwidth (u)."""
+        return 1 / self.bandwidth**2
+
+    def frequencies(self, width: int) -> NDArray[np.float32]:
+        """The public w, shape (blocks, width, I/2)."""
+        rng = np.random.default_rng((SEED, self.number, self.blocks))
+        return rng.standard_normal((self.blocks, width, self.features // 2), np.float32)
+
+    def angles(self, vectors: NDArray[np.float32]) -> NDArray[np.uint16]:
+        """Angle of every phrase in every block, shape (blocks, phrases, I/2), in TURN-ths.
+
+        Args:
+            vectors: Public unit vectors of the phrases, shape (phrases, width).
+        """
+        turns = math.sqrt(2) / self.bandwidth / (2 * math.pi) * TURN
+        found = np.empty((self.blocks, len(vectors), self.features // 2), np.uint16)
+        for block, w in enumerate(self.frequencies(vectors.shape[1])):
+            at = vectors @ w
+            at *= np.float32(turns)
+            found[block] = np.rint(at, out=at).astype(np.int64).astype(np.uint16)  # modulo TURN
+        return found
+
+
+def structures(ensemble: Ensemble, length: int, features: int, bandwidth: float) -> list[Structure]:
+    """The estimates of an ensemble for sequences of ``length`` phrases, in order.
+
+    Independent: one of single phrases. Linear: L, of 1 to L phrases, u = 1 / L'. Logarithmic:
+    max(1, ceil(log2 L)), of 2, 4, 8 ... phrases, u = 2 / L'. All times 1 / bandwidth^2.
+
+    >>> [s.blocks for s in structures("logarithmic", 10, 1000, 1.0)]
+    [2, 4, 8, 16]
+    """
+    match ensemble:
+        case "independent":
+            shapes = [(1, 1.0)]
+        case "linear":
+            shapes = [(blocks, math.sqrt(blocks)) for blocks in range(1, length + 1)]
+        case "logarithmic":
+            count = max(1, (length - 1).bit_length())
+            shapes = [(2**j, math.sqrt(2**j / 2)) for j in range(1, count + 1)]
+    return [Structure(i, b, bandwidth * h, features) for i, (b, h) in enumerate(shapes)]
+
+
+def queried(ensemble: Ensemble, step: int) -> int:
+    """Number of the structure that scores the ``step``-th phrase, counted from 1.
+
+    >>> [queried("logarithmic", step) for step in range(1, 10)]
+    [0, 0, 1, 1, 2, 2, 2, 2, 3]
+    """
+    match ensemble:
+        case "independent":
+            return 0
+        case "linear":
+            return step - 1
+        case "logarithmic":
+            return max(1, (step - 1).bit_length()) - 1
+
+
+def mechanism(
+    noise: Noise, features: int, sequences: int, multiplier: float
+) -> Laplace | DiscreteGaussian:
+    """The noise of one structure and its price, from one object.
+
+    Args:
+        noise: ``laplace`` (pure) or ``gaussian``.
+        features: I.
+        sequences: Most sequences by which neighbours differ: M, times the unit's records, twice
+            where one unit replaces another [K4].
+        multiplier: Scale of the noise over the sensitivity: sequences * I (L1) under Laplace,
+            sequences * sqrt(I) (L2) under Gaussian noise.
+    """
+    if noise == "laplace":
+        l1 = sequences * features * STEPS
+        return Laplace(l1, l1 * multiplier)
+    l2 = math.nextafter(sequences * math.sqrt(features) * STEPS * (1 + 2.0**-50), math.inf)
+    return DiscreteGaussian(l2, l2 * multiplier)
+
+
+def deviation(noise: Noise, features: int, sequences: int, multiplier: float) -> float:
+    """Standard deviation of the noise on a score: a public number, in sequences.
+
+    A score is f.g / I with ||g||_2^2 = I, so it is that of one feature over sqrt I.
+    """
+    if noise == "laplace":
+        return math.sqrt(2 * features) * sequences * multiplier
+    return sequences * multiplier
+
+
+def windows(documents: Sequence[Sequence[int]], blocks: int, most: int) -> NDArray[np.int64]:
+    """The sequences of the documents' distinct phrases, shape (sequences, blocks) [K6].
+
+    One begins at each of a document's first ``most`` phrases and goes on in the document's order,
+    from its end back to its beginning: every sequence is whole, so all points have one norm. A
+    document without a phrase has none.
+
+    >>> windows([[7, 8, 9], [], [5]], blocks=2, most=2).tolist()
+    [[7, 8], [8, 9], [5, 5]]
+    """
+    counts = np.array([len(document) for document in documents], np.int64)
+    phrases = np.array([phrase for document in documents for phrase in document], np.int64)
+    kept = np.minimum(counts, most)
+    owner = np.repeat(np.arange(len(counts)), kept)
+    start = np.arange(len(owner)) - np.repeat(np.cumsum(kept) - kept, kept)
+    places = (start[:, None] + np.arange(blocks)) % counts[owner, None]
+    found: NDArray[np.int64] = phrases[(np.cumsum(counts) - counts)[owner, None] + places]
+    return found
+
+
+def exact_sums(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum of f over private sequences: all cosines, then all sines, in steps. Not yet private.
+
+    Args:
+        angles: As ``Structure.angles`` gives them.
+        sequences: Phrase numbers, shape (sequences, blocks).
+
+    Guarantee: a sequence adds a vector of at most I * STEPS in L1 and sqrt(I) * STEPS in L2, the
+    same whatever the others are.
+    """
+    cosine, half = _cosine(), angles.shape[2]
+    sums = np.zeros(2 * half, np.int64)
+    if angles.shape[0] == 1:  # one phrase each: count them
+        counts = np.bincount(sequences[:, 0], minlength=angles.shape[1])
+        held = np.flatnonzero(counts)
+        weights = counts[held, None]
+        sums[:half] = (cosine[angles[0, held]] * weights).sum(axis=0)
+        sums[half:] = (cosine[angles[0, held] - np.uint16(TURN // 4)] * weights).sum(axis=0)
+        return sums
+    for start in range(0, len(sequences), ROWS):
+        total = point(angles, sequences[start : start + ROWS])
+        sums[:half] += np.take(cosine, total).sum(axis=0, dtype=np.int64)
+        total -= np.uint16(TURN // 4)
+        sums[half:] += np.take(cosine, total).sum(axis=0, dtype=np.int64)
+    return sums
+
+
+def point(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """Angles of whole or begun sequences, shape (sequences, I/2); missing blocks are zero."""
+    total = np.zeros((len(sequences), angles.shape[2]), np.uint16)
+    for block in range(sequences.shape[1]):
+        total += np.take(angles[block], sequences[:, block], axis=0)  # modulo TURN
+    return total
+
+
+class Scorer:
+    """Scores of phrases as the next one of begun sequences, from noisy sums: post-processing.
+
+    Args:
+        angles: Of the structure that is asked.
+        block: Place of the next phrase, 0-based; the blocks behind it are zero [K7].
+    """
+
+    def __init__(self, angles: NDArray[np.uint16], block: int) -> None:
+        self._angles = angles
+        turns = angles[block].astype(np.float32) * np.float32(2 * math.pi / TURN)
+        self._next = np.concatenate([np.cos(turns), np.sin(turns)], axis=1)
+
+    def scores(self, sums: NDArray[np.int64], begun: NDArray[np.int64]) -> NDArray[np.float32]:
+        """f.g / I for every begun sequence and next phrase, shape (sequences, phrases).
+
+        The sum of kernels, so an estimate of (number of private sequences) * density.
+        """
+        half = self._angles.shape[2]
+        c, s = (sums.reshape(2, half) * (math.sqrt(2) / STEPS / (2 * half))).astype(np.float32)
+        turns = point(self._angles, begun).astype(np.float32) * np.float32(2 * math.pi / TURN)
+        cos, sin = np.cos(turns), np.sin(turns)
+        turned = np.concatenate([c * cos + s * sin, s * cos - c * sin], axis=1)
+        found: NDArray[np.float32] = turned @ self._next.T
+        return found
+
+
+@lru_cache(maxsize=1)
+def _cosine() -> NDArray[np.int32]:
+    """sqrt2 cos of every angle, in steps, rounded toward zero; a quarter turn back is the sine.
+
+    For each angle |cosine| + |sine| <= 2 STEPS and cosine^2 + sine^2 <= 2 STEPS^2 [K5].
+    """
+    exact = math.sqrt(2) * STEPS * np.cos(2 * math.pi / TURN * np.arange(TURN))
+    table: NDArray[np.int32] = np.trunc(exact).astype(np.int32)
+    return table

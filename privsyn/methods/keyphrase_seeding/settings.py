@@ -1,0 +1,146 @@
+"""Settings of keyphrase seeding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, model_validator
+
+from privsyn.data.public_files import ReadsFiles
+from privsyn.methods.keyphrase_seeding.dp_kde import (
+    Ensemble,
+    Noise,
+)
+from privsyn.on_disk import OnDisk, Sha256
+
+if TYPE_CHECKING:
+    pass
+
+SECTION = "methods.keyphrase_seeding"
+
+SHIPPED = "builtin"
+
+
+class KeyphraseSeedingConfig(ReadsFiles):
+    """Settings of keyphrase prompt seeding. All are public; none is read from the data."""
+
+    vocabulary: Annotated[str, OnDisk("file", (SHIPPED,), pinned=True)] = Field(
+        default=SHIPPED,
+        min_length=1,
+        description="Public vocabulary: builtin, or a file with one term a line, plain or .gz, or "
+        "its name under files.",
+    )
+    vocabulary_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 the vocabulary must have."
+    )
+    epsilon_vocabulary: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Pure loss of the choice of terms. Null: vocabulary_share of privacy.epsilon.",
+    )
+    vocabulary_share: float = Field(
+        default=0.2, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
+    )
+    epsilon_kde: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Epsilon of all estimates of a label: pure under Laplace noise, at "
+        "privacy.delta under Gaussian noise. Null: all that privacy.epsilon leaves.",
+    )
+    noise: Noise = Field(
+        default="gaussian", description="Noise on the estimates: laplace (the paper) or gaussian."
+    )
+    terms_per_document: int = Field(
+        default=10, ge=1, le=10_000, description="Terms of a record that count for the choice (S)."
+    )
+    vocabulary_size: int = Field(
+        default=1000, ge=1, le=100_000, description="Terms that are chosen (N)."
+    )
+    phrases_per_document: int = Field(
+        default=10, ge=1, le=10_000, description="Sequences of a record in an estimate (M)."
+    )
+    features: int = Field(
+        default=2000, ge=2, le=1_000_000, description="Fourier features of an estimate (I), even."
+    )
+    bandwidth: float | None = Field(
+        default=None,
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Width of the kernel, times the paper's. Null: 0.5 for independent phrases, 1 "
+        "(the paper's) for an ensemble.",
+    )
+    score_threshold: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Scores below so many standard deviations of the noise count as zero.",
+    )
+    score_power: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Phrases are drawn in proportion to this power of their scores: 1 is the "
+        "paper's independent draw, a large one takes high scores alone. Null: 1 for independent "
+        "phrases, 40 for an ensemble.",
+    )
+    sequence_length: int = Field(
+        default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
+    )
+    sequences_per_label: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Sequences, and so texts, per label."
+    )
+    ensemble: Ensemble = Field(
+        default="independent",
+        description="Phrases of a sequence: drawn alone, or given those before them by L or by "
+        "log2 L estimates.",
+    )
+    use_llm: bool = Field(
+        default=True, description="Have a language model write texts; false: the phrases are it."
+    )
+    document: str | None = Field(
+        default=None, min_length=1, description="Where dataset.document used to be: set that."
+    )
+    label_descriptions: dict[str, str] = Field(
+        default={}, description="What prompts say for a label. Empty: as in the dataset."
+    )
+    labels_public: bool = Field(
+        default=False, description="Whether a prompt may name the {label} of its sequence."
+    )
+    prompt: str | None = Field(
+        default=None,
+        description="Prompt around the {phrases}. Null: the model's own, or the paper's.",
+    )
+    examples: Annotated[Path, OnDisk("file", pinned=True)] | None = Field(
+        default=None,
+        description="Public JSONL of phrases (a list) and text, shown before the prompt; or its "
+        "name under files.",
+    )
+    examples_digest: Sha256 | None = Field(
+        default=None,
+        exclude_if=lambda digest: digest is None,  # ids of releases stay what they were
+        description="SHA-256 the examples must have.",
+    )
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    temperature: float = Field(
+        default=1.0, ge=0, allow_inf_nan=False, description="Temperature of the language model."
+    )
+
+    @model_validator(mode="after")
+    def _features_are_pairs(self) -> KeyphraseSeedingConfig:
+        if self.features % 2:
+            raise ValueError(f"features={self.features} must be even: cosines and sines in pairs")
+        return self
+
+    @model_validator(mode="after")
+    def _prompt_names_what_it_may(self) -> KeyphraseSeedingConfig:
+        if self.prompt is not None:
+            if self.prompt.count("{phrases}") != 1:
+                raise ValueError("prompt must contain {phrases} exactly once")
+            if "{label}" in self.prompt and not self.labels_public:
+                raise ValueError("prompt names the {label}, which labels_public=false forbids")
+        return self

@@ -1,0 +1,438 @@
+"""Private evolution: a public generator, guided by noisy votes of the private records.
+
+Source: Lin et al. 2024, "Differentially private synthetic data via foundation model APIs 1:
+Images", Algorithms 2 and 4 (1, for every label); for text Xie et al. 2024, "Differentially private
+synthetic data via foundation model APIs 2: Text". Guarantee, assumptions and every deviation from
+the papers: guarantee.md, whose tags [E1] ... stand at the lines they speak of.
+
+Symbols as in the paper: rounds T, noise multiplier sigma, threshold H, lookahead degree k,
+populations S_t, noisy histograms, parents S'_t.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data.records import Bucket, Cell
+from privsyn.dp.accountant import Guarantee, calibrate
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import Event
+from privsyn.dp.mechanisms import DiscreteGaussian
+from privsyn.errors import ConfigError, ModelError
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Exhibit,
+    MethodPlan,
+    Role,
+    Sample,
+    Steps,
+    Subject,
+    unwatched,
+)
+from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.votes import Voters
+from privsyn.methods.shared import label_split
+from privsyn.models.language.text_variation import TextVariation
+from privsyn.models.protocols import VariationAPI
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.trial import try_embedder
+
+if TYPE_CHECKING:
+    from privsyn.data.journal import Journal
+    from privsyn.dp.noise import NoiseSource
+    from privsyn.models.model_identity import ModelIdentity
+
+T = TypeVar("T")
+
+LATTICE = 1 << 20
+"""Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
+
+SHEETS = 24
+"""Contact sheets of a release at most."""
+
+
+class PrivateEvolution:
+    """Populations of public samples, each the offspring of those that private records voted for.
+
+    Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
+    Gaussian noise of sigma times its L2 sensitivity, which is m votes (m sqrt 2 under replace_one):
+    one Gaussian mechanism with noise multiplier sigma / sqrt T (Lin et al. 2024, section 4.3).
+    """
+
+    name: ClassVar[str] = "private_evolution"
+    title: ClassVar[str] = "Private evolution"
+    paper: ClassVar[str] = "Lin et al. 2024, Private evolution, Algorithm 1"
+    Config: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
+
+    whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
+    samples: ClassVar[bool] = False
+    counts: ClassVar[str] = "steps"
+
+    def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
+        """The embedder and the generator of the modality."""
+        return ("embedder", "text") if cfg.modality == "text" else ("image_embedder", "image")
+
+    def resolve(
+        self,
+        cfg: PrivateEvolutionConfig,
+        models: Mapping[Role, ModelIdentity],
+        subject: Subject = ANYTHING,
+    ) -> PrivateEvolutionConfig:
+        """Settings with the text model's own prompts where the config leaves them open."""
+        if cfg.modality == "image":
+            return cfg
+        text = cfg.text.resolved(
+            models["text"].template_default, subject.document, dict(subject.descriptions)
+        )
+        return cfg.model_copy(update={"text": text})
+
+    def plan(
+        self,
+        cfg: PrivateEvolutionConfig,
+        target: Guarantee,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        solved: Mapping[str, float] | None = None,
+    ) -> MethodPlan:
+        """Event of all histograms; sigma is what the target asks for where the config is open.
+
+        Raises:
+            ConfigError: ``label_split`` does not name the labels, or no noise reaches the target.
+        """
+
+        def event(sigma: float) -> Event:
+            return replace(_mechanism(sigma, adjacency, unit).event, count=cfg.histograms)
+
+        sigma = solved["noise_multiplier"] if solved else cfg.noise_multiplier
+        if sigma is None:
+            try:
+                sigma = calibrate(event, target, 1e-3, 1e6, increasing=False)
+            except ValueError:
+                raise ConfigError(
+                    f"methods.private_evolution: rounds={cfg.rounds} cannot be had for "
+                    f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}.",
+                    hint="Lower rounds, or raise privacy.epsilon.",
+                ) from None
+        noise_votes = _mechanism(sigma, adjacency, unit).sigma / LATTICE
+        rows = sum(_sizes(cfg, list(labels) or [None]))
+        return MethodPlan(
+            event=event(sigma),
+            derived={
+                "noise_multiplier": sigma,
+                "noise_votes": noise_votes,
+                "threshold": 2 * noise_votes if cfg.threshold is None else cfg.threshold,
+                "histograms": cfg.histograms,
+            },
+            warnings=_advice(cfg, noise_votes),
+            rows=(rows, rows),
+        )
+
+    def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
+        """One cell per label."""
+        return Cell.grid(labels, 1)
+
+    def prompt(self, cfg: PrivateEvolutionConfig) -> None:
+        """No language model reads a private record."""
+        return
+
+    def preflight(
+        self,
+        cfg: PrivateEvolutionConfig,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        models: Backends,
+    ) -> None:
+        """One fresh sample, a variation of it, and its vector."""
+        kind = modality(cfg, models)
+        label = labels[0] if labels else None
+        if cfg.modality == "text":
+            models.text.check()
+        fresh = _fresh(kind.api, 1, label)
+        for sample in [*fresh, *_varied(kind.api, fresh, label, cfg.degree(1))]:
+            if isinstance(sample, np.ndarray) and sample.min() == sample.max():
+                raise ModelError(
+                    "models.image draws a blank image: its weights are damaged.",
+                    hint="Copy or download it again.",
+                )
+            try_embedder(kind.embedder, sample)
+
+    def run(
+        self,
+        cfg: PrivateEvolutionConfig,
+        plan: MethodPlan,
+        adjacency: Adjacency,
+        unit: PrivacyUnit,
+        buckets: Sequence[Bucket],
+        models: Backends,
+        noise: NoiseSource,
+        journal: Journal,
+        performance: PerformanceConfig,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[Sample | Exhibit]:
+        """Pictures and figures of every round, then the last population."""
+        mechanism = _mechanism(plan.derived["noise_multiplier"], adjacency, unit)
+        threshold = round(plan.derived["threshold"] * LATTICE)
+        kind = modality(cfg, models)
+        yield from _evolve(
+            cfg, mechanism, threshold, kind, buckets, noise, journal, progress,
+            np.random.default_rng(),
+        )  # fmt: skip
+
+    def more(
+        self,
+        cfg: PrivateEvolutionConfig,
+        models: Backends,
+        records: Sequence[tuple[str | None, str | bytes]],
+        count: int,
+        trained: Path | None = None,
+        progress: Callable[[int, int], None] = unwatched,
+    ) -> Iterator[tuple[str | None, str | bytes]]:
+        """Variations of a finished release's records, as many as wanted, of the last degree.
+
+        Every pass over the records makes one of each; the last one is of records evenly spaced, so
+        that all labels keep their shares. Post-processing, at no cost.
+
+        Source: Lin et al. 2024, section 4.2.
+        """
+        kind, made = modality(cfg, models), 0
+        samples = [(label, kind.released(content)) for label, content in records]
+        while made < count:
+            places = np.linspace(0, len(samples), min(count - made, len(samples)), endpoint=False)
+            part = [samples[place] for place in places.astype(int)]
+            for label in dict.fromkeys(label for label, _ in part):
+                progress(made, count)
+                group = [sample for own, sample in part if own == label]
+                for sample in _varied(kind.api, group, label, cfg.degree(cfg.rounds)):
+                    yield label, kind.content(sample)
+                    made += 1
+
+
+def _mechanism(sigma: float, adjacency: Adjacency, unit: PrivacyUnit) -> DiscreteGaussian:
+    """Noise of one histogram: the one place where noise and cost come from.
+
+    A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
+    takes m from one and puts m into another, of the same label or of two [E3].
+    """
+    moved = math.sqrt(adjacency.moves) * unit.max_records * LATTICE
+    while Fraction(moved) ** 2 < adjacency.moves * (unit.max_records * LATTICE) ** 2:
+        moved = math.nextafter(moved, math.inf)
+    return DiscreteGaussian(moved, sigma * moved)
+
+
+def _evolve(
+    cfg: PrivateEvolutionConfig,
+    mechanism: DiscreteGaussian,
+    threshold: int,
+    kind: Modality[T],
+    buckets: Sequence[Bucket],
+    noise: NoiseSource,
+    journal: Journal,
+    progress: Callable[[int, int], None],
+    rng: np.random.Generator,
+) -> Iterator[Sample | Exhibit]:
+    """Algorithm 4: all labels side by side, so that a round is one histogram."""
+    labels, total = [bucket.cell.label for bucket in buckets], cfg.rounds
+    steps = Steps(progress, 1 + total * (2 * len(labels) + 1))
+    steps.next()
+    private = _Private(kind, buckets)
+    if not journal.has(f"votes/{total}"):
+        private.embed()  # first of all: what fails before the first draw can be resumed
+    sizes = _sizes(cfg, labels)
+    if cfg.noisy_label_split:  # [E8]
+        draw = partial(_noisy, mechanism, private.counts, noise)
+        sizes = label_split.apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
+    makes = [partial(_fresh, kind.api, n, label) for n, label in zip(sizes, labels, strict=True)]
+    population = _kept(kind, journal, "population/1", makes)  # line 2
+    if sheet := kind.sheet(population):
+        yield Exhibit("population-0000.png", sheet)
+    rounds: list[Mapping[str, Any]] = []
+    fallen = np.zeros(len(labels), np.int64)
+    for t in range(1, total + 1):  # line 4
+        degree = cfg.degree(t)
+        vectors = [
+            _kept_array(
+                journal,
+                f"vectors/{t}/{place}",
+                partial(_vectors, kind, group, label, degree, cfg.lookahead, steps),
+            )
+            for place, (group, label) in enumerate(zip(population, labels, strict=True))
+        ]
+        steps.next()
+        draw = partial(_noisy, mechanism, partial(private.votes, vectors), noise)
+        noisy = journal.draw_array(f"votes/{t}", draw, sum(sizes))  # lines 5-6 [E4]
+        weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
+        chosen = [
+            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, own, rng))
+            for place, own in enumerate(weights)
+        ]  # lines 8-9
+        parents = [[group[i] for i in own] for group, own in zip(population, chosen, strict=True)]
+        makes = [
+            partial(_offspring, kind.api, group, label, degree, steps)
+            for group, label in zip(parents, labels, strict=True)
+        ]
+        population = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
+        fallen += [not own.any() for own in weights]
+        rounds.append(_figures(t, degree, weights, chosen, parents, population))
+        if t % -(-total // SHEETS) == 0 or t == total:
+            if sheet := kind.sheet(population):
+                yield Exhibit(f"population-{t:04d}.png", sheet)
+    yield Exhibit("rounds.json", (json.dumps(rounds, indent=1) + "\n").encode())
+    for bucket, group, uniform in zip(buckets, population, fallen.tolist(), strict=True):
+        for number, sample in enumerate(group):  # lines 12-13
+            counts = {"uniform_rounds": uniform} if uniform and not number else {}
+            yield Sample(bucket.cell, kind.content(sample), counts)
+
+
+def _noisy(
+    mechanism: DiscreteGaussian, histogram: Callable[[], NDArray[np.int64]], noise: NoiseSource
+) -> NDArray[np.int64]:
+    """A histogram with its noise. The clean one is never kept."""
+    return mechanism.draw(histogram() * LATTICE, noise)
+
+
+def _figures(
+    t: int,
+    degree: float,
+    weights: Sequence[NDArray[np.int64]],
+    chosen: Sequence[NDArray[np.int64]],
+    parents: Sequence[Sequence[T]],
+    population: Sequence[Sequence[T]],
+) -> Mapping[str, Any]:
+    """Of a round: functions of the noisy histogram and of what was made from it."""
+    return {
+        "round": t,
+        "degree": round(degree, 6),
+        "bins": sum(len(own) for own in weights),
+        "bins_above_threshold": sum(int(np.count_nonzero(own)) for own in weights),
+        "votes_above_threshold": round(sum(float(own.sum()) for own in weights) / LATTICE, 3),
+        "labels_drawn_uniformly": sum(not own.any() for own in weights),
+        "distinct_parents": sum(len(np.unique(own)) for own in chosen),
+        "unchanged_variations": sum(
+            np.array_equal(one, other)  # type: ignore[arg-type]
+            for old, new in zip(parents, population, strict=True)
+            for one, other in zip(old, new, strict=True)
+        ),
+    }
+
+
+def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Modality[Any]:
+    """The generator and the embedder of a release."""
+    if cfg.modality == "text":
+        return Texts(TextVariation(cfg.text, models.text), models.embedder)
+    return Images(models.image, models.image_embedder)
+
+
+class _Private(Generic[T]):
+    """The private records of every label; their vectors are made once and stay in memory."""
+
+    def __init__(self, kind: Modality[T], buckets: Sequence[Bucket]) -> None:
+        self._kind, self._buckets = kind, buckets
+        self._voters: list[Voters] = []
+
+    def counts(self) -> NDArray[np.int64]:
+        """Records of every label."""
+        return np.array([len(bucket.texts.reveal()) for bucket in self._buckets], np.int64)
+
+    def embed(self) -> None:
+        """Make the vectors of all records."""
+        for bucket in self._buckets:
+            read = [self._kind.read(content) for content in bucket.texts.reveal()]
+            samples = [sample for sample in read if sample is not None]  # [E6]
+            vectors = np.empty((0, self._kind.embedder.width), np.float32)
+            if samples:
+                vectors = np.asarray(self._kind.embedder.embed(samples), np.float32)
+            self._voters.append(Voters(vectors))
+
+    def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
+        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3]."""
+        pairs = zip(self._voters, vectors, strict=True)
+        return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
+
+
+def _fresh(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
+    return _checked(api.random(count, label), count)
+
+
+def _varied(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
+) -> list[T]:
+    return _checked(api.vary(samples, label, degree), len(samples))
+
+
+def _offspring(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
+) -> list[T]:
+    steps.next()
+    return _varied(api, samples, label, degree)
+
+
+def _vectors(
+    kind: Modality[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
+) -> NDArray[np.float32]:
+    """What stands for each candidate: the mean vector of k variations of it, or its own [E5]."""
+    steps.next()
+    looks = (_varied(kind.api, group, label, degree) for _ in range(k))
+    vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
+    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
+
+
+def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """As many parents as there are candidates, with replacement, in proportion to their weights.
+
+    Where all weights are 0 any candidate is as good as another [E7].
+    """
+    own = weights.astype(np.float64)
+    shares = own / own.sum() if own.any() else None
+    return rng.choice(len(own), len(own), p=shares).astype(np.int64)
+
+
+def _sizes(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
+    """Candidates of every label."""
+    where = "methods.private_evolution"
+    paid = cfg.noisy_label_split
+    return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
+
+
+def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
+    where = "methods.private_evolution"
+    if cfg.threshold is not None and cfg.threshold < noise_votes:
+        return (
+            f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
+            "a bin: many candidates that nobody voted for will have offspring.",
+        )
+    return ()
+
+
+def _checked(samples: list[T], count: int) -> list[T]:
+    if len(samples) != count:
+        raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
+    return samples
+
+
+def _kept(
+    kind: Modality[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
+) -> list[list[T]]:
+    """A population as the journal keeps it: a file for every label."""
+
+    def kept(place: int, make: Callable[[], list[T]]) -> list[T]:
+        return kind.unpack(journal.keep(f"{key}/{place}", lambda: kind.pack(make())))
+
+    return [kept(place, make) for place, make in enumerate(makes)]
+
+
+def _kept_array(journal: Journal, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """An array as the journal keeps it."""
+    return from_npy(journal.keep(key, lambda: to_npy(make())))

@@ -1,0 +1,90 @@
+"""Settings of private evolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from privsyn.models.language.text_variation import TextSettings
+from privsyn.section import Section
+
+if TYPE_CHECKING:
+    pass
+
+
+class PrivateEvolutionConfig(Section):
+    """Settings of private evolution. All are public; none is read from the data."""
+
+    modality: Literal["image", "text"] = Field(default="image", description="What a record is.")
+    rounds: int = Field(default=8, ge=1, le=1000, description="Votes that are held (T).")
+    noise_multiplier: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="Noise on a bin of the votes over the most a unit can change (sigma). Null: "
+        "the least that privacy.epsilon allows.",
+    )
+    threshold: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e9,
+        allow_inf_nan=False,
+        description="Votes taken off every bin (H). Null: twice the noise on it.",
+    )
+    lookahead: int = Field(
+        default=4,
+        ge=0,
+        le=64,
+        description="Variations whose mean vector stands for a candidate (k). 0: its own vector.",
+    )
+    population: int = Field(
+        default=100, ge=1, le=1_000_000, description="Candidates per label, and records released."
+    )
+    degrees: tuple[float, ...] = Field(
+        default=(0.9, 0.3),
+        min_length=1,
+        description="How far a variation goes, 0 to 1, from the first round to the last; in "
+        "between by straight lines.",
+    )
+    label_split: dict[str, int] | None = Field(
+        default=None,
+        description="Public number of candidates of every label. Null: population of each.",
+    )
+    noisy_label_split: bool = Field(
+        default=False,
+        description="Split population times labels as the private records are split, by one "
+        "noisy histogram more.",
+    )
+    text: TextSettings = Field(
+        default=TextSettings(), description="Prompts and lengths where records are texts."
+    )
+
+    @field_validator("degrees")
+    @classmethod
+    def _degrees_are_shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(0 <= degree <= 1 for degree in value):  # also refuses NaN
+            raise ValueError(f"degrees={list(value)} must lie between 0 and 1")
+        return value
+
+    @model_validator(mode="after")
+    def _one_split(self) -> PrivateEvolutionConfig:
+        if len(self.degrees) > self.rounds > 1:
+            raise ValueError(f"degrees has {len(self.degrees)} entries for rounds={self.rounds}")
+        if self.label_split is not None and self.noisy_label_split:
+            raise ValueError("label_split is public: it excludes noisy_label_split")
+        if min((self.label_split or {"": 1}).values()) < 1:
+            raise ValueError("label_split must give every label at least 1")
+        return self
+
+    def degree(self, round_: int) -> float:
+        """How far the variations of a round go, 1-based."""
+        at = (round_ - 1) / max(1, self.rounds - 1)
+        return float(np.interp(at, np.linspace(0, 1, len(self.degrees)), self.degrees))
+
+    @property
+    def histograms(self) -> int:
+        """Noisy histograms of a run: all are charged [E2]."""
+        return self.rounds + self.noisy_label_split

@@ -1,0 +1,129 @@
+"""Nearest-neighbour votes: one vote of each private row for its nearest candidate, exactly.
+
+A vote may depend on its own row and the public candidates alone, not on the rows beside it, the
+size of a batch or the number of threads; otherwise one changed record could move the votes of
+others. Sums of floats do not promise that. So vectors are rounded to whole numbers, with lengths of
+at most ``REACH``: every norm, product and partial sum of a squared distance is then a whole number
+below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add: [E3] in
+guarantee.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.errors import ModelError
+
+REACH = 2000
+"""Longest vector on the grid: (2 REACH)^2 < 2^24."""
+
+_FAR = 2.0**20
+_ROWS = 4096  # rounded and compared at a time
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where vectors are rounded: whole numbers around a public centre.
+
+    Attributes:
+        centre: Zero of the grid.
+        scale: Grid steps per unit of the vectors.
+    """
+
+    centre: NDArray[np.float32]
+    scale: np.float32
+
+    @classmethod
+    def around(cls, public: NDArray[np.float32]) -> Grid:
+        """The grid on which public vectors reach half of ``REACH``."""
+        exact = np.clip(np.nan_to_num(public.astype(np.float64)), -_FAR, _FAR)
+        centre = exact.mean(axis=0).astype(np.float32)
+        spread = _length(exact - centre) or _length(exact) or 1.0
+        return cls(centre, np.float32(REACH / 2 / max(spread, 1e-9)))
+
+    def round(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The vectors in whole grid steps; longer ones are shortened to ``REACH``.
+
+        Guarantee: row by row; a row's result depends on that row alone. Total: NaN counts as the
+        centre, infinities as far away.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.subtract(vectors, self.centre, dtype=np.float32)
+            steps *= self.scale
+        np.nan_to_num(steps, copy=False, posinf=REACH, neginf=-REACH)
+        np.clip(steps, -REACH, REACH, out=steps)
+        np.rint(steps, out=steps)
+        # Sums of squares are exact up to 2^24 and can only grow: the comparison is exact.
+        long = np.einsum("ij,ij->i", steps, steps) > REACH**2
+        if long.any():
+            far = steps[long].astype(np.float64)
+            lengths = np.sqrt((far * far).sum(axis=1, keepdims=True))
+            steps[long] = np.trunc(far * (REACH / lengths))
+        return steps
+
+
+class Voters:
+    """The private vectors of one label, in memory only.
+
+    Args:
+        vectors: Shape (records, width); no rows are fine.
+
+    Raises:
+        ModelError: FAISS does not count exactly on this machine.
+    """
+
+    def __init__(self, vectors: NDArray[np.float32]) -> None:
+        _probe(vectors.shape[1])
+        self._vectors = vectors
+
+    def votes(self, candidates: NDArray[np.float32]) -> NDArray[np.int64]:
+        """How many rows are nearest to each candidate; ties go to the lowest index.
+
+        Guarantee: every row adds exactly one vote, and another row's coming or going moves none.
+
+        Args:
+            candidates: Public vectors, shape (candidates, width), at least one.
+        """
+        import faiss  # late: planning casts no vote
+
+        grid = Grid.around(candidates)
+        places = grid.round(candidates)
+        votes = np.zeros(len(candidates), np.int64)
+        for start in range(0, len(self._vectors), _ROWS):
+            rows = grid.round(self._vectors[start : start + _ROWS])
+            _, nearest = faiss.knn(rows, places, 1)
+            votes += np.bincount(nearest[:, 0], minlength=len(candidates))
+        return votes
+
+
+_probed: set[int] = set()
+
+
+def _probe(width: int) -> None:
+    """Compare FAISS with integer arithmetic, on vectors of this width with many ties."""
+    if width in _probed:
+        return
+    import faiss
+
+    rng = np.random.default_rng(0)  # public randomness: which vectors the probe reads
+    most = max(1, int(REACH / np.sqrt(width)))
+    for count, n in ((1, 7), (40, 300), (40, 1100)):
+        rows = rng.integers(-most, most + 1, (count, width))
+        candidates = rng.integers(-most, most + 1, (n, width))[rng.integers(0, max(1, n // 3), n)]
+        distances = (rows**2).sum(1)[:, None] + (candidates**2).sum(1) - 2 * rows @ candidates.T
+        found = faiss.knn(rows.astype(np.float32), candidates.astype(np.float32), 1)
+        exact = distances.argmin(axis=1), distances.min(axis=1)
+        if not (np.array_equal(found[1][:, 0], exact[0]) and (found[0][:, 0] == exact[1]).all()):
+            raise ModelError(
+                f"FAISS counts distances of width {width} inexactly on this machine, so that votes "
+                "would depend on one another.",
+                hint="Install the faiss-cpu that requirements.lock names.",
+            )
+    _probed.add(width)
+
+
+def _length(vectors: NDArray[np.float64]) -> float:
+    return float(np.sqrt((vectors**2).sum(axis=1).max(initial=0.0)))

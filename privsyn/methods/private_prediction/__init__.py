@@ -1,0 +1,1 @@
+"""Private prediction (Amin et al. 2024)."""

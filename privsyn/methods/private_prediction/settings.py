@@ -1,0 +1,102 @@
+"""Settings of private prediction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator
+
+from privsyn.methods.shared.prompts import PromptConfig, Task
+from privsyn.section import Section
+
+if TYPE_CHECKING:
+    pass
+
+
+class PrivatePredictionConfig(Section):
+    """Settings of private prediction. All are public; none is read from the data."""
+
+    batch_size: int = Field(
+        default=255, ge=1, le=1_000_000, description="Expected references per bucket (s): the "
+        "public divisor."
+    )  # fmt: skip
+    buckets_per_label: int = Field(
+        default=2, ge=1, le=1_000_000, description="Buckets the records of a label are split into."
+    )
+    clip_bound: float = Field(
+        default=10.0, gt=0, le=1e6, allow_inf_nan=False, description="Clip bound of logits (c)."
+    )
+    temperature: float = Field(
+        default=2.0, gt=0, allow_inf_nan=False, description="Temperature of private tokens (tau)."
+    )
+    public_temperature: float = Field(
+        default=1.5, gt=0, allow_inf_nan=False, description="Temperature of public tokens."
+    )
+    private_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Private tokens per bucket (r). Null: as many as privacy.epsilon buys.",
+    )
+    svt_threshold: float | None = Field(
+        default=0.5,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Distance of private from public predictions from which on a token is private "
+        "(theta). Null: every token is private.",
+    )
+    svt_noise: float = Field(
+        default=0.2, gt=0, allow_inf_nan=False, description="Noise on the threshold (sigma)."
+    )
+    public_vocabulary: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens to draw from: so many of the public model's likeliest. Null: all.",
+    )
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    min_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        description="Tokens before which a text neither ends nor breaks its line. Null: 5, and 0 "
+        "for JSON records.",
+    )
+    max_reference_tokens: int = Field(
+        default=64, ge=1, description="References are cut and padded to exactly this length."
+    )
+    max_texts: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Texts per bucket at most."
+    )
+    max_total_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens per bucket at most, public ones among them. Null: 10 times the private "
+        "ones.",
+    )
+    keep_unfinished: bool = Field(
+        default=False, description="Keep the text that the last private token cut off."
+    )
+    task: Task = Field(
+        default="classification",
+        description="What a record is, for the default prompt of a chat model.",
+    )
+    prompt: PromptConfig | None = Field(
+        default=None, description="Prompts. Null: the model's own, or the task's."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="Public JSON schema: only tokens that continue a record of it are drawn.",
+    )
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_a_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None:
+            from jsonschema import SchemaError
+            from jsonschema.validators import validator_for
+
+            try:
+                validator_for(value).check_schema(value)
+            except SchemaError as error:
+                raise ValueError(f"not a JSON schema: {error.message}") from None
+        return value

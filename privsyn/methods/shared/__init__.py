@@ -1,0 +1,1 @@
+"""What several methods do alike: prompts, label splits, the public model alone."""

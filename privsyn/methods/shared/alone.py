@@ -1,0 +1,98 @@
+"""What the public model writes alone: the baseline of every release, free of private data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.methods.shared.prompts import PromptConfig, ended
+from privsyn.models.protocols import LogitModel
+from privsyn.section import Section
+
+
+class Recipe(Section):
+    """How the public prompt is sampled: settings, all public.
+
+    Attributes:
+        prompt: Its public side is read.
+        max_tokens: Tokens of a text at most.
+        min_tokens: And at least.
+        temperature: Of sampling.
+        top_k: Likeliest tokens that are drawn from; None: all.
+    """
+
+    prompt: PromptConfig
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int | None = 100
+
+
+@runtime_checkable
+class Alone(Protocol):
+    """A method with a public prompt of its own."""
+
+    def alone(self, cfg: object, labels: Sequence[str]) -> Recipe | None:
+        """How its public prompt is sampled; None where that cannot be told from settings."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Texts that are written together, one row each."""
+
+    tokens: list[list[int]]
+    over: NDArray[np.bool_]
+
+
+def write_alone(
+    recipe: Recipe,
+    model: LogitModel,
+    labels: Sequence[str | None],
+    rng: np.random.Generator,
+    together: int = 64,
+) -> list[str]:
+    """One text per label, from the public prompt alone. No record is read and nothing is spent.
+
+    Args:
+        recipe: Prompt and sampling.
+        model: The language model.
+        labels: Label of each text.
+        rng: Public randomness.
+        together: Texts decoded at a time.
+    """
+    texts: list[str] = []
+    for start in range(0, len(labels), together):
+        part = labels[start : start + together]
+        session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
+        rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))
+        for t in range(recipe.max_tokens):
+            logits = np.nan_to_num(session.logits().astype(np.float64), nan=-np.inf)
+            if t < recipe.min_tokens:
+                logits[:, model.breaks] = -np.inf
+            drawn = np.where(rows.over, model.eos, _sampled(logits, recipe, rng))
+            for i, token in enumerate(drawn.tolist()):
+                if not rows.over[i]:
+                    text = rows.tokens[i]
+                    text.append(token)
+                    cut = ended(model.decode(text), recipe.prompt)[1]
+                    rows.over[i] = token in model.ends or cut
+            if rows.over.all() or t == recipe.max_tokens - 1:
+                break
+            session.append(drawn.tolist())
+        texts += [ended(model.decode(tokens), recipe.prompt)[0] for tokens in rows.tokens]
+    return texts
+
+
+def _sampled(
+    logits: NDArray[np.float64], recipe: Recipe, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """A token per row, by Gumbel noise on its likeliest ones."""
+    k = min(recipe.top_k or logits.shape[1], logits.shape[1])
+    best = np.argpartition(-logits, k - 1, axis=1)[:, :k]
+    scores = np.take_along_axis(logits, best, axis=1) / recipe.temperature
+    chosen = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    return np.asarray(np.take_along_axis(best, chosen[:, None], axis=1)[:, 0], np.int64)

@@ -1,0 +1,155 @@
+"""Prompts as settings: the two sides of a comparison, and forms of them for common tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from privsyn.methods.base import ANYTHING, Subject
+from privsyn.models.language.prompts import CHAT, PLAIN
+from privsyn.models.protocols import PromptTemplate
+from privsyn.section import Section
+
+if TYPE_CHECKING:
+    from privsyn.models.model_identity import ModelIdentity
+
+MIN_TOKENS = 5
+"""Tokens of a text at least, where a config says nothing."""
+
+Task = Literal["plain", "classification", "extraction", "json"]
+
+
+class PromptConfig(Section):
+    """The two prompts, as data."""
+
+    private: str = Field(description="Prompt around a {reference}; may name the {label}.")
+    public: str = Field(description="The same prompt without a reference.")
+    chat: bool = Field(
+        default=False,
+        description="Send through the model's chat template. A line [user], [assistant] or "
+        "[system] begins a message; a last one of the assistant is the begun answer.",
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="What a prompt says for a label, where not the label itself."
+    )
+    stops: tuple[str, ...] | None = Field(
+        default=None,
+        description="A text ends before the first of these. Null: none for a chat prompt; else "
+        "what stands between two records, and the line by which the next would begin.",
+    )
+
+    @model_validator(mode="after")
+    def _reference_stays_private(self) -> PromptConfig:
+        if self.private.count("{reference}") != 1:
+            raise ValueError("private must contain {reference} exactly once")
+        if "{reference}" in self.public:
+            raise ValueError("public must not contain {reference}")
+        return self
+
+    @property
+    def template(self) -> PromptTemplate:
+        """As a language model takes it."""
+        return PromptTemplate(self.private, self.public, self.chat, tuple(self.labels.items()))
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Where a text ends, by a public rule: ``stops``, or what stands behind a reference."""
+        if self.stops is not None:
+            return self.stops
+        behind = self.private.partition("{reference}")[2]
+        if self.chat or not behind.startswith("\n"):
+            return ()
+        between = behind[: len(behind) - len(behind.lstrip("\n"))]
+        line = behind.strip().partition("\n")[0].partition("{label}")[0].rstrip()
+        return ((between,) if len(between) > 1 else ()) + (("\n" + line,) if line else ())
+
+
+def resolved_prompt(
+    given: PromptConfig | None,
+    model: ModelIdentity,
+    subject: Subject = ANYTHING,
+    task: Task = "plain",
+    schema: Mapping[str, Any] | None = None,
+) -> PromptConfig:
+    """The prompt of a release: the config's own or the model's, with all that is public filled in.
+
+    See default_prompt for ``model``, ``task`` and ``schema``.
+    """
+    prompt = given or default_prompt(model, task, schema)
+    return prompt.model_copy(
+        update={
+            "private": subject.fill(prompt.private),
+            "public": subject.fill(prompt.public),
+            "labels": prompt.labels or dict(subject.descriptions),
+            "stops": prompt.endings,
+        }
+    )
+
+
+def default_prompt(
+    model: ModelIdentity, task: Task = "plain", schema: Mapping[str, Any] | None = None
+) -> PromptConfig:
+    """The prompt of a model where the config sets none.
+
+    A model folder's own, from its ``privsyn.json``, goes first. A chat model gets the task's form
+    (Amin et al. 2024, Appendix E.2) where there is one. All others continue a list of records: of
+    the forms measured it gains most over its own public prompt (benchmarks/RESULTS.md).
+
+    Args:
+        model: Names the model's own prompt.
+        task: What a record is.
+        schema: The public JSON schema of the records, for the task ``json``.
+    """
+    own = model.template_default
+    if own.chat and task in _FORMS:
+        private, public = _FORMS[task]
+        return PromptConfig(
+            private=private,
+            public=public.replace("{schema}", json.dumps(schema, indent=2, ensure_ascii=False)),
+            chat=True,
+        )
+    form = RECORDS if own in (CHAT, PLAIN) else own
+    return PromptConfig(private=form.private, public=form.public, chat=form.chat)
+
+
+RECORDS = PromptTemplate(
+    private="The following is a {document}.\n\nTopic: {label}\nText: {reference}\n\n"
+    "Topic: {label}\nText:",
+    public="The following is a {document}.\n\nTopic: {label}\nText:",
+)
+"""Records one after the other."""
+
+_ANOTHER = "\n\nPlease give me another one. Answer with the text alone."
+_RECORD = (
+    "\n```\nPlease give me another JSON record that complies with the above schema. Answer with "
+    "the record alone."
+)
+_LABELLED = "Here are texts with label: {label}. Each is a {document}.\n\n"
+_EXTRACTION = "Give me a text and the phrase extracted from it.\n\n"
+_FORMS: Mapping[str, tuple[str, str]] = {
+    "classification": (
+        _LABELLED + "Text: {reference}" + _ANOTHER,
+        _LABELLED + "Text: <text with label: {label}>" + _ANOTHER,
+    ),
+    "extraction": (
+        _EXTRACTION + "{reference}" + _ANOTHER,
+        _EXTRACTION + 'Phrase: "<phrase>"\nText: "<text containing the phrase>"' + _ANOTHER,
+    ),
+    "json": (
+        "Here is a JSON record:\n```\n{reference}" + _RECORD,
+        "Here is the schema for a JSON record:\nSchema:\n```\n{schema}" + _RECORD,
+    ),
+}
+
+
+def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
+    """A text up to where it runs into the next record, and whether it did.
+
+    A public rule on what was drawn: post-processing.
+    """
+    cuts = [text.find(stop) for stop in (prompt.endings if prompt else ())]
+    found = [cut for cut in cuts if cut >= 0]
+    return (text[: min(found)] if found else text).strip(), bool(found)

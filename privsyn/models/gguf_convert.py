@@ -1,0 +1,154 @@
+"""A GGUF file as a folder that transformers reads: bfloat16 weights, tokenizer, chat template.
+
+transformers reads the file and unpacks its quantised weights; what it writes is made free of
+versions and paths, so that the same file gives the same bytes, and so one digest, wherever it is
+converted. Two things that it does not take from the file are added: how digits are split, and which
+further tokens end a text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privsyn.errors import ModelError
+from privsyn.models.model_files import read_json
+
+_UNSTABLE = (
+    "transformers_version",
+    "_model_name_or_path",
+    "_name_or_path",
+    "name_or_path",
+    "is_local",
+    "local_files_only",
+)
+_DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
+"""Values of tokenizer.ggml.pre whose byte pairs never join two digits."""
+
+_ENDS = (
+    "<|endoftext|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endofturn|>",
+    "</s>",
+)
+"""Special tokens that end a text whatever the file says. Source: llama.cpp, llama-vocab.cpp, which
+finds the ends of a text by these names too."""
+
+_STEPS = 4
+
+
+def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> None:
+    """Write the model of a GGUF file into a new folder.
+
+    Args:
+        gguf: The file.
+        folder: Made; must not be there.
+        progress: Called with steps done and all steps.
+
+    Raises:
+        ModelError: The file is damaged, or of an architecture or a packing that is not read.
+    """
+    from privsyn.models.torch_runtime import quiet
+
+    progress(0, _STEPS)
+    with quiet():
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+        where = {"gguf_file": gguf.name, "local_files_only": True}
+        try:
+            facts = _read_facts(gguf)
+            progress(1, _STEPS)
+            with contextlib.redirect_stderr(io.StringIO()):  # a bar that quiet does not reach
+                model, info = AutoModelForCausalLM.from_pretrained(
+                    gguf.parent,
+                    dtype=torch.bfloat16,
+                    quantization_config=GgufConfig(dequantize=True),
+                    output_loading_info=True,
+                    **where,
+                )
+            progress(2, _STEPS)
+            tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:  # transformers and gguf raise whatever their parsers raise
+            text = " ".join(str(error).split())[:200]
+            raise ModelError(
+                f"{gguf.name} cannot be read ({type(error).__name__}: {text}).",
+                hint="Copy or download it again, or name a folder with safetensors.",
+            ) from None
+        if missing := sorted(info["missing_keys"]):
+            raise ModelError(
+                f"{gguf.name} lacks {len(missing)} tensors, {missing[0]} among them.",
+                hint="Copy or download it again.",
+            )
+        progress(3, _STEPS)
+        folder.mkdir()
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    _settle_json(folder, facts)
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    progress(_STEPS, _STEPS)
+
+
+def _read_facts(gguf: Path) -> dict[str, Any]:
+    """Architecture and tokenizer facts of the file's own header.
+
+    Raises:
+        ModelError: transformers does not read such an architecture.
+    """
+    from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    fields = GGUFReader(gguf).fields
+
+    def value(key: str) -> Any:
+        field = fields.get(key)
+        return None if field is None else field.contents()
+
+    architecture = str(value("general.architecture"))
+    read = {name.replace("_", "-") for name in GGUF_SUPPORTED_ARCHITECTURES}
+    if architecture.replace("_", "-") not in read and architecture not in ("qwen2moe", "qwen3moe"):
+        raise ModelError(
+            f"{gguf.name} is of the architecture {architecture}, and these are read: "
+            f"{', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}.",
+            hint="Name a folder with safetensors, or another model.",
+        )
+    return {"pre": value("tokenizer.ggml.pre")}
+
+
+def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
+    """Take versions and paths out of the JSON files; add digits and ends."""
+    tokenizer = read_json(folder / "tokenizer.json", str(folder))
+    ends = {
+        token["id"]
+        for token in tokenizer.get("added_tokens", ())
+        if token["special"] and token["content"] in _ENDS
+    }
+    if facts["pre"] in _DIGITS_APART:
+        bytes_level = tokenizer["pre_tokenizer"]
+        digits = {"type": "Digits", "individual_digits": True}
+        tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [digits, bytes_level]}
+    _write(folder / "tokenizer.json", tokenizer)
+    generation_file = folder / "generation_config.json"
+    generation = read_json(generation_file, str(folder)) if generation_file.is_file() else {}
+    own = generation.get("eos_token_id")
+    ends |= set(own) if isinstance(own, list) else set() if own is None else {own}
+    _write(generation_file, generation | {"eos_token_id": sorted(ends)})
+    for name in ("config.json", "tokenizer_config.json"):
+        _write(folder / name, read_json(folder / name, str(folder)))
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    kept = {key: value for key, value in content.items() if key not in _UNSTABLE}
+    file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Generators and embedders of images."""

@@ -1,0 +1,270 @@
+"""Images by diffusion, over models saved by ``diffusers``. See protocols.VariationAPI.
+
+RANDOM is a sampling run. VARIATION is SDEdit (Meng et al. 2022): noise is added up to the time of
+the degree, then removed again. Lin et al. 2024, section 4, use both so. Randomness is public and
+comes from the operating system unless a test hands in its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privsyn.errors import ModelError
+from privsyn.models.images.image_folders import ImageFacts, refuse_unknown_label
+
+Pixels = NDArray[np.uint8]
+
+
+class DiffusionImages:
+    """A U-Net over pixels, sampled by DDIM (Song et al. 2021, eq. 12, eta 0), class by class.
+
+    A model without classes makes the same for every label. A class-conditional one without a label
+    takes a random class per image, and its null class, where it has one, to vary an image.
+
+    Args:
+        unet: A ``UNet2DModel`` in eval mode on its device.
+        scheduler: Any scheduler of diffusers with ``alphas_cumprod``: its noise schedule and what
+            the network predicts are read, its sampler is not used.
+        facts: Size, classes, steps and guidance.
+        source: What the model is called in messages.
+        revision: Digest of files and settings.
+        rows_per_pass: Images per forward pass.
+        rng: Public randomness; by default from the operating system.
+
+    Raises:
+        ModelError: The scheduler has no such schedule, or the network predicts something unknown.
+    """
+
+    def __init__(
+        self,
+        unet: Any,
+        scheduler: Any,
+        facts: ImageFacts,
+        *,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        alphas = getattr(scheduler, "alphas_cumprod", None)
+        self._prediction = scheduler.config.get("prediction_type", "epsilon")
+        if alphas is None or self._prediction not in ("epsilon", "sample", "v_prediction"):
+            raise ModelError(
+                f"{source}: {type(scheduler).__name__} predicting {self._prediction} is not known.",
+                hint="Name a model with a DDPM or DDIM scheduler.",
+            )
+        self.revision = revision
+        self._unet, self._facts, self._source = unet, facts, source
+        self._alphas = alphas.double().numpy()
+        clips = scheduler.config.get("clip_sample", False)
+        self._limit = float(scheduler.config.get("clip_sample_range", 1.0)) if clips else math.inf
+        self._rows = rows_per_pass
+        self._rng = rng or np.random.default_rng()  # public randomness
+
+    def random(self, count: int, label: str | None) -> list[Pixels]:
+        """``count`` fresh images. See protocols.VariationAPI.
+
+        Raises:
+            ModelError: The model is class-conditional and does not know the label.
+        """
+        images: list[Pixels] = []
+        for start in range(0, count, self._rows):
+            rows = min(self._rows, count - start)
+            classes = self._classes(label, rows, fresh=True)
+            images += self._denoise(None, classes, 1.0, rows)
+        return images
+
+    def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
+        """One variation of each image. See protocols.VariationAPI.
+
+        Raises:
+            ModelError: As random; or an image is not of the model's size and mode.
+        """
+        if not 0 <= degree <= 1:
+            raise ValueError(f"degree={degree} is outside [0, 1]")
+        height, width = self._facts.size
+        shape = (height, width) if self._facts.mode == "L" else (height, width, 3)
+        for sample in samples:
+            if sample.shape != shape or sample.dtype != np.uint8:
+                raise ModelError(
+                    f"{self._source}: an image of shape {sample.shape} ({sample.dtype}) cannot be "
+                    f"varied; the model's are {shape} (uint8).",
+                    hint="Vary images this model made.",
+                )
+        if degree == 0:
+            return [sample.copy() for sample in samples]
+        if degree == 1:
+            return self.random(len(samples), label)
+        images: list[Pixels] = []
+        for start in range(0, len(samples), self._rows):
+            part = np.stack(samples[start : start + self._rows])
+            classes = self._classes(label, len(part), fresh=False)
+            images += self._denoise(part, classes, degree, len(part))
+        return images
+
+    def _classes(self, label: str | None, rows: int, *, fresh: bool) -> NDArray[np.int64] | None:
+        facts = self._facts
+        if not facts.classes:
+            return None
+        if label is not None:
+            refuse_unknown_label(facts.labels, label, self._source)
+            return np.full(rows, facts.labels.index(label))
+        if facts.null_class is not None and not fresh:
+            return np.full(rows, facts.null_class)
+        return self._rng.integers(0, len(facts.labels), rows)
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _denoise(
+        self,
+        images: Pixels | None,
+        classes: NDArray[np.int64] | None,
+        degree: float,
+        rows: int,
+    ) -> list[Pixels]:
+        """Noise ``images`` up to the time of ``degree`` (none: pure noise), then go down to 0."""
+        top = max(1, round(degree * len(self._alphas)))
+        grid = np.linspace(top, 0, max(1, round(degree * self._facts.steps)) + 1)
+        times = [*(round(t) - 1 for t in grid[:-1]), -1]
+        device, config = self._unet.device, self._unet.config
+        shape = (rows, config.in_channels, *_pair(config.sample_size))
+        noise = self._rng.standard_normal(shape, dtype=np.float32)
+        x = torch.from_numpy(noise).to(device, memory_format=torch.channels_last)
+        if images is not None:
+            kept = self._alphas[times[0]]
+            x = math.sqrt(kept) * self._signal(images).to(device) + math.sqrt(1 - kept) * x
+        given = None if classes is None else torch.from_numpy(classes).to(device)
+        for time, following in itertools.pairwise(times):
+            kept = float(self._alphas[time])
+            kept_next = float(self._alphas[following]) if following >= 0 else 1.0
+            clean = self._clean(x, self._predict(x, time, given), kept)
+            noise_left = (x - math.sqrt(kept) * clean) / math.sqrt(max(1 - kept, 1e-12))
+            x = math.sqrt(kept_next) * clean + math.sqrt(1 - kept_next) * noise_left
+        return self._pixels(x)
+
+    def _predict(self, x: Tensor, time: int, classes: Tensor | None) -> Tensor:
+        """The network's output, guided where guidance is on."""
+        facts = self._facts
+        if classes is None or facts.guidance == 1 or facts.null_class is None:
+            return self._forward(x, time, classes)
+        none = torch.full_like(classes, facts.null_class)
+        pair = self._forward(torch.cat([x, x]), time, torch.cat([none, classes]))
+        without, with_class = pair.chunk(2)
+        return without + facts.guidance * (with_class - without)
+
+    def _forward(self, x: Tensor, time: int, classes: Tensor | None) -> Tensor:
+        options = {} if classes is None else {"class_labels": classes}
+        out: Tensor = self._unet(x, time, **options).sample
+        return out[:, : x.shape[1]].float()  # a learned variance stands behind the prediction
+
+    def _clean(self, x: Tensor, predicted: Tensor, kept: float) -> Tensor:
+        """The noise-free image the prediction speaks of, clipped as the model was trained to."""
+        if self._prediction == "sample":
+            clean = predicted
+        elif self._prediction == "v_prediction":
+            clean = math.sqrt(kept) * x - math.sqrt(1 - kept) * predicted
+        else:
+            clean = (x - math.sqrt(1 - kept) * predicted) / math.sqrt(kept)
+        return clean.clamp(-self._limit, self._limit)
+
+    def _signal(self, images: Pixels) -> Tensor:
+        """Bytes (n, h, w[, 3]) to [-1, 1], (n, channels, h / block, w / block)."""
+        planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+        scaled = torch.from_numpy(np.ascontiguousarray(planes)).float() / 127.5 - 1
+        return F.pixel_unshuffle(scaled, self._facts.block)
+
+    def _pixels(self, x: Tensor) -> list[Pixels]:
+        """The way back."""
+        planes = F.pixel_shuffle(x.float(), self._facts.block)
+        bytes_ = ((planes + 1) * 127.5).round().clamp(0, 255).nan_to_num(0).byte().cpu().numpy()
+        arranged = bytes_[:, 0] if self._facts.mode == "L" else bytes_.transpose(0, 2, 3, 1)
+        return [np.ascontiguousarray(image) for image in arranged]
+
+
+class PromptedImages:
+    """A text-to-image pipeline of diffusers and its image-to-image twin (Stable Diffusion).
+
+    Args:
+        text_to_image: The pipeline, as ``AutoPipelineForText2Image`` makes it.
+        image_to_image: Its twin over the same weights.
+        facts: Size, steps and guidance.
+        prompt: ``{label}`` stands for the label, and for nothing where there is none.
+        revision: Digest of files and settings.
+        rows_per_pass: Images per call of the pipeline.
+        rng: Public randomness; by default from the operating system.
+    """
+
+    def __init__(
+        self,
+        text_to_image: Any,
+        image_to_image: Any,
+        facts: ImageFacts,
+        *,
+        prompt: str,
+        revision: str,
+        rows_per_pass: int,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.revision = revision
+        self._fresh, self._again, self._facts = text_to_image, image_to_image, facts
+        self._prompt, self._rows = prompt, rows_per_pass
+        self._rng = rng or np.random.default_rng()  # public randomness
+
+    def random(self, count: int, label: str | None) -> list[Pixels]:
+        """``count`` fresh images. See protocols.VariationAPI."""
+        images: list[Pixels] = []
+        height, width = self._facts.size
+        for start in range(0, count, self._rows):
+            rows = min(self._rows, count - start)
+            options = {"height": height, "width": width, "num_inference_steps": self._facts.steps}
+            images += self._run(self._fresh, rows, label, options)
+        return images
+
+    def vary(self, samples: Sequence[Pixels], label: str | None, degree: float) -> list[Pixels]:
+        """One variation of each image, by image-to-image at strength ``degree``."""
+        from PIL import Image
+
+        if not 0 <= degree <= 1:
+            raise ValueError(f"degree={degree} is outside [0, 1]")
+        if degree == 0:
+            return [sample.copy() for sample in samples]
+        if degree == 1:
+            return self.random(len(samples), label)
+        images: list[Pixels] = []
+        for start in range(0, len(samples), self._rows):
+            part = samples[start : start + self._rows]
+            given = [Image.fromarray(sample).convert("RGB") for sample in part]
+            # A pipeline runs int(steps * strength) of them, and none is an error.
+            most = int(self._again.scheduler.config.get("num_train_timesteps", 1000))
+            steps = min(max(self._facts.steps, math.ceil(1 / degree)), most)
+            strength = max(degree, 1.001 / steps)
+            options = {"image": given, "strength": strength, "num_inference_steps": steps}
+            images += self._run(self._again, len(part), label, options)
+        return images
+
+    def _run(self, pipeline: Any, rows: int, label: str | None, options: Any) -> list[Pixels]:
+        prompt = self._prompt.replace("{label}", label or "").strip()
+        seed = int(self._rng.integers(2**63))
+        made = pipeline(
+            prompt=[prompt] * rows,
+            guidance_scale=self._facts.guidance,
+            generator=torch.Generator().manual_seed(seed),
+            output_type="np",
+            **options,
+        ).images
+        return [
+            (np.nan_to_num(image) * 255).round().clip(0, 255).astype(np.uint8) for image in made
+        ]
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return int(height), int(width)

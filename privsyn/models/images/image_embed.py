@@ -1,0 +1,243 @@
+"""Vectors of images: the embedded encoder, or a CLIP or ViT folder; row by row independent.
+
+An image is brought to the encoder's size and mode by a function of that image alone, and runs in
+passes of one fixed number of rows, the last filled with dummies. Methods that vote or
+measure by these vectors rest on it: a record's vector must not change with its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from privsyn.errors import ModelError
+from privsyn.models.model_files import read_json
+
+Pixels = NDArray[np.uint8]
+"""Shape (height, width) of mode L, or (height, width, 3) of mode RGB."""
+
+ROW_MULTIPLE = 16
+
+
+class ImageEncoder(nn.Module):  # type: ignore[misc]
+    """Three convolutions and a linear layer; its output standardised by public statistics.
+
+    Args:
+        size: Side of the square images it reads, in pixels; a multiple of 4.
+        channels: Of the three convolutions.
+        width: Numbers in a vector.
+    """
+
+    def __init__(self, size: int, channels: Sequence[int], width: int) -> None:
+        super().__init__()
+        self.size, self.channels, self.width = size, tuple(channels), width
+        inputs = (1, *self.channels[:2])
+        self.layers = nn.ModuleList(
+            nn.Conv2d(a, b, 3, stride=1 if i == 0 else 2, padding=1, bias=False)
+            for i, (a, b) in enumerate(zip(inputs, self.channels, strict=True))
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(b) for b in self.channels)
+        self.project = nn.Linear(self.channels[-1] * (size // 4) ** 2, width)
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features before they are standardised; images (n, 1, size, size) in [0, 1]."""
+        x = images * 2 - 1
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = F.relu(norm(layer(x)))
+        projected: Tensor = self.project(x.flatten(1))
+        return projected
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Vectors, shape (n, width)."""
+        standardised: Tensor = (self.features(images) - self.mean) / self.deviation
+        return standardised
+
+    @classmethod
+    def read(cls, folder: Path, where: str) -> ImageEncoder:
+        """From a folder with ``config.json`` and ``model.safetensors``.
+
+        Raises:
+            ModelError: They do not fit together.
+        """
+        from safetensors.torch import load_file
+
+        config = read_json(folder / "config.json", where)
+        try:
+            encoder = cls(int(config["size"]), config["channels"], int(config["width"]))
+            weights = load_file(folder / "model.safetensors")
+            encoder.load_state_dict({name: value.float() for name, value in weights.items()})
+        except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
+            raise ModelError(
+                f"{where}: config.json and model.safetensors do not fit together "
+                f"({type(error).__name__}).",
+                hint="Copy the folder again.",
+            ) from None
+        encoder.eval()
+        return encoder
+
+
+def as_pixels(sample: Any, size: tuple[int, int], mode: str) -> Pixels:
+    """An image in a size (height, width) and mode (L or RGB); black where it is no image.
+
+    Total: any array has a result, and the result depends on that array alone.
+
+    >>> as_pixels(np.full((2, 2), 7, np.uint8), (3, 4), "RGB").shape
+    (3, 4, 3)
+    """
+    height, width = size
+    array = np.asarray(sample)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    colours = array.ndim == 3 and array.shape[2] in (3, 4)
+    if array.dtype != np.uint8 or array.size == 0 or not (array.ndim == 2 or colours):
+        return np.zeros((height, width) if mode == "L" else (height, width, 3), np.uint8)
+    picture = Image.fromarray(np.ascontiguousarray(array))
+    picture = picture if picture.mode == mode else picture.convert(mode)
+    if picture.size != (width, height):
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(picture, np.uint8)
+
+
+class ImageEmbedder:
+    """Vectors of images. See protocols.Embedder.
+
+    Args:
+        run: Vectors of prepared images, float32, shape (rows, width), for a fixed number of rows.
+        prepare: One sample to the numbers ``run`` reads; any sample, all of one shape.
+        width: Numbers in a vector.
+        source: What the model is called in messages.
+        revision: Digest of its files.
+        rows_per_pass: Images per forward pass, rounded up to a multiple of 16.
+
+    Raises:
+        ModelError: Rows are not independent on this machine.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[NDArray[Any]], NDArray[np.float32]],
+        prepare: Callable[[Any], NDArray[Any]],
+        *,
+        width: int,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+    ) -> None:
+        self.revision, self.width = revision, width
+        self._run, self._prepare, self._source = run, prepare, source
+        self._slots = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
+        self._dummy = prepare(np.zeros((1, 1), np.uint8))
+        self._probe()
+
+    def embed(self, samples: Sequence[Pixels], /) -> NDArray[np.float32]:
+        """Vectors of the images, in order, shape (images, width). Total: any array has one."""
+        out = np.empty((len(samples), self.width), np.float32)
+        for start in range(0, len(samples), self._slots):
+            rows = [self._prepare(sample) for sample in samples[start : start + self._slots]]
+            out[start : start + len(rows)] = self._pass(rows)[: len(rows)]
+        return out
+
+    def _pass(self, rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        """One forward pass of a fixed shape; rows beyond the given ones are dummies."""
+        filled = np.stack([*rows, *[self._dummy] * (self._slots - len(rows))])
+        return self._run(filled)
+
+    def _probe(self) -> None:
+        """Embed random images twice, moved and among others, and compare bits."""
+        rng = np.random.default_rng(0)  # public randomness: which images the probe reads
+        n = self._slots
+        shapes = [(28, 28), (8, 8), (33, 20, 3)]
+        made = [rng.integers(0, 256, shapes[i % 3]).astype(np.uint8) for i in range(2 * n)]
+        rows = [self._prepare(image) for image in made]
+        order = rng.permutation(n)
+        among = [rows[i] for i in order]
+        among[: n // 3] = rows[n : n + n // 3]
+        one, other = self._pass(rows[:n]), self._pass(among)
+        if not np.array_equal(one[order][n // 3 :], other[n // 3 :], equal_nan=True):
+            raise ModelError(
+                f"{self._source}: with rows_per_pass={n} an image's vector changes with its place "
+                "in the batch, which breaks the privacy guarantee.",
+                hint="Set performance.threads=1 or device=cpu.",
+            )
+
+
+def encoder_embedder(
+    encoder: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
+) -> ImageEmbedder:
+    """An embedder over an ImageEncoder that was settled on a device. Arguments as ImageEmbedder."""
+    side = (encoder.size, encoder.size)
+
+    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            images = torch.from_numpy(rows).to(device)[:, None].float() / 255
+            vectors: NDArray[np.float32] = encoder(images).float().cpu().numpy()
+        return vectors
+
+    return ImageEmbedder(
+        run,
+        lambda sample: as_pixels(sample, side, "L"),
+        width=encoder.width,
+        source=source,
+        revision=revision,
+        rows_per_pass=rows_per_pass,
+    )
+
+
+def transformers_embedder(
+    model: Any, processor: Any, device: Any, *, source: str, revision: str, rows_per_pass: int
+) -> ImageEmbedder:
+    """An embedder over a CLIP or ViT of transformers. Arguments as ImageEmbedder.
+
+    CLIP and its kin give their projected image features; others their pooled output, or the first
+    token's vector. Vectors have length 1.
+
+    Raises:
+        ModelError: The model is no image encoder.
+    """
+
+    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            pixels = torch.from_numpy(rows).to(device)
+            if hasattr(model, "get_image_features"):
+                states = model.get_image_features(pixel_values=pixels)
+            else:
+                states = model(pixel_values=pixels)
+            if not isinstance(states, Tensor):
+                pooled = getattr(states, "pooler_output", None)
+                states = states.last_hidden_state[:, 0] if pooled is None else pooled
+            vectors = F.normalize(states.flatten(1).float(), dim=-1)
+            array: NDArray[np.float32] = vectors.cpu().numpy()
+        return array
+
+    def prepare(sample: Any) -> NDArray[Any]:
+        array = np.asarray(sample)
+        side = array.shape[:2] if array.ndim >= 2 and array.size else (1, 1)
+        picture = Image.fromarray(as_pixels(sample, (side[0], side[1]), "RGB"))
+        pixels: NDArray[Any] = processor(images=picture, return_tensors="np")["pixel_values"][0]
+        return np.asarray(pixels, np.float32)
+
+    try:
+        width = run(prepare(np.zeros((8, 8), np.uint8))[None]).shape[1]
+    except Exception as error:  # whatever the model's own forward raises
+        raise ModelError(
+            f"{source}: no image encoder ({type(error).__name__}).",
+            hint="Name a CLIP or ViT folder, or use builtin.",
+        ) from None
+    return ImageEmbedder(
+        run,
+        prepare,
+        width=width,
+        source=source,
+        revision=revision,
+        rows_per_pass=rows_per_pass,
+    )

@@ -1,0 +1,221 @@
+"""Folders of image models: are they whole, what do they make, what are they called; no torch.
+
+A generator is a folder that ``diffusers`` loads. Two kinds are known: a U-Net over pixels, with
+classes or without, and a pipeline that follows a prompt (Stable Diffusion and its kin). An encoder
+is the embedded one's folder, or a CLIP or ViT folder of transformers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.errors import ModelError
+from privsyn.models.model_files import READ, WEIGHTS, is_whole, matching, read_json
+from privsyn.models.settings import ModelsConfig
+
+BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
+BUILTIN_ENCODER = Path(__file__).parents[1] / "builtin" / "image_encoder"
+SETTINGS = "privsyn.json"
+"""Optional file of a generator's folder: its labels, null class, block, steps and guidance."""
+
+DIGESTED = (*READ, *(f"*/{pattern}" for pattern in READ))
+SMALL = (
+    "model_index.json",
+    SETTINGS,
+    "unet/config.json",
+    "transformer/config.json",
+    "vae/config.json",
+    "scheduler/scheduler_config.json",
+)
+_WEIGHT_FILES = (*(f"*/{pattern}" for pattern in WEIGHTS), "*/*.bin")
+_PROMPT_STEPS, _CLASS_STEPS, _PROMPT_GUIDANCE = 30, 50, 7.5
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What a generator's folder and the config say about its images.
+
+    Attributes:
+        prompted: Whether it follows a prompt; else it is a U-Net over pixels.
+        size: Height and width, in pixels.
+        mode: L or RGB.
+        classes: Classes of a U-Net over pixels, the null class included; 0 is none.
+        labels: Label of class 0, 1, ... of a class-conditional model.
+        null_class: Class that stands for no class, for guidance.
+        block: Side of the blocks of pixels the network sees as channels.
+        steps: Denoising steps of a fresh sample.
+        guidance: Weight of the class or prompt; 1 is none.
+    """
+
+    prompted: bool
+    size: tuple[int, int]
+    mode: str
+    classes: int
+    labels: tuple[str, ...]
+    null_class: int | None
+    block: int
+    steps: int
+    guidance: float
+
+    def suffix(self, cfg: ModelsConfig) -> str:
+        """What of the config shapes an image, for the revision."""
+        text = f"+steps={self.steps}+guidance={self.guidance:g}"
+        if self.prompted:
+            prompt = hashlib.sha256(cfg.image_prompt.encode()).hexdigest()[:16]
+            text += f"+prompt={prompt}+{cfg.dtype}"
+        return text
+
+
+def check_generator(folder: Path, where: str) -> None:
+    """Refuse a folder that lacks a part or holds a cut-off file. See model_files.check_folder."""
+    _check_index(folder, where)
+    weights = matching(folder, _WEIGHT_FILES)
+    if not weights:
+        raise ModelError(
+            f"{where}: no weights in the directory (unet/*.safetensors).",
+            hint="Save a pipeline there with save_pretrained(directory), or use builtin.",
+        )
+    _refuse_damaged(weights, where)
+
+
+def check_encoder(folder: Path, where: str) -> None:
+    """The same for an encoder's folder."""
+    read_json(folder / "config.json", where)
+    weights = matching(folder, WEIGHTS)
+    if not weights:
+        raise ModelError(
+            f"{where}: no weights in the directory (model.safetensors).",
+            hint="Copy them there, or use builtin.",
+        )
+    _refuse_damaged(weights, where)
+
+
+def read_facts(folder: Path, cfg: ModelsConfig) -> ImageFacts:
+    """What a generator makes, from its small files and the config.
+
+    Raises:
+        ModelError: The files are missing, do not fit together, or lack what the config asks for.
+    """
+    where = f"models.image={cfg.image}"
+    index = _check_index(folder, where)
+    own = read_json(folder / SETTINGS, where) if (folder / SETTINGS).is_file() else {}
+    pixels = index.get("unet", [None, None])[-1] == "UNet2DModel" and "vae" not in index
+    try:
+        facts = _of_pixels(folder, where, own) if pixels else _of_prompt(folder, where, own)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(
+            f"{where}: the folder's config files do not fit together ({type(error).__name__}).",
+            hint="Copy or download the model again.",
+        ) from None
+    steps = cfg.image_steps or facts.steps
+    guidance = facts.guidance if cfg.image_guidance is None else cfg.image_guidance
+    if not facts.prompted and guidance != 1 and facts.null_class is None:
+        raise ModelError(
+            f"models.image_guidance={guidance:g}: {where} has no null class to guide away from.",
+            hint="Set it to null or 1.",
+        )
+    fields = {**facts.__dict__, "steps": steps, "guidance": guidance}
+    return ImageFacts(**fields)
+
+
+def refuse_unknown_label(labels: Sequence[str], label: str, where: str) -> None:
+    """Refuse a label a model does not know.
+
+    Raises:
+        ModelError: With the labels it knows.
+    """
+    if label not in labels:
+        raise ModelError(
+            f"{where}: label {label!r} is not one of the model's: {', '.join(labels)}.",
+            hint="Use these in dataset.labels, or a model that knows yours.",
+        )
+
+
+def _of_pixels(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
+    unet = read_json(folder / "unet" / "config.json", where)
+    block = int(own.get("pixels_per_block", 1))
+    channels = int(unet["in_channels"]) // block**2
+    if block < 1 or channels not in (1, 3):
+        raise ModelError(
+            f"{where}: the network reads {unet['in_channels']} channels in blocks of {block}x"
+            f"{block} pixels; known are grey (1) and RGB (3).",
+            hint="Name a model of grey or RGB images.",
+        )
+    height, width = _pair(unet["sample_size"])
+    classes = int(unet.get("num_class_embeds") or 0)
+    null = own.get("null_class")
+    real = classes - (null is not None)
+    labels = tuple(str(label) for label in own.get("labels", range(real)))
+    if len(labels) > real or len(set(labels)) != len(labels):
+        raise ModelError(
+            f"{where}: {SETTINGS} lists {len(labels)} labels for {real} classes, or one twice.",
+            hint="List one label per class, in order.",
+        )
+    if null is not None and not len(labels) <= int(null) < classes:
+        raise ModelError(
+            f"{where}: {SETTINGS} says null_class={null}, which is a label's, or not one of "
+            f"{classes} classes.",
+            hint="Name the class that was trained as no class.",
+        )
+    return ImageFacts(
+        prompted=False,
+        size=(height * block, width * block),
+        mode="L" if channels == 1 else "RGB",
+        classes=classes,
+        labels=labels,
+        null_class=None if null is None else int(null),
+        block=block,
+        steps=int(own.get("steps", _CLASS_STEPS)),
+        guidance=float(own.get("guidance", 1.0)),
+    )
+
+
+def _of_prompt(folder: Path, where: str, own: dict[str, Any]) -> ImageFacts:
+    part = "unet" if (folder / "unet").is_dir() else "transformer"
+    height, width = _pair(read_json(folder / part / "config.json", where)["sample_size"])
+    stages = read_json(folder / "vae" / "config.json", where)["block_out_channels"]
+    scale = int(2 ** (len(stages) - 1))
+    return ImageFacts(
+        prompted=True,
+        size=(height * scale, width * scale),
+        mode="RGB",
+        classes=0,
+        labels=(),
+        null_class=None,
+        block=1,
+        steps=int(own.get("steps", _PROMPT_STEPS)),
+        guidance=float(own.get("guidance", _PROMPT_GUIDANCE)),
+    )
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size if isinstance(size, list) else (size, size)
+    return int(height), int(width)
+
+
+def _check_index(folder: Path, where: str) -> dict[str, Any]:
+    try:
+        return read_json(folder / "model_index.json", where)
+    except ModelError as error:
+        raise ModelError(
+            error.message,
+            hint="Save a pipeline there with save_pretrained(directory), or use builtin.",
+        ) from None
+
+
+def _refuse_damaged(weights: Sequence[Path], where: str) -> None:
+    for path in weights:
+        if path.suffix == ".safetensors" and not is_whole(path):
+            raise ModelError(
+                f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",
+                hint="Copy or download it again.",
+            )
+
+
+def is_own_encoder(folder: Path, where: str) -> bool:
+    """Whether a folder is of the embedded encoder's kind, rather than of transformers."""
+    return "channels" in read_json(folder / "config.json", where)

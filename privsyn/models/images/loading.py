@@ -1,0 +1,145 @@
+"""Load generators and embedders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.models.hub import fetch_all
+from privsyn.models.images import image_folders
+from privsyn.models.model_files import read_json
+from privsyn.models.model_identity import describe_image, fingerprint, locate
+from privsyn.models.protocols import VariationAPI
+from privsyn.models.references import ModelReference
+from privsyn.models.row_independence import layer_names, refuse_row_mixing
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.torch_runtime import (
+    device_of,
+    explained,
+    prepare_torch,
+    quiet,
+    set_threads,
+    settled,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from privsyn.models.images.image_embed import ImageEmbedder
+
+
+def load_image_model(
+    cfg: ModelsConfig,
+    performance: PerformanceConfig,
+    cache_dir: Path | None = None,
+    rng: np.random.Generator | None = None,
+) -> VariationAPI[NDArray[np.uint8]]:
+    """Load the generator of images a config names.
+
+    Args:
+        cfg: Names the model and how it samples.
+        performance: As for load_language_model.
+        cache_dir: As for describe.
+        rng: Public randomness; by default from the operating system.
+
+    Raises:
+        ModelError: As load_language_model.
+    """
+    if cfg.image == "simulator":
+        from privsyn.models.images.simulator import FontSimulator
+
+        return FontSimulator(rng)
+    revision = describe_image(cfg, cache_dir).revision
+    wanted = ModelReference.image(cfg)
+    place = locate(wanted, image_folders.check_generator)
+    prepare_torch()
+    with quiet():
+        from diffusers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        folder = place.folder or fetch_all(wanted, place)
+        facts = image_folders.read_facts(folder, cfg)
+        device = device_of(performance.device)
+        set_threads(performance)
+        common: Any = {"revision": revision, "rows_per_pass": performance.rows_per_pass, "rng": rng}
+        try:
+            if facts.prompted:
+                pipelines = _read_pipelines(cfg, folder, device)
+            else:
+                unet, scheduler = _read_unet(folder, device)
+        except Exception as error:  # diffusers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+        from privsyn.models.images.diffusers_image import DiffusionImages, PromptedImages
+
+        if facts.prompted:
+            return PromptedImages(*pipelines, facts, prompt=cfg.image_prompt, **common)
+        return DiffusionImages(unet, scheduler, facts, source=str(wanted), **common)
+
+
+def _read_unet(folder: Path, device: Any) -> tuple[Any, Any]:
+    import diffusers
+    import torch
+
+    unet = diffusers.UNet2DModel.from_pretrained(
+        folder, subfolder="unet", torch_dtype=torch.float32, local_files_only=True
+    )
+    index = read_json(folder / "model_index.json", str(folder))
+    scheduler = getattr(diffusers, str(index["scheduler"][-1])).from_pretrained(
+        folder, subfolder="scheduler", local_files_only=True
+    )
+    unet = unet.eval().requires_grad_(False)
+    return unet.to(device, memory_format=torch.channels_last), scheduler
+
+
+def _read_pipelines(cfg: ModelsConfig, folder: Path, device: Any) -> tuple[Any, Any]:
+    """Text to image, and image to image over the same weights."""
+    import torch
+    from diffusers import AutoPipelineForImage2Image, AutoPipelineForText2Image
+
+    fresh = AutoPipelineForText2Image.from_pretrained(
+        folder, torch_dtype=getattr(torch, cfg.dtype), local_files_only=True
+    ).to(device)
+    again = AutoPipelineForImage2Image.from_pipe(fresh)
+    for pipeline in (fresh, again):
+        pipeline.set_progress_bar_config(disable=True)
+    return fresh, again
+
+
+def load_image_embedder(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> ImageEmbedder:
+    """Load the encoder of images a config names. Arguments and errors as load_language_model."""
+    wanted = ModelReference.image_embedder(cfg)
+    place = locate(wanted, image_folders.check_encoder)
+    prepare_torch()
+    common: Any = {
+        "source": str(wanted),
+        "revision": fingerprint(place, cache_dir),
+        "rows_per_pass": performance.rows_per_pass,
+    }
+    with quiet():
+        from privsyn.models.images import image_embed
+
+        folder = place.folder or fetch_all(wanted, place)
+        device = device_of(performance.device)
+        set_threads(performance)
+        if image_folders.is_own_encoder(folder, str(wanted)):
+            encoder = settled(image_embed.ImageEncoder.read(folder, str(wanted)), device)
+            return image_embed.encoder_embedder(encoder, device, **common)
+        from transformers import AutoImageProcessor, AutoModel
+
+        options: dict[str, Any] = {
+            "trust_remote_code": cfg.trust_remote_code,
+            "local_files_only": True,
+        }
+        try:
+            processor = AutoImageProcessor.from_pretrained(folder, **options)
+            # SDPA mixes rows where tokens are odd in number, and the class token makes them so.
+            options |= {"dtype": "float32", "attn_implementation": "eager"}
+            model = settled(AutoModel.from_pretrained(folder, **options), device)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+        return image_embed.transformers_embedder(model, processor, device, **common)

@@ -1,0 +1,222 @@
+"""Sentence embeddings over plain transformers: pooled, normalised, row by row independent.
+
+The files are those sentence-transformers writes; its package is not needed to read them, nor the
+ten seconds its import takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from privsyn import files
+from privsyn.errors import ModelError
+from privsyn.models.language.prompts import CHARS_PER_TOKEN
+from privsyn.models.model_files import read_json
+
+LENGTHS = (16, 32, 64, 128, 256)
+"""A text is padded to the next of these, or to the longest: by its own tokens alone."""
+
+ROW_MULTIPLE = 16
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How token vectors become one, read from a sentence-embedding folder.
+
+    Attributes:
+        mode: The mean of all tokens, or the first token.
+        normalise: Whether vectors are scaled to length 1.
+        max_tokens: Texts are cut here, special tokens included. None: the model's own limit.
+        lower: Whether texts are lower-cased first.
+    """
+
+    mode: Literal["mean", "first"] = "mean"
+    normalise: bool = True
+    max_tokens: int | None = None
+    lower: bool = False
+
+    @classmethod
+    def read(cls, folder: Path, where: str) -> Pooling:
+        """Settings of a folder; one without ``modules.json`` is pooled by the normalised mean.
+
+        Raises:
+            ModelError: The folder asks for modules other than these.
+        """
+        modules = folder / "modules.json"
+        if not modules.is_file():
+            return cls()
+        listed = _read_list(modules, where)
+        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
+        if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= {"Normalize"}:
+            raise ModelError(
+                f"{where}: modules.json lists {', '.join(kinds)}; known are Transformer, Pooling, "
+                "Normalize.",
+                hint="Name a sentence embedder without further layers.",
+            )
+        pooling = read_json(folder / str(listed[1].get("path", "")) / "config.json", where)
+        mode: Literal["mean", "first"] = "mean"
+        asked = sorted(
+            name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            for name, on in pooling.items()
+            if name.startswith("pooling_mode_") and on is True
+        ) or [str(pooling.get("pooling_mode", "mean"))]
+        if asked == ["cls"]:
+            mode = "first"
+        elif asked != ["mean"]:
+            raise ModelError(
+                f"{where}: pooling by {', '.join(asked)} is not known; known are mean and cls.",
+                hint="Name a sentence embedder that pools by the mean.",
+            )
+        settings: dict[str, Any] = {}
+        for name in ("sentence_bert_config.json", "sentence_roberta_config.json"):
+            if (folder / name).is_file():
+                settings = read_json(folder / name, where)
+        limit = settings.get("max_seq_length")
+        return cls(
+            mode,
+            "Normalize" in kinds,
+            int(limit) if limit else None,
+            bool(settings.get("do_lower_case", False)),
+        )
+
+
+class HFEmbedder:
+    """Vectors of texts. See protocols.Embedder.
+
+    Rows are cut and padded to one of a few public lengths and run in passes of one fixed number of
+    rows, the last of a length filled with dummies, so that a vector depends on its own text alone.
+
+    Args:
+        model: A transformers encoder in eval mode.
+        tokenizer: Its tokenizer.
+        pooling: How token vectors become one.
+        source: What the model is called in messages.
+        revision: Digest of its files.
+        rows_per_pass: Texts per forward pass, rounded up to a multiple of 16.
+
+    Raises:
+        ModelError: The tokenizer has no padding token, or rows are not independent on this machine.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        pooling: Pooling,
+        *,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+    ) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ModelError(
+                f"{source}: the tokenizer has no padding token (pad_token).",
+                hint="Set it in tokenizer_config.json.",
+            )
+        self.revision, self.width = revision, int(model.config.hidden_size)
+        self._network, self._tokenizer, self._pooling = model, tokenizer, pooling
+        self._source = source
+        self._slots = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
+        context = int(getattr(model.config, "max_position_embeddings", LENGTHS[-1]))
+        # RoBERTa counts positions from behind the padding token's.
+        context -= tokenizer.pad_token_id + 1 if model.config.model_type in _OFFSET else 0
+        self._longest = min(pooling.max_tokens or LENGTHS[-1], context)
+        self._probed: set[int] = set()
+        self._probe(min(LENGTHS[0], self._longest))
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of the texts, in their order, shape (texts, width). Total: any string has one.
+
+        Raises:
+            ModelError: Rows of such a length are not independent on this machine.
+        """
+        ids = [self._encode(text) for text in texts]
+        out = np.empty((len(texts), self.width), np.float32)
+        lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
+        padded = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
+        for length in lengths:
+            numbers = np.flatnonzero(padded == length)
+            if len(numbers):
+                self._probe(length)
+            for start in range(0, len(numbers), self._slots):
+                part = numbers[start : start + self._slots]
+                out[part] = self._pass([ids[i] for i in part], length)[: len(part)]
+        return out
+
+    def _encode(self, text: str) -> list[int]:
+        cut = text[: CHARS_PER_TOKEN * self._longest].encode("utf-8", "replace").decode("utf-8")
+        cut = cut.strip().lower() if self._pooling.lower else cut.strip()
+        ids: list[int] = self._tokenizer(
+            cut, truncation=True, max_length=self._longest, verbose=False
+        )["input_ids"]
+        return ids or [self._tokenizer.pad_token_id]
+
+    def _pass(self, rows: Sequence[Sequence[int]], length: int) -> NDArray[np.float32]:
+        """One forward pass of a fixed shape; rows beyond the given ones are dummies."""
+        ids = np.full((self._slots, length), self._tokenizer.pad_token_id)
+        mask = np.zeros((self._slots, length), dtype=np.int64)
+        mask[len(rows) :, 0] = 1
+        for slot, row in enumerate(rows):
+            ids[slot, : len(row)] = row
+            mask[slot, : len(row)] = 1
+        device = self._network.device
+        with torch.inference_mode():
+            attended = torch.from_numpy(mask).to(device)
+            states = self._network(
+                input_ids=torch.from_numpy(ids).to(device), attention_mask=attended
+            ).last_hidden_state.float()
+            if self._pooling.mode == "first":
+                vectors = states[:, 0]
+            else:
+                weights = attended[..., None].float()
+                vectors = (states * weights).sum(1) / weights.sum(1)
+            if self._pooling.normalise:
+                vectors = F.normalize(vectors, dim=-1)
+            array: NDArray[np.float32] = vectors.cpu().numpy()
+        return array
+
+    def _probe(self, length: int) -> None:
+        """Embed random rows twice, moved and among others, and compare bits. Once per length.
+
+        Before the first text of that length: kernels are chosen by the length of rows, too.
+        """
+        if length in self._probed:
+            return
+        rng = np.random.default_rng(0)  # public randomness: which tokens the probe reads
+        n = self._slots
+        size = int(self._network.config.vocab_size)
+        rows = [rng.integers(0, size, rng.integers(1, length + 1)).tolist() for _ in range(2 * n)]
+        order = rng.permutation(n)
+        among = [rows[i] for i in order]
+        among[: n // 3] = rows[n : n + n // 3]
+        one, other = self._pass(rows[:n], length), self._pass(among, length)
+        if not np.array_equal(one[order][n // 3 :], other[n // 3 :], equal_nan=True):
+            raise ModelError(
+                f"{self._source}: with rows_per_pass={n} a text's vector changes with its place in "
+                "the batch, which breaks the privacy guarantee.",
+                hint="Set performance.threads=1 or device=cpu.",
+            )
+        self._probed.add(length)
+
+
+_OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
+
+
+def _read_list(path: Path, where: str) -> list[dict[str, Any]]:
+    try:
+        value = files.read_json(path)
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            return value
+    except (OSError, ValueError):
+        pass
+    raise ModelError(
+        f"{where}: {path.name} cannot be read as a JSON list.", hint="Copy or download it again."
+    )

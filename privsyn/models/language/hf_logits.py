@@ -1,0 +1,318 @@
+"""A LogitModel over transformers causal language models.
+
+Every row is padded to one public length, micro-batches have one fixed number of rows, public rows
+run in passes of their own, and each session keeps a key-value cache. The vocabulary layer is apart
+from the rest of the model, so that a private row pays for the tokens that may be drawn alone, and
+tokens common to all prompts are read once. What makes a row's logits
+independent of its neighbours to the last bit is in rowwise.py; ``_probe`` checks it on the machine
+at hand before the first private row.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from privsyn.errors import ModelError
+from privsyn.models.language import rowwise
+from privsyn.models.language.grammar import JSONGrammar
+from privsyn.models.language.hf_session import HFSession
+from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
+from privsyn.models.protocols import PromptTemplate
+
+ROW_MULTIPLE = 16
+"""Micro-batches are rounded up to a multiple of this: BLAS kernels treat tail rows apart."""
+
+PROBE_STEPS = 3
+
+
+class HFLogitModel:
+    """A causal language model and its tokenizer, on one device.
+
+    Args:
+        model: A transformers model in eval mode.
+        tokenizer: Its tokenizer.
+        source: What the model is called in messages.
+        revision: Digest that enters the release id.
+        rows_per_pass: Private rows per forward pass, rounded up to a multiple of 16.
+        cache_bytes: Memory for the keys and values of a session.
+
+    Raises:
+        ModelError: The tokenizer has no end-of-text token, or the model no key-value cache.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+        cache_bytes: float = math.inf,
+    ) -> None:
+        if tokenizer.eos_token_id is None:
+            raise ModelError(
+                f"models.language={source}: the tokenizer has no end-of-text token (eos_token).",
+                hint="Set it in tokenizer_config.json.",
+            )
+        self.revision = revision
+        self.eos = int(tokenizer.eos_token_id)
+        self.network = model
+        self._tokenizer, self._source = tokenizer, source
+        self._text = model.config.get_text_config()
+        self.vocab_size = int(self._text.vocab_size)
+        self.rows_per_pass = -(-rows_per_pass // ROW_MULTIPLE) * ROW_MULTIPLE
+        self._cache_bytes = cache_bytes
+        self._prompts = PromptEncoder(tokenizer, source)
+        self._forward_takes = set(inspect.signature(model.forward).parameters)
+        if "past_key_values" not in self._forward_takes:
+            raise ModelError(
+                f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
+                hint="Name a transformer model.",
+            )
+        self._probed: set[tuple[int, int, int]] = set()
+        self._prefixes: dict[tuple[int, ...], Any] = {}
+        self._full = rowwise.attends_fully(model.config)
+        self._body, self._head = self._apart()
+        self._plain = plain_tokens(tokenizer)
+        self._ends = end_tokens(model, tokenizer)
+        self.ends = frozenset(special_tokens(tokenizer).union(self._ends))
+
+    @cached_property
+    def breaks(self) -> NDArray[np.int64]:
+        """The end, and every token that holds a line break."""
+        own = [token for token in sorted(self._plain) if token < self.vocab_size]
+        pieces = self._tokenizer.batch_decode([[token] for token in own])
+        lines = [token for token, text in zip(own, pieces, strict=True) if "\n" in text]
+        ends = [token for token in self.ends if 0 <= token < self.vocab_size]
+        return np.union1d(ends, lines).astype(np.int64)
+
+    def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
+        """Refuse a template or lengths that do not fit the model's context.
+
+        Raises:
+            ModelError: By how many tokens, or what is wrong with the template.
+        """
+        self._fits(self._prompts.length(template) + reference_tokens, max_tokens)
+
+    def public_rows(
+        self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
+    ) -> HFSession:
+        """One row per label entry without any reference, in passes of their own.
+
+        As few as possible: how many rows there are, and which are finished, is public.
+        """
+        known = {label: self._prompts.public(template, label) for label in set(labels)}
+        width = max(map(len, known.values()), default=1)
+        self._fits(width, max_tokens)
+        rows = [known[label] for label in labels]
+        slots = min(self.rows_per_pass, -(-max(1, len(rows)) // ROW_MULTIPLE) * ROW_MULTIPLE)
+        return HFSession(self, rows, (), width, max_tokens, slots, math.inf)
+
+    def private_rows(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        references: Sequence[str],
+        reference_tokens: int,
+        max_tokens: int,
+        *,
+        declared: Collection[str | None],
+    ) -> HFSession:
+        """One row per (label, reference). See LogitModel.
+
+        Raises:
+            ModelError: The prompt does not fit, or rows are not independent on this machine.
+        """
+        known = {label: self._prompts.private(template, label) for label in set(declared)}
+        width = self._prompts.length(template, known) + reference_tokens
+        self._fits(width, max_tokens)
+        rows = []
+        for label, reference in zip(labels, references, strict=True):
+            before, lead, after = known[label]
+            tokens = self._prompts.reference(reference, lead, reference_tokens)
+            rows.append([*before, *tokens, *after])
+        prefix = self._prompts.shared(template, declared) if self._full else []
+        self._probe(prefix, width, max_tokens)
+        return HFSession(
+            self, rows, prefix, width, max_tokens, self.rows_per_pass, self._cache_bytes
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of generated tokens without special tokens. Total: never raises on any token."""
+        kept = [int(token) for token in tokens if int(token) in self._plain]
+        text: str = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        return text
+
+    def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
+        """The tokens that continue a record of a JSON schema. See LogitModel."""
+        return JSONGrammar(self._tokenizer, schema, self.vocab_size, self.eos, self._source)
+
+    def _fits(self, prompt: int, max_tokens: int) -> None:
+        refuse_overlong(self._source, self._text, prompt, max_tokens)
+
+    def _probe(self, prefix: Sequence[int], width: int, max_tokens: int) -> None:
+        """Run random rows twice, moved and among others, and compare bits. Once per shape.
+
+        In the shapes of the private rows: kernels are chosen by the length of rows, too.
+        """
+        steps = min(PROBE_STEPS, max_tokens)
+        shape = len(prefix), width, max_tokens
+        if shape in self._probed:
+            return
+        rng = np.random.default_rng(0)  # public randomness: which tokens the probe reads
+        n = self.rows_per_pass
+
+        def draw(rows: int) -> list[list[int]]:
+            lengths = rng.integers(1, width - len(prefix) + 1, rows)
+            drawn = (rng.integers(0, self.vocab_size, length) for length in lengths)
+            return [[*prefix, *tokens.tolist()] for tokens in drawn]
+
+        kept, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
+        fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
+        some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
+        order = rng.permutation(n)
+        among = [kept[i] for i in order]
+        among[: n // 3] = draw(n // 3)
+
+        def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+            session = HFSession(self, rows, prefix, width, max_tokens, n, math.inf)
+            seen = []
+            for step in fed:
+                seen += [session.logits(), session.logits(columns=some)]
+                session.append(step.tolist())
+            return seen
+
+        one, other = read(kept, fed), read(among, fed[:, order])
+        for alone, moved in zip(one, other, strict=True):
+            if not np.array_equal(alone[order][n // 3 :], moved[n // 3 :], equal_nan=True):
+                raise ModelError(
+                    f"models.language={self._source}: with rows_per_pass={n} on "
+                    f"{self.network.device} in {self.network.dtype} a row's logits change with its "
+                    "place in the batch, which breaks the privacy guarantee.",
+                    hint="Set models.dtype=bfloat16, performance.threads=1 or device=cpu.",
+                )
+        self._probed.add(shape)
+
+    def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+        """What the vocabulary layer reads after the last of ``ids``, shape (rows, width).
+
+        The logits themselves, shape (rows, vocabulary), where that layer is not apart.
+        """
+        inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
+        options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
+        options = {k: v for k, v in options.items() if k in self._forward_takes}
+        with torch.inference_mode():
+            if self._body is None:
+                return self.network(**inputs, use_cache=True, **options).logits[:, -1]
+            options.pop("logits_to_keep", None)
+            return self._body(**inputs, use_cache=True, **options).last_hidden_state[:, -1]
+
+    def read_prefix(self, tokens: tuple[int, ...]) -> Any:
+        """Keys and values of tokens that begin every prompt, for one row; read once."""
+        if tokens not in self._prefixes:
+            cache = rowwise.new_cache(self.network.config, len(tokens))
+            ids = torch.tensor([tokens], device=self.network.device)
+            ones = torch.ones_like(ids)
+            self.forward(cache, ids, ones, ones.cumsum(-1) - 1)
+            self._prefixes[tokens] = cache
+        return self._prefixes[tokens]
+
+    def score(
+        self, states: Any, slots: int, columns: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Logits of rows as ``forward`` returned them, shape (rows, columns).
+
+        ``slots`` is how many rows the vocabulary layer is given at a time, filled up: a public
+        number.
+        """
+        several = len(self._ends) > 1
+        wanted = np.union1d(columns, self._ends) if columns is not None and several else columns
+        with torch.inference_mode():
+            array: NDArray[np.float32] = self._score(states, slots, wanted).float().cpu().numpy()
+        if not several:
+            return array
+        tokens = np.arange(self.vocab_size) if wanted is None else wanted
+        array = array.copy()  # it may be the session's own memory
+        _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
+        return array if columns is None else array[:, np.searchsorted(tokens, columns)]
+
+    def _score(self, states: Any, slots: int, columns: NDArray[np.int64] | None) -> Any:
+        chosen = None if columns is None else torch.from_numpy(columns).to(states.device)
+        if self._head is None:
+            return states if chosen is None else states[:, chosen]
+        head = self._head if chosen is None else rowwise.columns_of(self._head, chosen)
+        slots = slots if chosen is None else ROW_MULTIPLE
+        parts = []
+        for start in range(0, len(states), slots):
+            part = states[start : start + slots]
+            full = F.pad(part, (0, 0, 0, slots - len(part)))
+            parts.append(head(full)[: len(part)])
+        return torch.cat(parts)
+
+    def _apart(self) -> tuple[Any, Any]:
+        """The model without its vocabulary layer, and that layer.
+
+        None twice for a model that does more to its logits (caps or scales them): seen by trying.
+        """
+        head = self.network.get_output_embeddings()
+        find = getattr(self.network, "get_decoder", None)
+        body = find() if find else None
+        if not isinstance(head, torch.nn.Linear | rowwise.PackedLinear) or body in (
+            None,
+            self.network,
+        ):
+            return None, None
+        takes = set(inspect.signature(body.forward).parameters)
+        if not self._forward_takes - {"labels", "logits_to_keep"} <= takes | {"kwargs"}:
+            return None, None
+        rng = np.random.default_rng(0)  # public randomness: which tokens the trial reads
+        ids = torch.from_numpy(rng.integers(0, self.vocab_size, (ROW_MULTIPLE, 4)))
+        ids = ids.to(self.network.device)
+        with torch.inference_mode():
+            try:
+                apart = head(body(input_ids=ids).last_hidden_state[:, -1]).float()
+            except (TypeError, AttributeError, RuntimeError):
+                return None, None
+            whole = self.network(input_ids=ids).logits[:, -1].float()
+        close = 1e-5 if self.network.dtype == torch.float32 else 1e-2
+        same = bool(((apart - whole).abs().amax() <= close * whole.abs().amax()).item())
+        return (body, head) if same else (None, None)
+
+
+def plain_tokens(tokenizer: Any) -> set[int]:
+    """The tokens that stand for text."""
+    return set(tokenizer.get_vocab().values()) - special_tokens(tokenizer)
+
+
+def special_tokens(tokenizer: Any) -> set[int]:
+    """The tokens that stand for no text: behind one, another document or turn begins."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {*tokenizer.all_special_ids, *(i for i, token in added if token.special)}
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a text (end of text, end of turn), sorted."""
+    size = int(model.config.get_text_config().vocab_size)
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return sorted({int(tokenizer.eos_token_id), *(int(t) for t in ends if 0 <= t < size)})
+
+
+def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
+    """Gather the mass of all end tokens (end of turn, end of text) on one, row by row.
+
+    The others are masked: a number taken from the row would change with the columns asked for.
+    """
+    total = np.logaddexp.reduce(logits[:, ends], axis=1)
+    logits[:, ends] = -np.inf
+    logits[:, end] = total[:, None]

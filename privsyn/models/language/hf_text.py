@@ -1,0 +1,225 @@
+"""A TextModel over transformers causal language models: batched sampling over a KV cache.
+
+Prompts are public, so nothing here keeps rows apart: they are sorted by length, padded on the left
+to the longest of their batch, and dropped from it once they end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from privsyn.errors import ModelError
+from privsyn.models.language import rowwise
+from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
+from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.trial import SENTENCE, refuse_no_numbers
+
+_CLOSE_UP = 0.75
+"""A batch is closed up once at most this share of its rows goes on."""
+
+
+class HFTextModel:
+    """A causal language model that completes prompts. See protocols.TextModel.
+
+    A prompt is one user message where the tokenizer has a chat template. Completions are as the
+    model wrote them, spaces at their ends included.
+
+    Args:
+        model: A transformers model in eval mode.
+        tokenizer: Its tokenizer.
+        source: What the model is called in messages.
+        revision: Digest that enters the release id.
+        rows_per_pass: Prompts decoded together at most.
+        cache_bytes: Memory for their keys and values; fewer are decoded together where it is short.
+        top_k: Sample among so many likeliest tokens. None: among all.
+        top_p: Sample among the likeliest tokens that hold this much probability.
+        generator: Public randomness, on the model's device. None: seeded from OS entropy.
+
+    Raises:
+        ModelError: The tokenizer has no end-of-text token, or the model no key-value cache.
+
+    Source: top_p after Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration".
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+        cache_bytes: float = math.inf,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if tokenizer.eos_token_id is None:
+            raise ModelError(
+                f"models.language={source}: the tokenizer has no end-of-text token (eos_token).",
+                hint="Set it in tokenizer_config.json.",
+            )
+        self._forward_takes = set(inspect.signature(model.forward).parameters)
+        if "past_key_values" not in self._forward_takes:
+            raise ModelError(
+                f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
+                hint="Name a transformer model.",
+            )
+        self.revision = revision
+        self._network, self._tokenizer, self._source = model, tokenizer, source
+        self._rows, self._top_k, self._top_p = rows_per_pass, top_k, top_p
+        self._tokens_held = cache_bytes / _bytes_per_token(model)
+        self._prompts = PromptEncoder(tokenizer, source)
+        self._context = context_length(model.config.get_text_config())
+        self._plain = plain_tokens(tokenizer)
+        self._ends = sorted({*end_tokens(model, tokenizer), *special_tokens(tokenizer)})
+        if generator is None:
+            generator = torch.Generator(model.device).manual_seed(secrets.randbits(63))
+        self._generator = generator
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def check(self) -> None:
+        """Logits of one public prompt. See protocols.TextModel."""
+        ids = torch.tensor([self._prompts.whole(SENTENCE, None)], device=self._network.device)
+        cache = rowwise.new_cache(self._network.config, ids.shape[1])
+        refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
+
+    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+        """One completion per prompt, in order. See protocols.TextModel.
+
+        Raises:
+            ModelError: ``max_tokens`` or the chat template leaves no room for a prompt.
+        """
+        if max_tokens < 1 or not temperature >= 0:
+            raise ValueError(f"max_tokens={max_tokens}, temperature={temperature}")
+        longest = None if self._context is None else self._context - max_tokens
+        if longest is not None and longest < 1:
+            raise ModelError(
+                f"models.language={self._source}: its context of {self._context} tokens has no "
+                f"room for a prompt beside max_tokens={max_tokens}.",
+                hint="Lower max_tokens, or use another model.",
+            )
+        rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
+        return self.continued(rows, max_tokens=max_tokens, temperature=temperature)
+
+    def continued(
+        self, rows: Sequence[Sequence[int]], *, max_tokens: int, temperature: float
+    ) -> list[str]:
+        """What the model writes after some tokens: one text per row, in order.
+
+        Args:
+            rows: Tokens, at least one a row; with ``max_tokens`` they fit the context.
+            max_tokens: Longest text, in tokens.
+            temperature: Of sampling; 0 takes the likeliest token.
+        """
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        out = [""] * len(rows)
+        for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
+            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature)
+            for i, tokens in zip(numbers, drawn, strict=True):
+                kept = [token for token in tokens if token in self._plain]
+                out[i] = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        return out
+
+    def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Rows in batches whose cache fits; a batch is as wide as its last row."""
+        start = 0
+        for end in range(1, len(order) + 1):
+            count = end + 1 - start
+            if end < len(order) and count <= self._rows:
+                if count * lengths[order[end]] <= self._tokens_held:
+                    continue
+            yield order[start:end]
+            start = end
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _decode(
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float
+    ) -> list[list[int]]:
+        """Tokens of the completions of one batch, without the end."""
+        device, width = self._network.device, max(map(len, prompts))
+        ids = np.full((len(prompts), width), self._ends[0])
+        mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
+        mask[:, width:] = 1
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = prompt
+            mask[row, width - len(prompt) : width] = 1
+        fed, seen = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+        cache = rowwise.new_cache(self._network.config, width + max_tokens)
+        ends = torch.tensor(self._ends, device=device)
+        alive = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        out: list[list[int]] = [[] for _ in prompts]
+        numbers = list(range(len(prompts)))
+        for step in range(max_tokens):
+            logits = self._forward(cache, fed, seen[:, : width + step])
+            tokens = self._sample(logits, temperature)
+            alive &= ~torch.isin(tokens, ends)
+            going = alive.tolist()
+            for slot, token in enumerate(tokens.tolist()):
+                if going[slot]:
+                    out[numbers[slot]].append(token)
+            live = [slot for slot, on in enumerate(going) if on]
+            if not live:
+                break
+            if len(live) <= _CLOSE_UP * len(going) and rowwise.is_preallocated(cache):
+                picks = [[(0, slot) for slot in live]]
+                [cache] = rowwise.gather_rows([cache], picks, len(live))
+                kept = torch.tensor(live, device=device)
+                tokens, seen, alive = tokens[kept], seen[kept], alive[kept]
+                numbers = [numbers[slot] for slot in live]
+            fed = tokens[:, None]
+        return out
+
+    def _forward(self, cache: Any, ids: Tensor, mask: Tensor) -> Tensor:
+        """Logits after the last token, shape (rows, vocabulary)."""
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        options = {"position_ids": positions, "logits_to_keep": 1}
+        options = {k: v for k, v in options.items() if k in self._forward_takes}
+        logits: Tensor = self._network(
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options
+        ).logits[:, -1]
+        return logits
+
+    def _sample(self, logits: Tensor, temperature: float) -> Tensor:
+        """One token per row, shape (rows,)."""
+        logits = torch.nan_to_num(logits.float(), nan=torch.finfo(torch.float32).min)
+        if temperature == 0:
+            return logits.argmax(-1)
+        scores = (logits - logits.amax(-1, keepdim=True)) / temperature
+        if self._top_k is None and self._top_p >= 1:
+            return self._draw(scores)
+        count = min(self._top_k or scores.shape[-1], scores.shape[-1])
+        best, columns = scores.topk(count, dim=-1)
+        if self._top_p < 1:
+            shares = F.softmax(best, dim=-1)
+            best = best.masked_fill(shares.cumsum(-1) - shares >= self._top_p, -torch.inf)
+        return columns.gather(-1, self._draw(best)[:, None])[:, 0]
+
+    def _draw(self, scores: Tensor) -> Tensor:
+        """A column per row with probability softmax(scores)."""
+        sums = F.softmax(scores, dim=-1).cumsum(-1, dtype=torch.float64)
+        at = torch.rand(
+            (len(scores), 1), dtype=torch.float64, device=scores.device, generator=self._generator
+        )
+        return torch.searchsorted(sums, at * sums[:, -1:], right=True)[:, 0].clamp(
+            max=scores.shape[-1] - 1
+        )
+
+
+def _bytes_per_token(model: Any) -> float:
+    """Bytes of one token's keys and values over all layers, by the model's config."""
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_attention_heads", None) or 1
+    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    kept = getattr(text, "num_key_value_heads", None) or heads
+    size = torch.finfo(model.dtype).bits // 8
+    return float(2 * text.num_hidden_layers * kept * width * size)

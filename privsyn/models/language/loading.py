@@ -1,0 +1,290 @@
+"""Load language models and sentence embedders, for each of their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.errors import ModelError
+from privsyn.models.hub import fetch_all
+from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
+from privsyn.models.model_identity import (
+    describe,
+    describe_base,
+    describe_text,
+    fingerprint,
+    locate,
+)
+from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.models.references import ModelLocation, ModelReference
+from privsyn.models.row_independence import layer_names, refuse_row_mixing
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.torch_runtime import (
+    device_of,
+    explained,
+    prepare_torch,
+    quiet,
+    set_threads,
+    settled,
+)
+
+if TYPE_CHECKING:
+    from privsyn.models.language.embed_hf import HFEmbedder
+    from privsyn.models.language.hf_logits import HFLogitModel
+    from privsyn.models.training.lora import LoraModel
+
+
+def load_language_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> HFLogitModel:
+    """Load weights and tokenizer onto the device.
+
+    Args:
+        cfg: Names the model.
+        performance: Device, rows per pass and threads (the latter set for the whole process).
+        cache_dir: As for describe.
+
+    Raises:
+        ModelError: The model is missing, incomplete, unreachable, or of a kind that cannot be used;
+            one line.
+    """
+    identity = describe(cfg, cache_dir)
+    model, tokenizer = _load_causal(cfg, performance, reads_private=True)
+    from privsyn.models.language.hf_logits import HFLogitModel
+
+    return HFLogitModel(
+        model,
+        tokenizer,
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
+    )
+
+
+def load_text_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> TextModel:
+    """Load what completes prompts: the server of ``models.server``, else the language model here.
+
+    A server is sent one trial request, so that what is wrong with it shows before a private draw.
+    A language model that mixes the rows of a batch is fine: its prompts are public.
+
+    Args:
+        cfg: Names the model or the server.
+        performance: Device, rows per pass and threads (the latter set for the whole process).
+        cache_dir: As for describe.
+
+    Raises:
+        ModelError: As load_language_model; retryable where a server does not answer.
+    """
+    if cfg.server is not None:
+        from privsyn.models.language.openai_http import ServerTextModel
+
+        server = ServerTextModel(cfg.server, describe_text(cfg).revision)
+        server.check()
+        return server
+    identity = describe_text(cfg, cache_dir)
+    model, tokenizer = _load_causal(cfg, performance, reads_private=False)
+    from privsyn.models.language.hf_text import HFTextModel
+
+    return HFTextModel(
+        model,
+        tokenizer,
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
+    )
+
+
+def load_trainable_model(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> LoraModel:
+    """Load a language model that an adapter can be trained for.
+
+    Arguments and errors as load_language_model; ModelError too where the tokenizer has no end.
+    """
+    identity = describe_base(cfg, cache_dir)
+    from privsyn.models.training.lora import LoraModel
+
+    def load() -> tuple[Any, Any]:
+        return _load_causal(cfg, performance, reads_private=True, trained=True)
+
+    return LoraModel(
+        load,
+        lambda network: settled(network, network.device),
+        source=identity.source,
+        revision=identity.revision,
+        rows_per_pass=performance.rows_per_pass,
+        cache_bytes=performance.cache_gb * 1e9,
+        checkpointing=performance.gradient_checkpointing,
+    )
+
+
+def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
+    """Refuse a model without the layers to adapt, from its config alone, without its weights.
+
+    Raises:
+        ModelError: Lists the linear layers it has.
+    """
+    wanted = ModelReference.language(cfg)
+    place = locate(wanted)
+    name, options = _where(cfg, place)
+    with quiet():
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        from privsyn.models.training.adapters import target_modules
+
+        try:
+            config = AutoConfig.from_pretrained(name, **options)
+            with torch.device("meta"):
+                network = AutoModelForCausalLM.from_config(
+                    config, trust_remote_code=cfg.trust_remote_code
+                )
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+        target_modules(network, targets, place.source)
+
+
+def _where(cfg: ModelsConfig, place: ModelLocation) -> tuple[str, dict[str, Any]]:
+    """What transformers reads a model by: its folder, or hub id and commit."""
+    options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
+    options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
+    return str(place.folder or place.source), options
+
+
+def _load_causal(
+    cfg: ModelsConfig,
+    performance: PerformanceConfig,
+    *,
+    reads_private: bool,
+    trained: bool = False,
+) -> tuple[Any, Any]:
+    """Weights on the device, and tokenizer, of the language model. See load_language_model.
+
+    A model that is to be trained is left as it came: without packed layers, which have no
+    gradients.
+    """
+    wanted = ModelReference.language(cfg)
+    place = locate(wanted)
+    prepare_torch()
+    with quiet():
+        device = device_of(performance.device)
+        set_threads(performance)
+        try:
+            if reads_private:  # before the weights: those a file lacks are made up, for minutes
+                from transformers import AutoConfig
+
+                name, options = _where(cfg, place)
+                config = AutoConfig.from_pretrained(name, **options)
+                refuse_row_mixing(config.to_dict(), str(wanted))
+            model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
+            if reads_private:
+                refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+        except ModelError:
+            raise
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+        if trained:
+            return model.to(device).requires_grad_(False), tokenizer
+        return settled(model, device), tokenizer
+
+
+def load_embedder(
+    cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
+) -> HFEmbedder:
+    """Load the sentence embedder a config names. Arguments and errors as load_language_model."""
+    wanted = ModelReference.embedder(cfg)
+    place = locate(wanted)
+    prepare_torch()
+    with quiet():
+        from transformers import AutoModel, AutoTokenizer
+
+        from privsyn.models.language import rowwise
+        from privsyn.models.language.embed_hf import HFEmbedder, Pooling
+
+        device = device_of(performance.device)
+        set_threads(performance)
+        folder = place.folder or fetch_all(wanted, place)
+        pooling = Pooling.read(folder, str(wanted))
+        options: dict[str, Any] = {
+            "trust_remote_code": cfg.trust_remote_code,
+            "local_files_only": True,
+        }
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
+            model = AutoModel.from_pretrained(folder, **options)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+        model = settled(model, device)
+    return HFEmbedder(
+        model,
+        tokenizer,
+        pooling,
+        source=str(wanted),
+        revision=fingerprint(place, cache_dir),
+        rows_per_pass=performance.rows_per_pass,
+    )
+
+
+def check_prompt(
+    cfg: ModelsConfig,
+    template: PromptTemplate,
+    reference_tokens: int,
+    max_tokens: int,
+    labels: Sequence[str] = (),
+) -> None:
+    """Refuse a template, labels or lengths that do not fit the model, without loading its weights.
+
+    Raises:
+        ModelError: By how many tokens, which label is too long, or what is wrong with the template
+            or the tokenizer.
+    """
+    wanted = ModelReference.language(cfg)
+    place = locate(wanted)
+    name, options = _where(cfg, place)
+    with quiet():
+        from transformers import AutoConfig, AutoTokenizer
+
+        try:
+            config = AutoConfig.from_pretrained(name, **options)
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        except Exception as error:  # transformers raises whatever its parsers raise
+            raise explained(error, wanted, place) from None
+    encoder = PromptEncoder(tokenizer, place.source)
+    prompt = encoder.length(template, labels or [None]) + reference_tokens
+    refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
+
+
+def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:
+    """Weights and tokenizer. ``attention`` None: the one that keeps rows apart."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from privsyn.models.language import rowwise
+
+    name, common = _where(cfg, place)
+    tokenizer = AutoTokenizer.from_pretrained(name, **common)
+    options = {**common, "dtype": getattr(torch, cfg.dtype), "output_loading_info": True}
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, attn_implementation=attention or rowwise.register(), **options
+        )
+    except (ValueError, KeyError) as error:  # an architecture that only has its own attention
+        if "attention" not in str(error).lower() and rowwise.ATTENTION not in str(error):
+            raise
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, attn_implementation="eager", **options
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise ModelError(
+            f"models.language={cfg.language}: the weights lack {len(missing)} tensors, "
+            f"{missing[0]} among them.",
+            hint="Copy or download the model again.",
+        )
+    return model, tokenizer

@@ -1,0 +1,275 @@
+"""From a template to token pieces: public prefix, private reference, public suffix.
+
+The pieces are tokenised apart, so a reference cannot change the tokens of the prompt around it, and
+a special token spelled out inside a reference stays plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Any
+
+from privsyn.errors import ModelError
+from privsyn.models.protocols import PromptTemplate
+
+CHARS_PER_TOKEN = 32
+"""Public bound: a reference is cut to so many characters per token before it is tokenised."""
+
+LABEL_TOKENS = 32
+"""Room set aside for a ``{label}``, whatever its value, and the most it may take."""
+
+_REFERENCE = "{reference}"
+_ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
+_SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
+
+_CHAT = (
+    "Write one new text of the same kind as the example.\n"
+    "Label: {label}\n"
+    "Example: {reference}\n\n"
+    "Answer with the new text alone."
+)
+CHAT = PromptTemplate(private=_CHAT, public=_CHAT.replace(_REFERENCE, ""), chat=True)
+"""Of models with a chat template and without a prompt of their own.
+
+Methods that show references say what a record is in its place: methods/shared/prompts.py."""
+
+PLAIN = PromptTemplate(
+    private="Label: {label}\nText: {reference}\n\nLabel: {label}\nText:",
+    public="Label: {label}\nText:",
+)
+"""The same, of models without a chat template."""
+
+
+class PromptEncoder:
+    """Fills templates for one tokenizer.
+
+    For a row without a label, a line that holds ``{label}`` (and not ``{reference}``) is left out.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        source: What the model is called in messages.
+    """
+
+    def __init__(self, tokenizer: Any, source: str) -> None:
+        self._tokenizer = tokenizer
+        self._source = source
+        self._bos = tokenizer.bos_token_id
+        adds = tokenizer("a")["input_ids"][:1] == [self._bos] and self._bos is not None
+        self._adds_bos = adds
+        self._frame: tuple[list[int], str, list[int]] | None = None
+        # SentencePiece tokenizers begin every text with a space; within a prompt that is wrong.
+        first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False))[:1]
+        self._adds_space = bool(first) and str(first[0]).startswith("\u2581")
+
+    def public(self, template: PromptTemplate, label: str | None) -> list[int]:
+        """Tokens of the prompt without a reference."""
+        if _REFERENCE in template.public:
+            raise ModelError("the public prompt must not contain {reference}.")
+        rendered = self._render(template.public, template, label)
+        return self._begun(self._prefix(rendered, template.chat))
+
+    def private(
+        self, template: PromptTemplate, label: str | None
+    ) -> tuple[list[int], str, list[int]]:
+        """Tokens before the reference, the space to put in front of it, tokens after it."""
+        before, lead, after = self._pieces(template, label)
+        return self._begun(before), lead, after
+
+    def _pieces(
+        self, template: PromptTemplate, label: str | None
+    ) -> tuple[list[int], str, list[int]]:
+        """As ``private``; nothing may stand before the reference."""
+        if template.private.count(_REFERENCE) != 1:
+            raise ModelError("the private prompt must contain {reference} exactly once.")
+        text = self._render(template.private.replace(_REFERENCE, _SLOT), template, label)
+        if text.count(_SLOT) != 1:
+            raise ModelError(
+                f"models.language={self._source}: the chat template does not keep a message whole."
+            )
+        before, after = text.split(_SLOT)
+        # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
+        cut = before.rstrip(" ")
+        return self._prefix(cut, template.chat), before[len(cut) :], self._ids(after, inner=True)
+
+    def shared(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
+        """Tokens that the private prompts of all declared labels begin with.
+
+        All of them, whichever have records: what is read once must not depend on the data.
+        """
+        labels = {None, "", "a", "7 B", "\u00e9", *declared}
+        first, *others = (self._pieces(template, label)[0] for label in labels)
+        if "{label}" not in template.private:
+            return first
+        columns = zip(first, *others, strict=False)
+        shortest = min(map(len, (first, *others)))
+        same = next((i for i, tokens in enumerate(columns) if len(set(tokens)) > 1), shortest)
+        return first[: max(0, same - 1)]  # less one: a label may change the token it follows
+
+    def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
+        """Tokens of the private prompt around its reference, at its longest.
+
+        Over the labels given, all that are declared: which of them have records must not decide a
+        shape. Without labels, with LABEL_TOKENS for one.
+
+        Raises:
+            ModelError: What is wrong with the template, or a label of ``labels`` is too long.
+        """
+        labels = list(labels)
+        self.public(template, labels[0] if labels else "a")
+        before, _, after = self._pieces(template, "")
+        bound = len(before) + len(after) + LABEL_TOKENS * template.private.count("{label}")
+        longest = 0
+        for label in labels:
+            before, _, after = self.private(template, label)
+            longest = max(longest, len(before) + len(after))
+            if longest > bound:
+                raise ModelError(
+                    f"models.language={self._source}: the label {label!r} is longer than the "
+                    f"{LABEL_TOKENS} tokens a prompt has room for.",
+                    hint="Shorten it, or leave {label} out of the prompt.",
+                )
+        return longest if labels else bound
+
+    def reference(self, text: str, lead: str, limit: int) -> list[int]:
+        """At most ``limit`` tokens of a reference, special tokens in it as plain text.
+
+        Total, and of a cost bounded by ``limit``: cut first, lone surrogates replaced.
+        """
+        cut = text[: CHARS_PER_TOKEN * limit].encode("utf-8", "replace").decode("utf-8")
+        return self._ids(lead + cut, special=False, inner=True)[:limit]
+
+    def whole(self, prompt: str, longest: int | None) -> list[int]:
+        """Tokens of a prompt that is text from end to end, cut from the left to ``longest`` tokens.
+
+        One user message where the tokenizer has a chat template: special tokens in it are then
+        plain text, and the template around it is kept whole. Else the prompt as it stands, behind
+        the token that begins a text. Total, but for a template that leaves no room.
+
+        Raises:
+            ModelError: The chat template alone is longer than ``longest``, or cannot be used.
+        """
+        if longest is not None:
+            prompt = prompt[-CHARS_PER_TOKEN * max(longest, 1) :]
+        prompt = prompt.encode("utf-8", "replace").decode("utf-8")
+        if self._tokenizer.chat_template:
+            if self._frame is None:
+                self._frame = self.private(PromptTemplate(_REFERENCE, "", chat=True), None)
+            before, lead, after = self._frame
+            body = self._ids(lead + prompt, special=False, inner=True)
+        else:
+            before, after = [] if self._bos is None else [self._bos], []
+            body = self._ids(prompt)
+            body = body[1:] if body[:1] == before else body
+        room = len(body) if longest is None else longest - len(before) - len(after)
+        if room < 1 and longest is not None:
+            raise ModelError(
+                f"models.language={self._source}: its context has {longest} tokens for a prompt, "
+                f"and the chat template takes {len(before) + len(after)} of them.",
+                hint="Lower max_tokens, or use another model.",
+            )
+        ids = [*before, *body[max(0, len(body) - room) :], *after]
+        return ids or self._ids("\n")
+
+    def _render(self, text: str, template: PromptTemplate, label: str | None) -> str:
+        if label is None:
+            lines = text.splitlines(keepends=True)
+            text = "".join(t for t in lines if "{label}" not in t or _SLOT in t)
+        said = dict(template.labels).get(label, label) if label else ""
+        if not template.chat:
+            return text.replace("{label}", said)
+        if not self._tokenizer.chat_template:
+            raise ModelError(
+                f"models.language={self._source} has no chat template.",
+                hint="Set a plain prompt, or name an instruction-tuned model.",
+            )
+        messages = [
+            message | {"content": message["content"].replace("{label}", said)}
+            for message in _messages(text)
+        ]
+        begun = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
+        rendered: str = self._tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,  # read by the templates of reasoning models, ignored by others
+            # A prompt that names the day would differ between begin and resume.
+            date_string="1 January 2025",
+            strftime_now=lambda form: date(2025, 1, 1).strftime(form),
+        )
+        return rendered + begun
+
+    def _prefix(self, text: str, chat: bool) -> list[int]:
+        ids = self._ids(text)
+        # A chat template writes its own BOS where the model wants one.
+        if self._adds_bos and not chat and ids[:1] != [self._bos]:
+            ids = [self._bos, *ids]
+        return ids
+
+    def _begun(self, ids: list[int]) -> list[int]:
+        if not ids:
+            raise ModelError(
+                f"models.language={self._source}: the prompt is empty before its first token.",
+                hint="Begin it with a word or a special token.",
+            )
+        return ids
+
+    def _ids(self, text: str, *, special: bool = True, inner: bool = False) -> list[int]:
+        """Tokens of a piece; ``inner`` pieces follow another one."""
+        if inner and self._adds_space:
+            anchor, both = (self._encode(t, special) for t in ("\n", "\n" + text))
+            if both[: len(anchor)] == anchor:
+                return both[len(anchor) :]
+        return self._encode(text, special)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        ids: Sequence[int] = self._tokenizer(
+            text, add_special_tokens=False, split_special_tokens=not special, verbose=False
+        )["input_ids"]
+        return list(ids)
+
+
+def _messages(text: str) -> list[dict[str, str]]:
+    """A chat prompt as messages. See PromptTemplate."""
+    first, *rest = _ROLE.split(text)
+    messages = [{"role": "user", "content": first}] if first.strip() or not rest else []
+    for role, content in zip(rest[::2], rest[1::2], strict=True):
+        messages.append({"role": role, "content": content})
+    # The break before the next role line is no part of a message.
+    for message in messages[:-1]:
+        message["content"] = message["content"].removesuffix("\n")
+    return messages
+
+
+def refuse_overlong(source: str, config: Any, prompt: int, max_tokens: int) -> None:
+    """Refuse a prompt and an output that together exceed a model's context.
+
+    Raises:
+        ModelError: By how many tokens.
+    """
+    context = context_length(config)
+    short = prompt + max_tokens - (context or prompt + max_tokens)
+    if short > 0:
+        raise ModelError(
+            f"models.language={source}: its context of {context} tokens is {short} short "
+            f"of the prompt ({prompt}) plus max_tokens ({max_tokens}).",
+            hint="Lower max_reference_tokens or max_tokens, or use another model.",
+        )
+
+
+def context_length(config: Any) -> int | None:
+    """Longest sequence the model takes, or None where positions are unbounded.
+
+    With a RoPE that rescales itself once any row of the batch grows past the original length, only
+    that length is used: beyond it rows are not independent.
+    """
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+    longest: int | None = next((n for n in (getattr(config, k, None) for k in names) if n), None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    for part in parts:
+        if "dynamic" in str(part.get("rope_type")) or part.get("rope_type") == "longrope":
+            original = part.get("original_max_position_embeddings") or longest
+            longest = min(original, longest or original) if original else longest
+    return longest

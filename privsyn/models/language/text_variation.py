@@ -1,0 +1,297 @@
+"""Fresh texts and variations of texts from a language model that completes prompts.
+
+A model that follows instructions is asked to write or to rephrase. A model that only goes on is
+shown the text, and writes anew what follows a kept part of it: the second half of a text, say.
+
+Source: Xie et al. 2024, "Differentially private synthetic data via foundation model APIs 2: Text"
+(Aug-PE): prompts with random style words, rephrasing and filling in, a length for each variation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from privsyn.errors import ModelError
+from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.section import Section
+
+STYLES = (
+    "brief and plain",
+    "detailed",
+    "casual",
+    "formal",
+    "polite",
+    "impatient",
+    "as a question",
+    "as a statement",
+    "in the first person",
+    "with an example",
+)
+"""Ways to write, named in prompts where the config gives none."""
+
+_ATTEMPTS = 4
+_CHAT_RANDOM = (
+    "Write one {document}.\n"
+    "Topic: {label}\n"
+    "Words to build on: {words}\n"
+    "Style: {style}\n"
+    "Answer with the {document} alone."
+)
+_CHAT_VARY = (
+    "Rewrite the {document} below so that it differs {change}, about as a different person would "
+    "put it.\n"
+    "Topic: {label}\n"
+    "Style: {style}\n"
+    "Length: about {length} words\n"
+    "Text: {text}\n"
+    "Answer with the new text alone."
+)
+_RANDOM_SLOTS = ("label", "style", "words", "document")
+_VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
+
+
+class TextSettings(Section):
+    """Prompts and lengths of texts. All are public.
+
+    A slot with nothing to fill it (no label, no words) takes its line along, from behind the last
+    ``>`` in it.
+    """
+
+    random_prompt: str | None = Field(
+        default=None,
+        description="Prompt of a fresh text; may name {label}, {style}, {words}. Null: the model's "
+        "own.",
+    )
+    vary_prompt: str | None = Field(
+        default=None,
+        description="Prompt of a variation of {text}; may name {label}, {style}, {length}, "
+        "{change}. Null: the model's own.",
+    )
+    rephrase: bool | None = Field(
+        default=None,
+        description="The answer is the variation. False: the model goes on from a kept first part "
+        "of the text. Null: rephrase where the model has a chat template.",
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="What prompts say for a label. Empty: as in the dataset."
+    )
+    styles: tuple[str, ...] = Field(
+        default=STYLES, min_length=1, description="Ways to write; every prompt draws one."
+    )
+    words: tuple[str, ...] = Field(
+        default=(), description="Public words that fresh texts build on; every prompt draws two."
+    )
+    temperature: float = Field(
+        default=1.0, ge=0, le=10, allow_inf_nan=False, description="Temperature of fresh texts."
+    )
+    vary_temperatures: tuple[float, float] = Field(
+        default=(0.8, 1.0),
+        description="Temperatures of variations of degree 0 and of degree 1; in between by a "
+        "straight line.",
+    )
+    max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
+    length_spread: int = Field(
+        default=8,
+        ge=0,
+        le=10_000,
+        description="Words by which a variation may outgrow its text, or is asked to differ.",
+    )
+    stops: tuple[str, ...] = Field(
+        default=("\n\n",), description="A text ends before the first of these."
+    )
+
+    @field_validator("random_prompt")
+    @classmethod
+    def _random_slots(cls, value: str | None) -> str | None:
+        return _known_slots(value, _RANDOM_SLOTS)
+
+    @field_validator("vary_prompt")
+    @classmethod
+    def _vary_slots(cls, value: str | None) -> str | None:
+        if value is not None and value.count("{text}") != 1:
+            raise ValueError("must contain {text} exactly once")
+        return _known_slots(value, _VARY_SLOTS)
+
+    @field_validator("vary_temperatures")
+    @classmethod
+    def _temperatures(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= temperature <= 10 for temperature in value):
+            raise ValueError(f"vary_temperatures={list(value)} must lie between 0 and 10")
+        return value
+
+    def resolved(
+        self,
+        own: PromptTemplate,
+        document: str | None = None,
+        descriptions: Mapping[str, str] | None = None,
+    ) -> TextSettings:
+        """These settings with a model's own prompts where none are set.
+
+        Args:
+            own: The model's prompts around a reference and without one.
+            document: What a record is.
+            descriptions: What is said for a label, where not the label itself.
+        """
+        rephrase = own.chat if self.rephrase is None else self.rephrase
+        if own.chat:
+            fresh, vary = _CHAT_RANDOM, _CHAT_VARY
+        else:
+            fresh, vary = own.public, own.private.replace("{reference}", "{text}")
+            head, found, _ = fresh.rpartition("Text:")
+            if found and "{label}" not in fresh:
+                fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
+        called = document or "short text"
+        return self.model_copy(
+            update={
+                "rephrase": rephrase,
+                "random_prompt": (self.random_prompt or fresh).replace("{document}", called),
+                "vary_prompt": (self.vary_prompt or vary).replace("{document}", called),
+                "labels": self.labels or dict(descriptions or {}),
+            }
+        )
+
+
+class TextVariation:
+    """A generator of texts. See protocols.VariationAPI.
+
+    Args:
+        settings: Prompts and lengths, ``resolved``.
+        model: Completes the prompts.
+        rng: Public randomness: styles, words, lengths and the parts that are kept. None: seeded by
+            the operating system.
+    """
+
+    def __init__(
+        self, settings: TextSettings, model: TextModel, rng: np.random.Generator | None = None
+    ) -> None:
+        if settings.random_prompt is None or settings.vary_prompt is None:
+            raise ValueError("settings are not resolved")
+        self._settings, self._model = settings, model
+        self._random, self._vary = settings.random_prompt, settings.vary_prompt
+        self._rng = rng or np.random.default_rng()
+
+    @property
+    def revision(self) -> str:
+        """The model's revision and a digest of the settings."""
+        digest = hashlib.sha256(self._settings.model_dump_json().encode()).hexdigest()
+        return f"{self._model.revision}+{digest[:16]}"
+
+    def random(self, count: int, label: str | None) -> list[str]:
+        """``count`` fresh texts. Where the model stays silent it is asked again.
+
+        Raises:
+            ModelError: No text came at all; or see TextModel.complete.
+        """
+        settings = self._settings
+        texts = [""] * count
+        for _ in range(_ATTEMPTS):
+            empty = [i for i, text in enumerate(texts) if not text]
+            if not empty:
+                return texts
+            prompts = [_filled(self._random, self._slots(label, self._words())) for _ in empty]
+            found = self._complete(prompts, settings.temperature)
+            for i, text in zip(empty, found, strict=True):
+                texts[i] = self._clean(text)
+        some = [text for text in texts if text]
+        if count and not some:
+            raise ModelError(
+                f"the text model gave no text for {_ATTEMPTS * count} prompts.",
+                hint="Check methods.private_evolution.text.random_prompt with this model.",
+            )
+        return [text or some[self._rng.integers(len(some))] for text in texts]
+
+    def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
+        """One variation of each text; the text itself where the model gives none.
+
+        ``degree`` is how much of a text is written anew, and moves the temperature.
+        """
+        if degree <= 0:
+            return list(samples)
+        if degree >= 1:
+            return self.random(len(samples), label)
+        low, high = self._settings.vary_temperatures
+        pairs = [self._prompt(text, label, degree) for text in samples]
+        found = self._complete([prompt for prompt, _ in pairs], low + degree * (high - low))
+        varied = [
+            self._clean(kept + text if text.strip() else "", self._longest(sample))
+            for (_, kept), text, sample in zip(pairs, found, samples, strict=True)
+        ]
+        return [new or old for new, old in zip(varied, samples, strict=True)]
+
+    def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
+        """What the model is shown, and the part of the text that its answer follows."""
+        words = [match.end() for match in re.finditer(r"\S+", text)]
+        spread = self._settings.length_spread
+        slots = self._slots(label) | {
+            "text": text,
+            "length": str(max(1, len(words) + int(self._rng.integers(-spread, spread + 1)))),
+            "change": "a little" if degree < 1 / 3 else "a lot" if degree > 2 / 3 else "somewhat",
+        }
+        prompt = _filled(self._vary, slots)
+        if self._settings.rephrase or not words:
+            return prompt, ""
+        # [E9] Of 1 - degree on average, so that texts also change at their beginning.
+        share = self._rng.uniform(0, 2 * (1 - degree))
+        count = min(int(share * len(words)), len(words) - 1)
+        kept = text[: words[count - 1]].lstrip() if count else ""
+        return (f"{prompt} {kept}" if kept else prompt), kept
+
+    def _longest(self, text: str) -> int | None:
+        """Most words of a variation."""
+        if self._settings.rephrase:
+            return None
+        return len(text.split()) + self._settings.length_spread
+
+    def _complete(self, prompts: Sequence[str], temperature: float) -> list[str]:
+        found = self._model.complete(
+            prompts, max_tokens=self._settings.max_tokens, temperature=temperature
+        )
+        return [*found, *[""] * (len(prompts) - len(found))][: len(prompts)]
+
+    def _clean(self, text: str, most: int | None = None) -> str:
+        """The text before the first stop, without quotation marks around it, of so many words."""
+        text = text.strip()
+        for stop in self._settings.stops:
+            text = text.partition(stop)[0]
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        if most is not None and len(ends) > most:
+            text = text[: ends[most - 1]]
+            whole = re.match(r"(?s).*[.!?](?=\s|$)", text)  # up to its last whole sentence
+            text = whole[0] if whole else text
+        text = text.strip()
+        if self._settings.rephrase and len(text) > 1 and text[0] == text[-1] == '"':
+            text = text[1:-1].strip()
+        return text
+
+    def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
+        styles = self._settings.styles
+        style = styles[self._rng.integers(len(styles))]
+        said = self._settings.labels.get(label, label) if label else ""
+        return {"label": said, "style": style, "words": words}
+
+    def _words(self) -> str:
+        words = self._settings.words
+        if not words:
+            return ""
+        drawn = self._rng.choice(len(words), min(2, len(words)), replace=False)
+        return ", ".join(words[i] for i in drawn)
+
+
+def _filled(prompt: str, slots: Mapping[str, str]) -> str:
+    """The prompt with its slots filled, in one pass: braces in a value stay as they are."""
+    for name, value in slots.items():
+        if not value:
+            prompt = re.sub(rf"[^\n>]*\{{{name}\}}[^\n]*\n?", "", prompt)
+    return re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), prompt)
+
+
+def _known_slots(prompt: str | None, known: Sequence[str]) -> str | None:
+    unknown = set(re.findall(r"\{(\w+)\}", prompt or "")) - set(known)
+    if unknown:
+        raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(known)}")
+    return prompt

@@ -1,0 +1,225 @@
+"""Which models a config names, and their digests: no torch, no weights in memory.
+
+Models that are shipped or fetched, directories and GGUF files are identified by their content; a
+hub model by its id and commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from privsyn.errors import ModelError
+from privsyn.models import model_store, packaged
+from privsyn.models.hub import fetch_small, hub_cache
+from privsyn.models.images import image_folders
+from privsyn.models.language import prompts
+from privsyn.models.model_files import READ, check_folder, digest, read_json
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.references import BUILTIN, ModelLocation, ModelReference
+from privsyn.models.row_independence import refuse_mixing_folder
+from privsyn.models.settings import ModelsConfig, ServerConfig
+
+PROMPT_FILE = "privsyn.json"
+"""Optional file of a model folder: its prompt and guidance defaults."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What the release id and the certificate say about a model.
+
+    Attributes:
+        source: Name of a model that is shipped or fetched, a directory's or file's, or a hub id.
+        revision: Digest of files or hub commit, and the numeric type.
+        template_default: The prompt to use where the config sets none.
+        guidance_default: The guidance to use where the config sets none.
+        image: Height, width and mode (L or RGB) of the images a generator makes.
+        labels: The labels a generator knows; empty where it takes any.
+    """
+
+    source: str
+    revision: str
+    template_default: PromptTemplate = prompts.PLAIN
+    guidance_default: float = 1.0
+    image: tuple[int, int, str] | None = None
+    labels: tuple[str, ...] = ()
+
+
+def describe(
+    cfg: ModelsConfig, cache_dir: Path | None = None, *, reads_private: bool = True
+) -> ModelIdentity:
+    """The identity of a language model, from its small files and a digest of the large ones.
+
+    Args:
+        cfg: Names the model.
+        cache_dir: Keeps digests of files by size and modification time. None: nothing is kept.
+        reads_private: Whether private rows go through it. Models that mix rows are then refused.
+
+    Raises:
+        ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
+            commit is not known without a network.
+    """
+    wanted = ModelReference.language(cfg)
+    place = locate(wanted)
+    revision = fingerprint(place, cache_dir)
+    folder = place.folder or fetch_small(wanted, place)
+    if reads_private:
+        refuse_mixing_folder(folder, wanted)
+    template, guidance = read_template(folder, str(wanted))
+    return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
+
+
+def describe_base(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of a language model that is to be trained. See describe."""
+    if cfg.server is not None:
+        raise ModelError(
+            "models.server is set, and a model behind a server cannot be trained.",
+            hint="Leave models.server out and name a directory or a hub id in models.language.",
+        )
+    return describe(cfg, cache_dir)
+
+
+def describe_text(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of what completes public prompts: a language model or a server."""
+    if cfg.server is not None:
+        return describe_server(cfg.server)
+    return describe(cfg, cache_dir, reads_private=False)
+
+
+def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of the sentence embedder, which reads private texts. See describe."""
+    return _describe_encoder(ModelReference.embedder(cfg), cache_dir, check_folder)
+
+
+def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of the encoder of images, which reads private ones. See describe."""
+    wanted = ModelReference.image_embedder(cfg)
+    return _describe_encoder(wanted, cache_dir, image_folders.check_encoder)
+
+
+def describe_server(server: ServerConfig) -> ModelIdentity:
+    """The identity of a model behind a server, without asking the server.
+
+    Its revision is the address, the model's name and the kind of request, never the key. Weights
+    behind a server cannot be pinned: whoever runs it may change them under the same name, so two
+    releases with one revision may come from different weights. The guarantee is not touched by it.
+    """
+    kind = "chat" if server.chat else "completions"
+    return ModelIdentity(
+        f"{server.model} at {urlsplit(server.url).netloc}",
+        f"{server.url} {server.model} {kind}",
+        prompts.CHAT if server.chat else prompts.PLAIN,
+    )
+
+
+def _describe_encoder(
+    wanted: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
+) -> ModelIdentity:
+    """The identity of what reads private texts or images. See describe."""
+    place = locate(wanted, check)
+    revision = fingerprint(place, cache_dir)
+    folder = place.folder or fetch_small(wanted, place)
+    refuse_mixing_folder(folder, wanted)
+    return ModelIdentity(place.source, revision)
+
+
+def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
+    """The identity of the generator of images. See describe."""
+    if cfg.image == "simulator":
+        from privsyn.models.images import simulator
+
+        native = (*simulator.SIZE, "L")
+        return ModelIdentity(
+            "simulator", simulator.revision(), image=native, labels=simulator.LABELS
+        )
+    wanted = ModelReference.image(cfg)
+    place = locate(wanted, image_folders.check_generator)
+    folder = place.folder or fetch_small(wanted, place, image_folders.SMALL)
+    facts = image_folders.read_facts(folder, cfg)
+    revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
+    native = (*facts.size, facts.mode)
+    return ModelIdentity(place.source, revision, image=native, labels=facts.labels)
+
+
+def fingerprint(
+    place: ModelLocation, cache_dir: Path | None = None, patterns: tuple[str, ...] = READ
+) -> str:
+    """Digest of a folder's files, or id and commit of a hub model. See describe."""
+    if place.commit is not None:
+        return f"{place.source}@{place.commit}"
+    assert place.folder is not None  # noqa: S101  a place without a commit is a folder
+    model_store.refuse_altered(place.folder, cache_dir)
+    return f"sha256:{digest(place.folder, cache_dir, patterns)}"
+
+
+def locate(
+    wanted: ModelReference, check: Callable[[Path, str], None] = check_folder
+) -> ModelLocation:
+    """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
+    name = wanted.name
+    if name == wanted.shipped:
+        check(wanted.builtin, str(wanted))
+        return ModelLocation(name, wanted.builtin)
+    folder = Path(name).expanduser()
+    if wanted.builtin == BUILTIN:
+        if name in packaged.PACKAGED:
+            return ModelLocation(name, model_store.find(packaged.PACKAGED[name]))
+        if folder.suffix == ".gguf" and folder.is_file():
+            return ModelLocation(folder.stem, model_store.converted(folder))
+    if folder.is_dir():
+        check(folder, str(wanted))
+        return ModelLocation(folder.resolve().name, folder)
+    if folder.exists() or not _HUB_ID.fullmatch(name):
+        raise ModelError(
+            f"{wanted}: no such directory.",
+            hint=f"Name a directory with config.json, weights and tokenizer, or use "
+            f"{wanted.shipped}.",
+        )
+    home = hub_cache() / ("models--" + name.replace("/", "--"))
+    commit = wanted.revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        ref = home / "refs" / commit
+        if not ref.is_file():
+            raise ModelError(
+                f"{wanted} is neither a directory here nor in the local hub cache, and "
+                f"{wanted.revision_setting}={wanted.revision} is not a commit hash of 40 digits.",
+                hint=f"Set {wanted.revision_setting} to the commit. {wanted.offline}",
+            )
+        commit = ref.read_text(encoding="utf-8").strip()
+    snapshot = home / "snapshots" / commit
+    try:
+        check(snapshot, str(wanted))
+    except ModelError:  # not or not wholly downloaded: loading goes to the hub
+        return ModelLocation(name, None, commit)
+    return ModelLocation(name, snapshot, commit)
+
+
+def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
+    """The prompt of a model folder where the config sets none, and its guidance.
+
+    Raises:
+        ModelError: The folder's file of them cannot be read.
+    """
+    own = folder / PROMPT_FILE
+    if own.is_file():
+        raw = read_json(own, where)
+        try:
+            chat = bool(raw.get("chat", False))
+            template = PromptTemplate(str(raw["private"]), str(raw["public"]), chat)
+            return template, float(raw["guidance"])
+        except (KeyError, TypeError, ValueError):
+            raise ModelError(
+                f"{where}: {PROMPT_FILE} needs private, public and guidance."
+            ) from None
+    tokenizer = folder / "tokenizer_config.json"
+    chat = (folder / "chat_template.jinja").is_file() or (
+        tokenizer.is_file() and bool(read_json(tokenizer, where).get("chat_template"))
+    )
+    return (prompts.CHAT if chat else prompts.PLAIN), 1.0

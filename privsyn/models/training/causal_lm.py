@@ -1,0 +1,341 @@
+"""Small causal language models: built, read, fed with texts, and saved.
+
+A student reads a text behind the same public prompt prefix as its teacher, by the same tokens, and
+is a folder that ``models.language`` takes. Which texts it reads is not this module's concern.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from privsyn.errors import ConfigError, ModelError
+from privsyn.models.language.prompts import PLAIN, PromptEncoder, refuse_overlong
+from privsyn.models.model_files import check_folder
+from privsyn.models.model_identity import PROMPT_FILE, read_template
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.references import BUILTIN
+
+NOT_COUNTED = -100
+"""Target of a position that is no text token: of the prefix, or padding."""
+
+PASS_TOKENS = {"cpu": 2**10, "cuda": 2**15}
+"""Tokens of a forward pass at most: on a CPU some seconds for the largest student."""
+
+PASS_LOGITS = {"cpu": 2**25, "cuda": 2**30}
+"""And their logits: 128 MB and 4 GB in float32."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama: its parameters are counted with the embeddings, which input and output share.
+
+    Attributes:
+        width: Of the hidden states; heads of 64.
+        inner: Of the feed-forward layers.
+        layers: How many.
+    """
+
+    width: int
+    inner: int
+    layers: int
+
+    def parameters(self, vocabulary: int) -> int:
+        """How many there are with so many tokens."""
+        layer = 4 * self.width**2 + 3 * self.width * self.inner + 2 * self.width
+        return vocabulary * self.width + self.layers * layer + self.width
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text as a model reads it: prefix, text, end.
+
+    Attributes:
+        tokens: All tokens, int32.
+        start: Tokens of the prefix, which are read and never counted.
+    """
+
+    tokens: NDArray[np.int32]
+    start: int
+
+    @property
+    def counted(self) -> int:
+        """Tokens of the text, its end included."""
+        return len(self.tokens) - self.start
+
+
+@contextmanager
+def seeded(seed: int, device: Any) -> Iterator[None]:
+    """Seed the random numbers of torch (weights, dropout), and put them back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def fast(device: Any) -> Any:
+    """Matrix products in bfloat16 where the hardware is made for them."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder, which must know an end of text.
+
+    Raises:
+        ModelError: It does not, or it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise _unreadable(folder, "tokenizer", error) from None
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"{folder.name}: the tokenizer has no end-of-text token (eos_token).",
+            hint="Set it in tokenizer_config.json.",
+        )
+    return tokenizer
+
+
+def read_model(folder: Path, dtype: str = "float32") -> Any:
+    """A causal language model from its folder.
+
+    Raises:
+        ModelError: The folder is incomplete, or no such model is in it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    check_folder(folder, folder.name)
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True
+        )
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise _unreadable(folder, "model", error) from None
+
+
+def vocabulary_of(base: Path) -> int:
+    """Tokens a model's logits are over.
+
+    Raises:
+        ModelError: Its config cannot be read.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(base, local_files_only=True).get_text_config()
+    except Exception as error:  # transformers raises whatever its parsers raise
+        raise _unreadable(base, "config", error) from None
+    return int(config.vocab_size)
+
+
+def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> Any:
+    """A Llama with random weights for the tokens of a base model.
+
+    Args:
+        shape: Its size.
+        vocabulary: Tokens the base model's logits are over.
+        tokenizer: The base model's.
+        longest: Tokens it must be able to read; it gets room for at least 512.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = shape.width // 64
+    end = tokenizer.eos_token_id
+    return LlamaForCausalLM(
+        LlamaConfig(
+            # Some vocabularies are rounded up: the teacher's logits have that many columns.
+            vocab_size=max(vocabulary, len(tokenizer)),
+            hidden_size=shape.width,
+            intermediate_size=shape.inner,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads,
+            head_dim=64,
+            max_position_embeddings=max(512, longest),
+            rms_norm_eps=1e-5,
+            tie_word_embeddings=True,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=end,
+            pad_token_id=end if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        )
+    )
+
+
+def take_over_tiny(model: Any, tokenizer: Any) -> None:
+    """Start a fresh Llama from the embedded language model, in place.
+
+    Where the student is as wide as the embedded model or wider, the whole of it goes into the
+    leading entries of the student's weights, and what the student has beyond that (further layers,
+    heads, entries of the hidden state) writes nothing at first: the student then begins with the
+    embedded model's very predictions. Where it is narrower, only the token embeddings are taken
+    over, projected on the leading directions of their second moments; all layers stay random.
+
+    Raises:
+        ConfigError: The student's tokenizer is not the embedded model's.
+    """
+    if tokenizer.get_vocab() != read_tokenizer(BUILTIN).get_vocab():
+        raise ConfigError(
+            "methods.distill.init=tiny needs the embedded model's tokenizer, and "
+            "models.language has another one.",
+            hint="Set methods.distill.init=random, or to the directory of a small model.",
+        )
+    source = read_model(BUILTIN)
+    have, want = source.config, model.config
+    with torch.no_grad():
+        table = source.get_input_embeddings().weight
+        target = model.get_input_embeddings().weight
+        if want.hidden_size < have.hidden_size:
+            _, directions = torch.linalg.eigh(table.T @ table)  # eigenvalues rise
+            target.copy_(table @ directions[:, -want.hidden_size :].flip(1))
+            # As small logits at first as with random weights.
+            model.model.norm.weight.fill_(float(want.initializer_range / target.std()))
+            return
+        _fill(target, table)
+        # A norm divides by the root of a mean over all entries, of which the further ones are 0.
+        scale = math.sqrt(have.hidden_size / want.hidden_size)
+        for number, layer in enumerate(model.model.layers):
+            for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                part.weight.zero_()  # writes nothing, unless it is filled below
+            if number >= have.num_hidden_layers:
+                continue
+            fitting = dict(layer.named_parameters())
+            for name, weight in source.model.layers[number].named_parameters():
+                if weight.ndim == 1:
+                    fitting[name][: len(weight)] = weight * scale
+                else:
+                    fitting[name][: weight.shape[0], : weight.shape[1]] = weight
+        norm = source.model.norm.weight
+        model.model.norm.weight[: len(norm)] = norm * scale
+
+
+def _fill(target: Any, source: Any) -> None:
+    target.zero_()
+    target[: source.shape[0], : source.shape[1]] = source
+
+
+def encode(
+    tokenizer: Any,
+    template: PromptTemplate,
+    texts: Sequence[tuple[str | None, str]],
+    max_tokens: int,
+) -> list[Encoded]:
+    """Texts as token sequences: the public prompt, the text, its end; as the teacher reads them.
+
+    Text and end take at most ``max_tokens`` tokens; a text that is cut has no end. Special tokens
+    spelled out inside a text stay plain text.
+
+    Args:
+        tokenizer: Of the model that will read them.
+        template: Its public prompt.
+        texts: Label and text.
+        max_tokens: Tokens of a text, its end included.
+    """
+    prompts = PromptEncoder(tokenizer, "student")
+    prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
+    # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
+    lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
+    found = []
+    for label, text in texts:
+        prefix, body = prefixes[label], prompts.reference(text.strip(), lead, max_tokens)
+        if len(body) < max_tokens:
+            body.append(tokenizer.eos_token_id)
+        found.append(Encoded(np.array([*prefix, *body], np.int32), len(prefix)))
+    return found
+
+
+def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
+    """Tokens of the longest prompt and of the longest text there may be: no text decides it."""
+    return max(text.start for text in texts), max_tokens
+
+
+def refuse_long(model: Any, texts: Sequence[Encoded], max_tokens: int, called: str) -> None:
+    """Refuse a model whose context is too short.
+
+    Raises:
+        ModelError: By how many tokens.
+    """
+    refuse_overlong(called, model.config.get_text_config(), *room(texts, max_tokens))
+
+
+def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[list[Encoded]]:
+    """Texts in groups that a forward pass has room for, like lengths together."""
+    group: list[Encoded] = []
+    for text in sorted(texts, key=lambda text: len(text.tokens)):
+        tokens = (len(group) + 1) * len(text.tokens)
+        full = tokens > PASS_TOKENS[device.type] or tokens * vocabulary > PASS_LOGITS[device.type]
+        if group and full:
+            yield group
+            group = []
+        group.append(text)
+    if group:
+        yield group
+
+
+def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
+    """What a model reads and what it is to predict, each of shape (texts, longest - 1).
+
+    Padding stands on the right, where a causal model's earlier positions do not see it.
+    """
+    width = max(len(text.tokens) for text in texts) - 1
+    ids = np.zeros((len(texts), width), np.int64)
+    targets = np.full((len(texts), width), NOT_COUNTED, np.int64)
+    for row, text in enumerate(texts):
+        length = len(text.tokens) - 1
+        ids[row, :length] = text.tokens[:-1]
+        targets[row, text.start - 1 : length] = text.tokens[text.start :]
+    return torch.from_numpy(ids).to(device), torch.from_numpy(targets).to(device)
+
+
+def load_teacher(base: Path, adapter: Path, dtype: str, device: Any) -> Any:
+    """A base model with a release's low-rank adapter merged into it, ready to be asked.
+
+    Raises:
+        ModelError: One of them cannot be loaded.
+    """
+    from peft import PeftModel
+
+    model = read_model(base, dtype)
+    try:
+        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    except Exception as error:  # peft raises whatever its parsers raise
+        raise _unreadable(adapter, "adapter", error) from None
+    return model.to(device).eval().requires_grad_(False)
+
+
+def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> None:
+    """Write a model folder that ``models.language`` takes, its prompt included."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    own: dict[str, Any] = {"private": template.private, "public": template.public, "guidance": 1}
+    if template.chat:
+        own["chat"] = True
+    (folder / PROMPT_FILE).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+
+
+def prompt_of(folder: Path) -> PromptTemplate:
+    """The prompt a student of a model is trained behind: the model's own.
+
+    An instruction is no prefix of a text: a chat model without a prompt of its own gets the plain
+    one.
+    """
+    template, _ = read_template(folder, folder.name)
+    own = (folder / PROMPT_FILE).is_file()
+    return template if own or not template.chat else PLAIN
+
+
+def _unreadable(folder: Path, what: str, error: Exception) -> ModelError:
+    text = " ".join(str(error).split())
+    return ModelError(
+        f"the {what} in {folder.name} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+        hint="Name the directory of a causal language model with its tokenizer.",
+    )

@@ -1,0 +1,24 @@
+"""Which of several processes this one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process among those that train together.
+
+    Attributes:
+        rank: Its number, 0-based; 0 leads.
+        size: How many there are.
+        local: Its number among those of its machine.
+    """
+
+    rank: int
+    size: int
+    local: int

@@ -1,0 +1,317 @@
+"""Steps of DP-SGD on low-rank adapters: clipped per-sample gradients as exact integers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from privsyn.dp.mechanisms import CLIP_STEPS
+from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.protocols import Row, Training
+from privsyn.models.training.adapters import (
+    CONFIG,
+    WEIGHTS,
+    adapt,
+    attach_hooks,
+    drop_dropout,
+    is_out_of_memory,
+    padded_width,
+    small,
+    unwarned,
+    within_context,
+)
+from privsyn.models.training.causal_lm import save
+
+_SAFE = 1 - 2.0**-20
+"""Taken off a clipped gradient for the roundings of float32."""
+
+_IGNORED = -100
+
+
+class LoraTrainer:
+    """Per-unit clipped gradients of a LoRA adapter. See protocols.Trainer.
+
+    Args:
+        network: A transformers model on its device; an adapter is added to it.
+        tokenizer: Its tokenizer.
+        training: Public settings.
+        source: What the model is called in messages.
+        checkpointing: See LoraModel.
+
+    Raises:
+        ModelError: No layer to adapt, or a context shorter than prompt and record.
+
+    Source: Hu et al. 2022 (LoRA); Abadi et al. 2016, Algorithm 1 (clipping).
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: Any,
+        training: Training,
+        source: str,
+        checkpointing: bool = False,
+    ) -> None:
+        self._training, self._source = training, source
+        self._eos = int(tokenizer.eos_token_id)
+        self._prompts = PromptEncoder(tokenizer, source)
+        longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
+        self._width = padded_width(longest + training.max_tokens)
+        self._device = network.device
+        if training.student is None:
+            self._width = within_context(network, longest + training.max_tokens, source)
+            self._network = adapt(network, training, source)
+        else:
+            network = self._network = small(network, tokenizer, training.student, self._width)
+        self._tokenizer = tokenizer
+        drop_dropout(self._network)
+        if checkpointing:
+            network.enable_input_require_grads()
+            with unwarned():  # transformers renames it
+                network.gradient_checkpointing_enable({"use_reentrant": True})
+        self._network.train()
+        self._parts = [p for p in self._network.parameters() if p.requires_grad]
+        self.size = sum(part.numel() for part in self._parts)
+        self._theta = nn.Parameter(torch.cat([p.detach().float().flatten() for p in self._parts]))
+        self._began = self._theta.detach().clone()
+        self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
+        self._hooks = attach_hooks(self._network)
+        self.units_per_pass = max(1, training.micro_batch // training.records_per_unit)
+        self._settle_passes()
+
+    def encode(self, label: str | None, text: str) -> Row:
+        """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
+        prompt = self._prompts.public(self._training.template, label)
+        template = self._training.template
+        lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
+        ids = self._prompts.reference(text.strip(), lead, self._training.max_tokens)
+        if len(ids) < self._training.max_tokens:
+            ids.append(self._eos)
+        return [*prompt, *ids], len(prompt)
+
+    def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """See protocols.Trainer."""
+        while True:
+            try:
+                return self._sum(units)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.units_per_pass == 1:
+                    raise MemoryError("one unit's records do not fit") from None
+            # Outside the except block, which would keep the tensors of the failed pass.
+            self.units_per_pass = -(-self.units_per_pass // 2)
+            self._forget()
+            self._settle_passes()  # other shapes may take other kernels
+
+    def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
+        for start in range(0, len(units), self.units_per_pass):
+            parts = self._contributions(units[start : start + self.units_per_pass])
+            # Whole numbers below 2^53: exact in float64 and in any order.
+            total += torch.cat([part.sum(0, dtype=torch.float64) for part in parts])
+        return np.asarray(total.to(torch.int64).cpu().numpy())
+
+    def _contributions(self, units: Sequence[Sequence[Row]]) -> list[Tensor]:
+        """What each slot adds, whole numbers in float32, shape (slots, numbers) by part."""
+        self._backward(*self._batch(units))
+        records = self._training.records_per_unit
+        gradients = []
+        for part in self._parts:
+            rows = part.grad_sample.flatten(1)
+            part.grad_sample = part.grad = None
+            gradients.append(rows.view(-1, records, rows.shape[1]).sum(1) if records > 1 else rows)
+        return clip_to_lattice(gradients, self._training.clip_norm)
+
+    def _batch(self, units: Sequence[Sequence[Row]]) -> tuple[Tensor, Tensor]:
+        """Tokens and what is to be predicted, each of one shape whatever the units."""
+        records = self._training.records_per_unit
+        tokens = np.full((self.units_per_pass * records, self._width), self._eos)
+        targets = np.full_like(tokens, _IGNORED)
+        for place, unit in enumerate(units):
+            for number, (ids, start) in enumerate(unit[:records]):
+                row = place * records + number
+                tokens[row, : len(ids)] = ids
+                targets[row, start - 1 : len(ids) - 1] = ids[start:]
+        return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))
+
+    def _backward(self, tokens: Tensor, targets: Tensor) -> None:
+        """Sum over rows of each row's own mean loss: never a mean over the batch's tokens."""
+        logits = self._network(input_ids=tokens, use_cache=False).logits
+        flat = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=_IGNORED,
+            reduction="none",
+        )
+        losses = flat.view_as(targets)
+        own = (targets != _IGNORED).sum(1).clamp(min=1)
+        with unwarned():
+            (losses.sum(1) / own).sum().backward()
+
+    def _forget(self) -> None:
+        """Drop what a pass that failed left behind."""
+        for part in self._parts:
+            part.grad_sample = part.grad = None
+            part.__dict__.pop("_current_grad_sample", None)
+            part._forward_counter = 0
+        for module in self._network.modules():
+            module.__dict__.pop("max_batch_len", None)
+            if hasattr(module, "activations"):
+                module.activations = []
+
+    def _settle_passes(self) -> None:
+        """So many units per pass, or half as many, as memory has room for; one where they mix."""
+        while True:
+            try:
+                apart: bool | None = self._keeps_units_apart()
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                apart = None
+            if apart is None:
+                self._forget()
+            if apart or self.units_per_pass == 1:
+                return
+            self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
+
+    def _keeps_units_apart(self) -> bool:
+        """Whether a unit's contribution is the same to the last bit wherever it stands.
+
+        And beside whom: a mean over the batch does not mind the order.
+        """
+        rng = np.random.default_rng(0)  # public numbers; any would do
+        size = int(self._network.config.get_text_config().vocab_size)
+        rows = [
+            (rng.integers(0, size, rng.integers(2, self._width + 1)).tolist(), 1)
+            for _ in range(self.units_per_pass)
+        ]
+        # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
+        noise = torch.from_numpy(rng.normal(scale=0.02, size=self.size)).float()
+        self._write(self._theta.detach() + noise.to(self._device))
+        try:
+            # A process's first pass may take other kernels than all after it: it does not count.
+            for _ in range(2):
+                forth = self._contributions([[row] for row in rows])
+            back = self._contributions([[row] for row in reversed(rows)])
+            thinned = self._contributions(
+                [[row] if i % 2 == 0 else [] for i, row in enumerate(rows)]
+            )
+        finally:
+            self._write(self._theta.detach())
+        return all(
+            torch.equal(a, b.flip(0)) and torch.equal(a[::2], c[::2])
+            for a, b, c in zip(forth, back, thinned, strict=True)
+        )
+
+    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+        """See protocols.Trainer."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        self._theta.grad = torch.from_numpy(gradient).float().to(self._device)
+        self._optimiser.step()
+        self._write(self._theta.detach())
+
+    def numbers(self) -> NDArray[np.float32]:
+        """See protocols.SharedTrainer."""
+        return np.array(self._theta.detach().cpu().numpy())
+
+    def take(self, numbers: NDArray[np.float32]) -> None:
+        """See protocols.SharedTrainer."""
+        with torch.no_grad():
+            self._theta.copy_(torch.from_numpy(numbers))
+        self._write(self._theta.detach())
+
+    def _write(self, theta: Tensor) -> None:
+        """Numbers into the network."""
+        start = 0
+        with torch.no_grad():
+            for part in self._parts:
+                part.copy_(theta[start : start + part.numel()].view_as(part))
+                start += part.numel()
+
+    def _read(self) -> Tensor:
+        """Numbers the network computes with."""
+        return torch.cat([part.detach().float().flatten() for part in self._parts])
+
+    def state(self) -> bytes:
+        """See protocols.Trainer."""
+        kept = self._optimiser.state[self._theta] if self._optimiser.state else {}
+        tensors = {name: torch.as_tensor(value) for name, value in kept.items()}
+        saved: bytes = save_tensors(
+            {"theta": self._theta.detach().cpu()}
+            | {f"optimiser.{name}": tensor.cpu() for name, tensor in tensors.items()}
+        )
+        return saved
+
+    def restore(self, state: bytes) -> None:
+        """See protocols.Trainer."""
+        tensors = load_tensors(state)
+        with torch.no_grad():
+            self._theta.copy_(tensors.pop("theta").to(self._device))
+        own = {name.partition(".")[2]: value for name, value in tensors.items()}
+        whole = self._optimiser.state_dict()
+        self._optimiser.load_state_dict(whole | {"state": {0: own} if own else {}})
+        self._write(self._theta.detach())
+
+    def moved(self) -> bool:
+        """See protocols.Trainer."""
+        return not torch.equal(self._read(), self._began)
+
+    def files(self) -> Mapping[str, bytes]:
+        """The adapter as PEFT reads it, or a model folder. See protocols.Trainer."""
+        if self._training.student is not None:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                save(self._network, self._tokenizer, self._training.template, folder)
+                return {file.name: file.read_bytes() for file in folder.iterdir()}
+        from peft import get_peft_model_state_dict
+
+        tensors = get_peft_model_state_dict(self._network)
+        config = self._network.peft_config["default"].to_dict()
+        config |= {"base_model_name_or_path": self._source, "inference_mode": True}
+        plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
+        return {
+            WEIGHTS: save_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()}),
+            CONFIG: (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode(),
+        }
+
+
+def clip_to_lattice(gradients: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+    """Scale the gradient of every unit to at most ``clip_norm`` and round it toward zero.
+
+    Guarantee: what a unit adds has an L2 norm of at most CLIP_STEPS over all parts together, for
+    any input whatever, and is a function of that unit's gradient alone. The norm is checked on the
+    whole numbers themselves, exactly; a unit that fails the check, or is not finite, adds zeros.
+
+    Args:
+        gradients: By part, shape (units, numbers).
+        clip_norm: The norm C that becomes CLIP_STEPS lattice steps.
+
+    Returns:
+        Whole numbers of at most CLIP_STEPS in float32, which holds them exactly; shapes as given.
+
+    Source: Abadi et al. 2016, Algorithm 1.
+    """
+    norms = _squares(gradients).sqrt()
+    factors = (_SAFE * CLIP_STEPS / norms.clamp(min=clip_norm)).float()[:, None]
+    whole = [(part.float() * factors).trunc_() for part in gradients]
+    # Sums of squares below 2^53 are exact, and false for NaN.
+    sound = (_squares(whole) <= CLIP_STEPS**2)[:, None]
+    return [torch.where(sound, part, torch.zeros_like(part)) for part in whole]
+
+
+def _squares(parts: Sequence[Tensor]) -> Tensor:
+    """Squared L2 norm of each row over all parts, in float64."""
+    return torch.stack([part.double().square().sum(1) for part in parts]).sum(0)

@@ -1,0 +1,118 @@
+"""A TrainableModel over transformers: low-rank adapters by PEFT, per-sample gradients by Opacus.
+
+Every pass has one fixed shape: rows are padded on the right to a public length and spare slots hold
+rows without loss, so that a row's gradient depends on its own tokens and the adapter alone. Whether
+the kernels of this machine keep to that is probed before the first private row; where they do not,
+units go through one by one. Sums are of integers, exact in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from privsyn.models.language.hf_text import HFTextModel
+from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.protocols import Training
+from privsyn.models.training.adapters import target_modules, unwarned, within_context
+from privsyn.models.training.causal_lm import read_model
+from privsyn.models.training.dp_trainer import LoraTrainer
+from privsyn.models.trial import refuse_no_numbers
+
+
+class LoraModel:
+    """A causal language model to be adapted. See protocols.TrainableModel.
+
+    Args:
+        load: Reads the model anew, on its device: an adapter changes it for good.
+        settle: Makes a trained model ready to write.
+        source: What the model is called in messages.
+        revision: Digest that enters the release id.
+        rows_per_pass: Texts written together at most.
+        cache_bytes: Memory for their keys and values.
+        checkpointing: Whether activations are computed anew in the backward pass, for memory.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], tuple[Any, Any]],
+        settle: Callable[[Any], Any],
+        *,
+        source: str,
+        revision: str,
+        rows_per_pass: int,
+        cache_bytes: float = math.inf,
+        checkpointing: bool = False,
+    ) -> None:
+        self.revision = revision
+        self._load, self._settle, self._source = load, settle, source
+        self._rows, self._cache_bytes = rows_per_pass, cache_bytes
+        self._checkpointing = checkpointing
+        self._fresh = [load()]  # now: a model that does not load must not cost anything
+
+    def check(self, training: Training) -> None:
+        """See protocols.TrainableModel."""
+        if not self._fresh:
+            self._fresh.append(self._load())
+        network, tokenizer = self._fresh[-1]
+        prompts = PromptEncoder(tokenizer, self._source)
+        rows = [prompts.public(training.template, label) for label in training.labels]
+        if training.student is not None:
+            return  # of random weights: nothing of this network is trained
+        within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
+        target_modules(network, training.target_modules, self._source)
+        with torch.no_grad():
+            ids = torch.tensor([rows[0]], device=network.device)
+            refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
+
+    def trainer(self, training: Training) -> LoraTrainer:
+        """See protocols.TrainableModel."""
+        network, tokenizer = self._take()
+        return LoraTrainer(network, tokenizer, training, self._source, self._checkpointing)
+
+    def writer(
+        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
+    ) -> LoraWriter:
+        """See protocols.TrainableModel."""
+        network, tokenizer = self._take()
+        if training.student is not None:
+            adapted = read_model(folder).to(network.device)
+        else:
+            from peft import PeftModel
+
+            with unwarned():
+                adapted = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+        model = HFTextModel(
+            self._settle(adapted),
+            tokenizer,
+            source=self._source,
+            revision=self.revision,
+            rows_per_pass=self._rows,
+            cache_bytes=self._cache_bytes,
+            top_k=top_k,
+        )
+        return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, temperature)
+
+    def _take(self) -> tuple[Any, Any]:
+        return self._fresh.pop() if self._fresh else self._load()
+
+
+class LoraWriter:
+    """See protocols.Writer."""
+
+    def __init__(
+        self, model: HFTextModel, prompts: PromptEncoder, training: Training, temperature: float
+    ) -> None:
+        self._model, self._prompts, self._training = model, prompts, training
+        self._temperature = temperature
+
+    def write(self, labels: Sequence[str | None]) -> list[str]:
+        """See protocols.Writer."""
+        template, most = self._training.template, self._training.max_tokens
+        rows = [self._prompts.public(template, label) for label in labels]
+        texts = self._model.continued(rows, max_tokens=most, temperature=self._temperature)
+        return [text.strip() for text in texts]

@@ -1,0 +1,1 @@
+"""What a release is before, while and after it is made."""

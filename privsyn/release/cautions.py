@@ -1,0 +1,150 @@
+"""What an epsilon and a delta say, in words; and when they say little.
+
+Public settings are all that is read. A caution is advice: what an account must not exceed is its
+policy, ``account.limits``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from privsyn.data.settings import DatasetConfig
+from privsyn.dp.adjacency import Adjacency
+from privsyn.errors import ConfigError
+from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+
+LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
+"""From the first on a release protects weakly; from the second on in name only."""
+
+LARGE_DELTA = 1e-4
+"""From here on a delta is large for any but a small group, whose size is then to be told."""
+
+_WORDS = ((12, "trillion"), (9, "billion"), (6, "million"))
+
+MOVES: Mapping[Adjacency, str] = {
+    Adjacency.ADD_REMOVE: "Take any one {unit} out of the data, or add one",
+    Adjacency.REPLACE_NULL: "Swap any one {unit} in the data for an empty one",
+    Adjacency.REPLACE_ONE: "Swap any one {unit} in the data for any other",
+}
+"""What neighbouring datasets differ by."""
+
+
+def factor(epsilon: float) -> str:
+    """``e ** epsilon`` in words, rounded up.
+
+    >>> factor(1), factor(10), factor(20)
+    ('2.72', '22,027', '485.2 million')
+    >>> factor(1e9)
+    'a number of 434,294,482 digits'
+    """
+    digits = epsilon / math.log(10)
+    if digits < 6:
+        found = math.exp(epsilon)
+        return f"{math.ceil(found):,}" if found >= 100 else f"{math.ceil(100 * found) / 100:g}"
+    for power, word in _WORDS:
+        if power <= digits < power + 3:
+            return f"{math.ceil(10 ** (digits - power + 1)) / 10:g} {word}"
+    if digits > 1e12:
+        return "a number of more than a trillion digits"
+    return f"a number of {math.floor(digits) + 1:,} digits"
+
+
+def said(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
+    """The guarantee of a release, in a sentence that promises no more than it does."""
+    return (
+        f"{MOVES[adjacency].format(unit=unit)}: the probability of any outcome grows at most by "
+        f"the factor e^epsilon = e^{epsilon:g} ({factor(epsilon)}), plus delta = {delta:g}"
+    )
+
+
+def of_release(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
+    """Cautions on what one release may cost, one line each."""
+    found, unit = [], account.unit
+    epsilon, delta = privacy.epsilon, privacy.delta
+    if epsilon >= LARGE_EPSILON:
+        strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
+        found.append(
+            f"privacy.epsilon={epsilon:g} lets the probability of any outcome grow by the factor "
+            f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At 1 it is 2.72."
+        )
+    size = account.public_size
+    if size is not None and delta >= 1 / (10 * size):
+        found.append(
+            f"privacy.delta={delta:g} is at least one over ten times account.public_size={size}: "
+            f"releases that give whole records of some {unit} away would stay within it. Set it "
+            f"below {1 / (10 * size):.2g}."
+        )
+    elif size is None and delta >= LARGE_DELTA:
+        found.append(
+            f"privacy.delta={delta:g} is large: it should be below one over ten times the number "
+            f"of {unit}s. Set account.public_size to a public estimate of that number."
+        )
+    if account.delta and delta > account.delta:
+        found.append(
+            f"privacy.delta={delta:g} is above account.delta={account.delta:g}: what the account "
+            "promises over its life is told at the smaller one."
+        )
+    return tuple(found)
+
+
+def of_buckets(
+    where: str, divisor: int | None, buckets: int, dataset: DatasetConfig, account: AccountConfig
+) -> tuple[str, ...]:
+    """Advice where buckets ask for more records than a public estimate says there are.
+
+    Args:
+        where: The method's section, for the message.
+        divisor: Records a bucket is divided by; None where it is not by any.
+        buckets: How many there are.
+        dataset: Share held out, and records of a unit at most.
+        account: Public size.
+    """
+    if divisor is None or account.public_size is None:
+        return ()
+    records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
+    if divisor * buckets <= records:
+        return ()
+    return (
+        f"{where}: {buckets} buckets of batch_size={divisor} ask for {divisor * buckets} records, "
+        f"and account.public_size={account.public_size} leaves {records} at most: buckets would be "
+        f"part empty and lean on the public model. Lower batch_size to {max(1, records // buckets)}"
+        ", or write fewer texts.",
+    )
+
+
+def of_account(account: AccountConfig) -> tuple[str, ...]:
+    """Cautions on what an account may spend in its life, one line each."""
+    found = []
+    if account.epsilon >= VAST_EPSILON:
+        found.append(
+            f"account.epsilon={account.epsilon:g} as a lifetime cap holds nothing back: "
+            f"e^epsilon is {factor(account.epsilon)}."
+        )
+    size = account.public_size
+    if account.delta >= (LARGE_DELTA if size is None else 1 / (10 * size)):
+        bound = "" if size is None else f" for account.public_size={size}"
+        found.append(f"account.delta={account.delta:g} is large{bound}.")
+    period = account.period
+    if period is not None and period.epsilon >= VAST_EPSILON:
+        found.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
+    return tuple(found)
+
+
+def refuse_beyond_limits(privacy: PrivacyConfig, account: AccountConfig) -> None:
+    """Refuse a release that the account's policy does not allow.
+
+    Raises:
+        ConfigError: Names the setting and the limit.
+    """
+    limits = account.limits
+    for name, value, most in (
+        ("epsilon", privacy.epsilon, limits.epsilon),
+        ("delta", privacy.delta, limits.delta),
+    ):
+        if most is not None and value > most:
+            raise ConfigError(
+                f"privacy.{name}={value:g} is above account.limits.{name}={most:g}, the most that "
+                f"one release of account {account.name} may ask.",
+                hint=f"Lower privacy.{name}. Nothing was spent.",
+            )

@@ -1,0 +1,241 @@
+"""The certificate beside every artifact: what was spent, on what, and how to check it.
+
+A certificate holds public facts only. It names the dataset by an opaque version, never by a digest
+of private data: a digest would let anyone who holds a candidate dataset confirm it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import stat
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import ArtifactRef, sha256_file
+from privsyn.dp.events import load
+from privsyn.dp.risk import risk
+from privsyn.errors import VerificationError
+from privsyn.files import parse_json, read_file
+from privsyn.ledger.entries import Change, Entry
+from privsyn.ledger.statements import Balance
+from privsyn.ledger.store import Ledger
+from privsyn.release.layout import CERTIFICATE, REPORTS
+from privsyn.release.plan import Plan
+
+SCHEMA = "privsyn-certificate/1"
+
+LIBRARIES = (
+    "privsyn",
+    "opendp",
+    "numpy",
+    "scipy",
+    "torch",
+    "transformers",
+    "peft",
+    "opacus",
+    "diffusers",
+    "faiss-cpu",
+    "openai",
+)
+
+RESTORE_HINT = "Restore the release from DVC, and do not use this copy."
+
+
+def build(
+    plan: Plan,
+    artifact: ArtifactRef,
+    entry: Entry,
+    reserved: Change,
+    balance: Balance,
+    *,
+    noise: str,
+    counts: Mapping[str, int],
+    exhibits: Mapping[str, str],
+    model: Mapping[str, str],
+    root: Path,
+) -> dict[str, Any]:
+    """The certificate of a finished artifact, sealed with a digest of itself.
+
+    Args:
+        plan: The release.
+        artifact: The synthetic file.
+        entry: The release in the ledger.
+        reserved: The row of the ledger's chained history that set its cost aside.
+        balance: The account after this release.
+        noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
+        counts: What the method counted while drawing: outputs of the mechanism.
+        exhibits: SHA-256 of each of its pictures and tables, by name.
+        model: SHA-256 of each file of the model trained for it, by name.
+        root: Project folder, for its git commit.
+    """
+    method, _ = plan.load_method()
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "class": "dp-release" if noise == "opendp" else "not-private",
+        # When its cost was set aside: how long the drawing took depends on the data.
+        "reserved_at": reserved.at,
+        "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
+        "risk": risk(load(plan.event)).figures(),
+        "method": {"name": method.name, "title": method.title, "paper": method.paper},
+        "artifact": _described(artifact),
+        "account": {
+            "name": plan.account,
+            **balance.figures(),
+            "loss": entry.loss,
+        },
+        "ledger": {"entry": entry.number, "row": reserved.seq, "hash": reserved.hash},
+        "noise": noise,
+        "parents": [],
+        "software": _software(root),
+    }
+    if counts:
+        body["drawn"] = dict(counts)
+    if exhibits:
+        body["exhibits"] = dict(exhibits)
+    if model:
+        body["model"] = dict(model)
+    return body | {"seal": seal_of(body)}
+
+
+def derive(
+    parent: Mapping[str, Any],
+    artifact: ArtifactRef,
+    *,
+    name: str,
+    how: Mapping[str, Any],
+    root: Path,
+) -> dict[str, Any]:
+    """The certificate of an artifact made from a release's records alone, which costs nothing.
+
+    It carries its parent's certificate whole, so that it is checked without the parent's folder;
+    the ledger notes its digest with the parent's entry.
+
+    Args:
+        parent: The parent's certificate.
+        artifact: The new file.
+        name: What the new artifact is called.
+        how: Public settings it was made with.
+        root: Project folder, for its git commit.
+    """
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "class": parent["class"],
+        "name": name,
+        "derived": dict(how),
+        "artifact": _described(artifact),
+        "parents": [dict(parent)],
+        "software": _software(root),
+    }
+    return body | {"seal": seal_of(body)}
+
+
+def origin(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The certificate of the release that was paid for: this one, or its parent."""
+    found: Mapping[str, Any] = (
+        certificate["parents"][0] if "derived" in certificate else certificate
+    )
+    return found
+
+
+def canonical(certificate: Mapping[str, Any]) -> bytes:
+    """The one byte form of a certificate."""
+    return (json.dumps(certificate, indent=2, sort_keys=True, ensure_ascii=True) + "\n").encode()
+
+
+def digest(certificate: Mapping[str, Any]) -> str:
+    """SHA-256 of the certificate file: what the ledger and the Airflow asset carry."""
+    return hashlib.sha256(canonical(certificate)).hexdigest()
+
+
+def note_reports(folder: Path, ledger: Ledger) -> None:
+    """Have the ledger note the reports of a validated folder.
+
+    Raises:
+        VerificationError: There is no certificate.
+        BudgetError: The ledger knows no such release.
+    """
+    _, certificate = read(folder)
+    release_id = origin(certificate)["plan"]["release_id"]
+    reports = {name: sha256_file(folder / name) for name in REPORTS if is_plain_file(folder / name)}
+    name = str(certificate.get("name", release_id))
+    ledger.note_validation(release_id, name, digest(certificate), reports)
+
+
+def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """The certificate of a release folder, as bytes and parsed.
+
+    Raises:
+        VerificationError: It is missing or not JSON.
+    """
+    file = folder / CERTIFICATE
+    try:
+        raw = read_file(file)
+        parsed = parse_json(raw)
+    except FileNotFoundError:
+        raise VerificationError(
+            f"{folder} holds no {CERTIFICATE}.", hint="Pass the folder of a release."
+        ) from None
+    except OSError as error:
+        raise VerificationError(f"{file} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise VerificationError(f"{file} is not JSON: it was changed.") from None
+    if not isinstance(parsed, dict):
+        raise VerificationError(f"{file} is not a certificate.")
+    return raw, parsed
+
+
+def seal_of(certificate: Mapping[str, Any]) -> str:
+    """SHA-256 of all of a certificate but its seal."""
+    body = {key: value for key, value in certificate.items() if key != "seal"}
+    return hashlib.sha256(canonical(body)).hexdigest()
+
+
+def _described(artifact: ArtifactRef) -> dict[str, Any]:
+    return {
+        "file": artifact.path.name,
+        "sha256": artifact.sha256,
+        "media_type": artifact.media_type,
+        "rows": artifact.rows,
+    }
+
+
+def _software(root: Path) -> dict[str, str | None]:
+    return {name: _version(name) for name in LIBRARIES} | {
+        "python": platform.python_version(),
+        "git": _git_commit(root),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit(root: Path) -> str | None:
+    """Commit of the project folder; None outside git."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def is_plain_file(file: Path) -> bool:
+    """Whether a path is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,20 @@
+"""What lies in a release folder, by name: the one place that says it."""
+
+from __future__ import annotations
+
+ARTIFACT = "synthetic.jsonl"
+
+MODEL_ARTIFACT = "model.jsonl"
+"""In place of the records where a derived release is a model: its files, each with its digest."""
+
+CERTIFICATE = "certificate.json"
+
+IMAGE_ROWS = "application/jsonl; profile=images"
+
+MODEL_ROWS = "application/jsonl; profile=model"
+
+IMAGES, EXHIBITS, MODEL = "images", "exhibits", "model"
+"""Folders of a release: its images, pictures and tables about it, the model it was drawn from."""
+
+REPORTS = ("validation.json", "validation.html", "quality.json")
+"""Written after the certificate, by validation; the ledger notes their digests."""

@@ -1,0 +1,278 @@
+"""A release before it exists: its plan, and the identity its name is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isclose
+from typing import Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+
+from privsyn.data.settings import ImageConfig
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.events import Event, agree, as_zcdp, load
+from privsyn.methods.base import Method, MethodPlan, Role, Subject, load_method
+from privsyn.section import Section
+
+PLAN_SCHEMA = "privsyn-plan/2"
+FIRST_PLAN_SCHEMA = "privsyn-plan/1"
+"""Of plans that priced draws of the exponential mechanism as zCDP."""
+
+SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
+"""Derived numbers that plans solve for; all others follow from them and the settings."""
+
+STUDENT_SCHEMA = "privsyn-student/1"
+
+
+class DatasetIdentity(Section):
+    """The dataset as the release knows it: public facts, an opaque version, no digest of data."""
+
+    name: str
+    version: str
+    label: str | None
+    labels: tuple[str, ...]
+    text: str
+    unit: str | None
+    holdout: float
+    images: ImageConfig | None = None
+    document: str | None = None
+    label_descriptions: dict[str, str] = Field(default={})
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Releases that use none of these keep the identity they had before there were any."""
+        fields: dict[str, Any] = dump(self)
+        defaults: dict[str, Any] = {
+            "images": None,
+            "document": None,
+            "label_descriptions": {},
+            "encoding": "utf-8",
+            "delimiter": None,
+        }
+        return {
+            key: value
+            for key, value in fields.items()
+            if key not in defaults or value != defaults[key]
+        }
+
+    @property
+    def subject(self) -> Subject:
+        """What prompts may say about the records."""
+        return Subject(self.document, tuple(self.label_descriptions.items()))
+
+
+class ModelUse(Section):
+    """One model a release reads."""
+
+    source: str
+    revision: str
+    dtype: str
+
+
+class Plan(Section):
+    """A release before it exists: all public, computed without opening a data file.
+
+    ``identity`` fields decide the release id: whatever shapes the distribution of the output.
+    """
+
+    plan_schema: str = PLAN_SCHEMA
+    release_id: str | None = Field(description="Null until the account exists.")
+    method: str
+    settings: dict[str, Any]
+    dataset: DatasetIdentity
+    account: str
+    adjacency: Adjacency
+    unit: str
+    max_records_per_unit: int
+    target_epsilon: float
+    target_delta: float
+    draw: int
+    models: dict[Role, ModelUse]
+    partition_key: str | None = Field(description="Public id of the account's partition key.")
+    epsilon: float
+    delta: float
+    rho: float | None
+    event: dict[str, Any]
+    derived: dict[str, float]
+    invariants: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: int = Field(description="Synthetic records the release will hold at most: public.")
+    min_rows: int | None = Field(
+        default=None, description="And at least. Null: exactly as many as rows."
+    )
+    shards: int = Field(description="Parts the release is generated in.")
+    dates: tuple[str, ...] = Field(
+        default=(), description="What each {date:...} in dataset.path and test_path stands for."
+    )
+
+    @property
+    def id(self) -> str:
+        """The release id of a plan whose account exists."""
+        if self.release_id is None:
+            raise ValueError("the plan has no account yet")
+        return self.release_id
+
+    @property
+    def is_its_name(self) -> bool:
+        """Whether the release id is that of what the plan says: nobody edited it."""
+        return self.release_id == release_id(self.model_dump(mode="json"))
+
+    @property
+    def row_bounds(self) -> tuple[int, int]:
+        """Fewest and most rows of the artifact."""
+        return (self.rows if self.min_rows is None else self.min_rows), self.rows
+
+    @property
+    def rows_said(self) -> str:
+        """The bounds in words."""
+        fewest, most = self.row_bounds
+        return str(most) if fewest == most else f"{fewest} to {most}"
+
+    @property
+    def things(self) -> str:
+        """What the records are: texts or images."""
+        return "texts" if self.dataset.images is None else "images"
+
+    @property
+    def target(self) -> Guarantee:
+        """What the release was asked to cost at most."""
+        return Guarantee(self.target_epsilon, self.target_delta)
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """Unit and its bound on records."""
+        return PrivacyUnit(self.unit, self.max_records_per_unit)
+
+    def privacy_event(self) -> Event:
+        """The event tree."""
+        return load(self.event)
+
+    def load_method(self) -> tuple[Method, Any]:
+        """The method and its validated settings."""
+        method = load_method(self.method)
+        return method, method.Config.model_validate(self.settings)
+
+    def method_plan(self) -> MethodPlan:
+        """Event and derived numbers from settings, adjacency and unit, and what was solved for.
+
+        Of ``derived`` only the number that was solved for is taken; the event is priced anew.
+        """
+        return self._priced(self.derived)
+
+    def solved_again(self) -> MethodPlan:
+        """The same, with nothing taken from ``derived``: solved again from the target.
+
+        A plan of the first schema solved for another price: it is priced, not solved again.
+        """
+        return self._priced(None)
+
+    def _priced(self, solved: Mapping[str, float] | None) -> MethodPlan:
+        method, settings = self.load_method()
+        first = self.plan_schema == FIRST_PLAN_SCHEMA
+        if first:  # all but the solved number is computed anew
+            solved = {key: value for key, value in self.derived.items() if key in SOLVED}
+        planned = method.plan(
+            settings, self.target, self.adjacency, self.privacy_unit, self.dataset.labels, solved
+        )
+        if first:
+            event, charged = as_zcdp(planned.event), self.privacy_event()
+            same = _close(self.derived, planned.derived)
+            planned = replace(
+                planned,
+                event=charged if agree(event, charged) else event,
+                derived=dict(self.derived if same else planned.derived),
+            )
+        return planned
+
+
+class StudentPlan(Section):
+    """A small model before it is trained on a release's texts: all public.
+
+    ``settings`` are those of ``methods.distill`` that shape the model; ``models`` are the language
+    model whose tokenizer it takes (``base``) and the one it starts from (``init``), where it does.
+    """
+
+    plan_schema: str = STUDENT_SCHEMA
+    method: Literal["distill"] = "distill"
+    parent: Plan
+    settings: dict[str, Any]
+    models: dict[Literal["base", "init"], ModelUse]
+
+    @property
+    def id(self) -> str:
+        """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
+        identity = self.model_dump(mode="json", include={"settings", "models"})
+        return f"{self.parent.id}.student-{_digest(identity)[:8]}"
+
+
+def read_plan(content: bytes) -> Plan | StudentPlan:
+    """A plan of either kind from its file.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    try:
+        return StudentPlan.model_validate_json(content)
+    except ValidationError:
+        return Plan.model_validate_json(content)
+
+
+IDENTITY = (
+    "plan_schema",
+    "method",
+    "settings",
+    "dataset",
+    "account",
+    "adjacency",
+    "unit",
+    "max_records_per_unit",
+    "target_epsilon",
+    "target_delta",
+    "draw",
+    "models",
+    "partition_key",
+)
+"""Fields of a plan that enter the release id. Derived numbers follow from them."""
+
+
+def release_id(identity: Mapping[str, Any]) -> str:
+    """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON.
+
+    The tiny language model is named there as it was at first, so that a config that calls it by its
+    new name means the same release, and no second charge.
+    """
+    named = {key: identity[key] for key in IDENTITY}
+    if named["plan_schema"] == FIRST_PLAN_SCHEMA:
+        del named["plan_schema"]  # it was no part of a name then
+    else:
+        named["models"] = {role: _what(use) for role, use in named["models"].items()}
+    return f"{identity['method']}-{_digest(named)[:16]}"
+
+
+def _close(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether derived numbers are the same but for rounding."""
+    return one.keys() == other.keys() and all(
+        isclose(value, other[key], rel_tol=1e-12) for key, value in one.items()
+    )
+
+
+def _what(use: Mapping[str, Any]) -> dict[str, Any]:
+    """A model by what it is: where its files have a digest, their folder's name says nothing."""
+    named = str(use["revision"]).startswith("sha256:")
+    return {key: value for key, value in use.items() if key != "source" or not named}
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    value = {**value, "models": {k: _as_first_named(v) for k, v in value["models"].items()}}
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _as_first_named(use: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**use, "source": "builtin"} if use.get("source") == "tiny" else use

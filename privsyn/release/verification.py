@@ -1,0 +1,342 @@
+"""Check a release folder against its certificate, its digests and the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import sha256_file
+from privsyn.dp.accountant import guarantee, rho, shown
+from privsyn.dp.events import Event, dump
+from privsyn.dp.risk import risk
+from privsyn.errors import PrivsynError, VerificationError
+from privsyn.files import parse_json
+from privsyn.ledger.chain import DERIVED, VALIDATED
+from privsyn.ledger.store import Ledger
+from privsyn.release.certificate import (
+    RESTORE_HINT,
+    SCHEMA,
+    canonical,
+    digest,
+    is_plain_file,
+    origin,
+    read,
+    seal_of,
+)
+from privsyn.release.layout import (
+    CERTIFICATE,
+    EXHIBITS,
+    IMAGE_ROWS,
+    IMAGES,
+    MODEL,
+    MODEL_ROWS,
+    REPORTS,
+)
+from privsyn.release.plan import Plan
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing verify looked at. ``passed`` is None where it could not be checked."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
+    """Check a release folder: bytes, identity, event, guarantee and, if at hand, the ledger.
+
+    Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
+    no number it can derive. Every file of the folder is covered by the certificate or by the
+    ledger's note of the validation, or is named as not covered; any other is a failure.
+
+    Returns:
+        The checks made, failed ones included; see ``raise_failed``.
+
+    Raises:
+        VerificationError: There is no certificate, or it cannot be read.
+        LedgerUnavailable: The ledger cannot be asked.
+    """
+    raw, certificate = read(folder)
+    checks = [
+        Check(
+            "certificate is sealed",
+            _is_sealed(raw, certificate),
+            "the file's bytes agree with the seal inside it",
+        )
+    ]
+    try:
+        paid = origin(certificate)
+        plan = Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
+        checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
+        if paid is not certificate:
+            checks.append(_descent(certificate, paid))
+        checks += _cost(plan, paid)
+    except _UNREADABLE as error:
+        field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
+        checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
+        return checks
+    return [
+        *checks,
+        *_reports(folder, plan, certificate, ledger),
+        *_ledger(plan, certificate, ledger),
+    ]
+
+
+def authentic(checks: Sequence[Check]) -> bool:
+    """Whether a ledger vouches for a release, besides its agreeing with itself."""
+    rows = [check.passed for check in checks if check.name.startswith("ledger ")]
+    return bool(rows) and all(rows)
+
+
+def covers_reports(folder: Path, ledger: Ledger) -> bool:
+    """Whether a folder's reports are those that the ledger noted when it was validated."""
+    _, certificate = read(folder)
+    plan = Plan.model_validate(origin(certificate)["plan"] | {"warnings": (), "shards": 1})
+    found = _reports(folder, plan, certificate, ledger)
+    return bool(found) and all(check.passed for check in found)
+
+
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    PrivsynError,
+)
+"""What a certificate that somebody wrote by hand may run into."""
+
+
+def _is_sealed(raw: bytes, certificate: Mapping[str, Any]) -> bool:
+    try:
+        return raw == canonical(certificate) and certificate.get("seal") == seal_of(certificate)
+    except RecursionError:  # no certificate of ours is nested so deep
+        return False
+
+
+def raise_failed(folder: Path, checks: list[Check]) -> None:
+    """Raise if a check failed.
+
+    Raises:
+        VerificationError: Names the failed checks.
+    """
+    failed = [f"{check.name} ({check.detail})" for check in checks if check.passed is False]
+    if failed:
+        raise VerificationError(
+            f"{folder} does not verify: {'; '.join(failed)}.",
+            hint=RESTORE_HINT,
+        )
+
+
+def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
+    """Whether all that lies in a folder is a release's, files are files and folders folders."""
+    files = {CERTIFICATE, str(certificate["artifact"]["file"]), *REPORTS}
+    wrong = []
+    for path in sorted(folder.iterdir()):
+        if path.name in (IMAGES, EXHIBITS, MODEL):
+            fine = path.is_dir() and not path.is_symlink()  # what is in them is checked by digest
+        else:
+            fine = path.name in files and is_plain_file(path)
+        wrong += [] if fine else [path.name]
+    said = f"{len(wrong)} not of the release, or no plain file: {wrong[0]!a}" if wrong else ""
+    return Check("nothing else is in the folder", not wrong, said or "files of a release alone")
+
+
+def _reports(
+    folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
+) -> list[Check]:
+    """Whether the reports are those that validation wrote, by the ledger's newest note."""
+    there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
+    if not there:
+        return []
+    listed = ", ".join(there)
+    title = "validation reports"
+    if ledger is None:
+        return [Check(title, None, f"not covered: {listed}: no ledger at hand")]
+    name = str(certificate.get("name", plan.id))
+    notes = [
+        row
+        for row in (ledger.history(plan.id) if ledger.find(plan.id) else ())
+        if row.change == VALIDATED
+        and row.body["name"] == name
+        and row.body["certificate_sha256"] == digest(certificate)
+    ]
+    if not notes:
+        return [Check(title, None, f"not covered: {listed}: validated before ledgers noted them")]
+    noted = notes[-1].body["reports"]
+    changed = [
+        file
+        for file in there
+        if not is_plain_file(folder / file) or sha256_file(folder / file) != noted.get(file)
+    ]
+    said = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
+    return [Check(title, not changed, said)]
+
+
+def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
+    artifact = certificate["artifact"]
+    file = folder / Path(str(artifact["file"])).name
+    if not is_plain_file(file):
+        return [Check("artifact is unchanged", False, f"{file.name} is missing or no plain file")]
+    with file.open("rb") as stream:
+        lines = stream.readlines()
+    same = sha256_file(file) == artifact["sha256"] and len(lines) == artifact["rows"]
+    checks = [Check("artifact is unchanged", same, f"SHA-256 and {len(lines)} rows of {file.name}")]
+    named: dict[str, list[tuple[str, str]]] = {
+        inside: [
+            (f"{inside}/{name}", digest) for name, digest in certificate.get(inside, {}).items()
+        ]
+        for inside in (IMAGES, EXHIBITS, MODEL)
+    }
+    by_rows = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}.get(artifact["media_type"])
+    if by_rows:
+        rows = map(parse_json, lines)
+        named[by_rows] += [(str(row["file"]), str(row["sha256"])) for row in rows]
+    for inside, files in named.items():
+        if files or (folder / inside).exists():
+            verb = "is" if inside == MODEL else "are"
+            checks.append(_files(f"{inside} {verb} unchanged", folder / inside, files))
+    return checks
+
+
+def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
+    """Whether a folder holds exactly the named files, byte for byte, and what is wrong if not."""
+    plain = folder.is_dir() and not folder.is_symlink()
+    found = {file.name: file for file in folder.iterdir()} if plain else {}
+    wanted = {Path(file).name: digest for file, digest in named}
+    wrong = {
+        "named elsewhere or twice": [
+            file
+            for file, count in Counter(file for file, _ in named).items()
+            if count > 1 or file != f"{folder.name}/{Path(file).name}"
+        ],
+        "missing": sorted(wanted.keys() - found.keys()),
+        "not of the release": sorted(found.keys() - wanted.keys())
+        or ([] if named else [folder.name]),
+        "changed": [
+            file
+            for file in sorted(wanted.keys() & found.keys())
+            if not found[file].is_file()
+            or found[file].is_symlink()
+            or sha256_file(found[file]) != wanted[file]
+        ],
+    }
+    said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
+    return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
+
+
+def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:
+    return Check(
+        "parent",
+        parent.get("seal") == seal_of(parent)
+        and len(certificate["parents"]) == 1
+        and certificate["class"] == parent["class"]
+        and certificate["schema"] == SCHEMA,
+        f"made from release {parent['plan']['release_id']} at no further cost",
+    )
+
+
+def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    planned = plan.solved_again()
+    cost = guarantee(planned.event, plan.target_delta)
+    noise = certificate["noise"]
+    method, settings = plan.load_method()
+    cells = method.cells(settings, plan.dataset.labels)
+    return [
+        Check(
+            "release id",
+            plan.is_its_name,
+            "recomputed from method, settings, dataset version, account, unit, models, draw",
+        ),
+        Check(
+            "event",
+            plan.event == dump(planned.event) and plan.derived == dict(planned.derived),
+            "recomputed from settings, target, adjacency and unit",
+        ),
+        Check(
+            "guarantee",
+            cost.epsilon <= min(plan.epsilon, plan.target_epsilon) * (1 + 1e-12)
+            and cost.delta <= plan.delta,
+            f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
+        ),
+        *_risk(planned.event, certificate),
+        Check(
+            "derived facts",
+            plan.rho == rho(planned.event)
+            and plan.row_bounds == (planned.rows or (len(cells), len(cells)))
+            and plan.row_bounds[0] <= certificate["artifact"]["rows"] <= plan.rows
+            and plan.invariants == planned.invariants
+            and certificate["schema"] == SCHEMA,
+            "rho, rows, invariants and schema follow from the settings",
+        ),
+        Check(
+            "class",
+            certificate["class"] == ("dp-release" if noise == "opendp" else "not-private"),
+            f"noise source {noise}",
+        ),
+    ]
+
+
+def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
+    """What it says of an attacker; earlier certificates say nothing."""
+    if "risk" not in certificate:
+        return []
+    bounds = risk(event).figures()
+    said = certificate["risk"]
+    return [
+        Check(
+            "risk",
+            said.keys() == bounds.keys()
+            and all(bound <= said[name] * (1 + 1e-9) for name, bound in bounds.items()),
+            f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
+        )
+    ]
+
+
+def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:
+    if ledger is None:
+        return [Check("ledger row", None, "no ledger at hand: who made this is not proved")]
+    entry = ledger.find(plan.id)
+    if entry is None:
+        return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
+    paid, history = origin(certificate), ledger.history(plan.id)
+    offspring = []
+    if paid is not certificate:
+        digests = {
+            "artifact_sha256": certificate["artifact"]["sha256"],
+            "certificate_sha256": digest(certificate),
+        }
+        noted = any(
+            row.change == DERIVED and digests.items() <= dict(row.body).items() for row in history
+        )
+        offspring = [Check("ledger offspring", noted, f"noted with release {plan.id}")]
+    return [
+        *offspring,
+        Check(
+            "ledger row",
+            entry.state == "COMMITTED"
+            and dict(entry.event) == plan.event
+            and entry.account == plan.account,
+            f"entry {entry.number} is {entry.state}",
+        ),
+        Check(
+            "ledger digests",
+            entry.artifact_sha256 == paid["artifact"]["sha256"]
+            and entry.certificate_sha256 == digest(paid),
+            "artifact and certificate as committed",
+        ),
+        Check(
+            "ledger history",
+            any(
+                {"entry": entry.number, "row": row.seq, "hash": row.hash} == paid["ledger"]
+                for row in history
+            ),
+            "the certificate names this entry's row of the chain",
+        ),
+    ]

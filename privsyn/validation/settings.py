@@ -1,0 +1,76 @@
+"""Settings of the suite: ``validation``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from privsyn.on_disk import LocalPath, OnDisk, Sha256
+from privsyn.section import Section
+
+
+class ValidationConfig(Section):
+    """The Great Expectations suite of the synthetic file."""
+
+    suite: Annotated[str, OnDisk("file", ("text", "images"), pinned=True)] | None = Field(
+        default=None,
+        description="A shipped suite (text, images), a name under files, or a JSON file. Null: "
+        "text or images, as the dataset holds.",
+    )
+    suite_digest: Sha256 | None = Field(default=None, description="SHA-256 a suite file must have.")
+    min_chars: int = Field(default=1, ge=0, description="Shortest text allowed, in characters.")
+    max_chars: int = Field(default=4000, ge=1, description="Longest text allowed, in characters.")
+    min_share: float = Field(
+        default=0.95,
+        ge=0,
+        le=1,
+        description="Share of rows that must keep the soft bounds (length, duplicates).",
+    )
+    max_duplicate_share: float = Field(default=0.05, ge=0, le=1, description="Duplicates allowed.")
+    forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
+        default=(), description="Patterns no synthetic text may contain."
+    )
+    record_number_pattern: str = Field(
+        default=r"\b[A-Z]{2,4}-\d{5,8}\b", description="What a record number looks like."
+    )
+    json_schema: Annotated[LocalPath, OnDisk("file", pinned=True)] | None = Field(
+        default=None,
+        description="JSON schema every text must satisfy (structured records): a file, or a name "
+        "under files.",
+    )
+    json_schema_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 the schema file must have."
+    )
+    min_json_share: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Share of texts that must be JSON, and of those that must satisfy the schema.",
+    )
+    min_spread: int = Field(
+        default=8, ge=0, le=255, description="Smallest range of the values of an image, 0 to 255."
+    )
+    min_rows_per_label: int = Field(
+        default=1, ge=0, description="Fewest images of each declared label."
+    )
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> ValidationConfig:
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars={self.min_chars} is above max_chars={self.max_chars}")
+        return self
+
+    @field_validator("record_number_pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value

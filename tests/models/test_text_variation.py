@@ -1,0 +1,198 @@
+"""Texts from a scripted model: prompts, kept parts, lengths, silence."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.errors import ModelError
+from privsyn.models.language import prompts
+from privsyn.models.language.text_variation import TextSettings, TextVariation
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.testing.language import FakeTextModel
+
+BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
+
+
+def api(script=None, own=BUILTIN, seed=0, **settings) -> tuple[TextVariation, FakeTextModel]:
+    model = FakeTextModel(script=script)
+    resolved = TextSettings(**settings).resolved(own)
+    return TextVariation(resolved, model, np.random.default_rng(seed)), model
+
+
+def test_a_fresh_text_is_asked_for_by_label_style_and_words():
+    made, model = api(
+        random_prompt="A text on {label}.\nStyle: {style}\nWith: {words}\nGo:",
+        styles=("curt",), words=("bill", "visit"),
+    )  # fmt: skip
+    assert len(made.random(5, "Billing")) == 5
+    assert set(model.prompts) <= {
+        f"A text on Billing.\nStyle: curt\nWith: {words}\nGo:"
+        for words in ("bill, visit", "visit, bill")
+    }
+
+
+@pytest.mark.parametrize(
+    ("label", "words", "prompt"),
+    [
+        ("a b", ("w",), "<|start|>Topic: a b\nKeywords: w\nText:"),
+        (None, ("w",), "<|start|>Keywords: w\nText:"),
+        ("a b", (), "<|start|>Topic: a b\nText:"),
+        (None, (), "<|start|>Text:"),
+    ],
+)
+def test_a_slot_with_nothing_to_fill_it_takes_its_line_along(label, words, prompt):
+    made, model = api(words=words)
+    made.random(1, label)
+    assert model.prompts == [prompt]
+
+
+def test_prompts_follow_the_kind_of_model():
+    chat = TextSettings().resolved(prompts.CHAT)
+    assert chat.rephrase
+    assert "{change}" in chat.vary_prompt
+    plain = TextSettings().resolved(prompts.PLAIN)
+    assert not plain.rephrase
+    assert plain.vary_prompt == "Label: {label}\nText: {text}\n\nLabel: {label}\nText:"
+    assert plain.random_prompt == "Label: {label}\nText:"
+    kept = TextSettings(random_prompt="mine:", rephrase=True).resolved(BUILTIN)
+    assert (kept.random_prompt, kept.rephrase) == ("mine:", True)
+    assert kept.resolved(prompts.CHAT) == kept  # resolving again changes nothing
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"random_prompt": "On {topic}:"}, r"\{topic\} is not one of label, style, words"),
+        ({"vary_prompt": "Go on:"}, r"\{text\} exactly once"),
+        ({"vary_prompt": "{text} {text}"}, r"\{text\} exactly once"),
+        ({"vary_prompt": "{text} {words}"}, r"\{words\} is not one of"),
+        ({"styles": ()}, "at least 1 item"),
+        ({"temperature": -1}, "greater than or equal to 0"),
+        ({"vary_temperatures": (0.5, float("nan"))}, "between 0 and 10"),
+        ({"max_tokens": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_refuses_settings_that_cannot_work(settings, words):
+    with pytest.raises(ValueError, match=words):
+        TextSettings(**settings)
+
+
+def test_a_continuing_model_keeps_the_first_part_and_writes_the_rest():
+    made, model = api(script=lambda prompt, before: " NEW END", length_spread=50)
+    text = "one two  three\nfour five six seven eight nine ten"
+    for varied in made.vary([text] * 200, None, 0.5):
+        kept = varied.removesuffix(" NEW END").removesuffix("NEW END")
+        assert varied.endswith("NEW END")
+        assert text.startswith(kept)
+        assert len(kept.split()) < 10
+    lengths = [len(re.fullmatch(r"(?s).*Text:(.*)", prompt)[1].split()) for prompt in model.prompts]
+    assert all(prompt.startswith(f"<|start|>Text: {text}<|end|>Text:") for prompt in model.prompts)
+    assert 0 in lengths
+    assert 9 in lengths
+    assert np.mean(lengths) == pytest.approx(4.5, abs=0.6)
+
+
+def test_a_chat_model_is_told_how_far_to_go_how_long_and_in_what_style():
+    made, model = api(
+        script=lambda prompt, before: '"A new text."', own=prompts.CHAT, styles=("curt",),
+        length_spread=0,
+    )  # fmt: skip
+    for degree, change in ((0.1, "a little"), (0.5, "somewhat"), (0.9, "a lot")):
+        assert made.vary(["an old text, {label} and all"], "x", degree) == ["A new text."]
+        prompt = model.prompts[-1]
+        assert f"differs {change}," in prompt
+        assert "about 6 words" in prompt
+        assert "Topic: x\n" in prompt
+        assert "Style: curt\n" in prompt
+        assert "Text: an old text, {label} and all\n" in prompt
+
+
+def test_degrees_at_the_ends_and_the_temperature_between():
+    seen = []
+
+    class Warm(FakeTextModel):
+        def complete(self, prompts, *, max_tokens, temperature):
+            seen.append((temperature, max_tokens))
+            return super().complete(prompts, max_tokens=max_tokens, temperature=temperature)
+
+    settings = TextSettings(vary_temperatures=(0.5, 1.5), temperature=0.7, max_tokens=9)
+    made = TextVariation(settings.resolved(BUILTIN), Warm())
+    assert made.vary(["a b", "c"], None, 0.0) == ["a b", "c"]
+    assert seen == []
+    made.vary(["a b", "c"], None, 0.25)
+    fresh = made.vary(["a b", "c"], None, 1.0)
+    assert seen == [(0.75, 9), (0.7, 9)]
+    assert len(fresh) == 2
+
+
+def test_a_variation_that_does_not_come_leaves_the_text_as_it_is():
+    made, _ = api(script=lambda prompt, before: "" if "old" in prompt else " fine")
+    texts = ["some old text", "another text", ""]
+    varied = made.vary(texts, None, 0.5)
+    assert varied[0] == "some old text"
+    assert varied[1].endswith("fine")
+    assert len(varied) == 3
+
+
+def test_a_model_that_answers_too_few_or_too_many_prompts():
+    class Short(FakeTextModel):
+        def complete(self, prompts, **options):
+            return super().complete(prompts, **options)[:-1]
+
+    class Long(FakeTextModel):
+        def complete(self, prompts, **options):
+            return [*super().complete(prompts, **options), "more"]
+
+    settings = TextSettings().resolved(BUILTIN)
+    made = TextVariation(settings, Short()).vary(["a b", "keep me"], None, 0.9)
+    assert made[1] == "keep me"
+    assert all(TextVariation(settings, Short()).random(6, None))
+    assert len(TextVariation(settings, Long()).random(3, None)) == 3
+
+
+def test_a_model_silent_at_first_is_asked_again_and_one_silent_for_good_refused():
+    made, model = api(script=lambda prompt, before: "" if before < 2 else f"text {before}")
+    assert all(made.random(3, None))
+    mute, model = api(script=lambda prompt, before: "  ")
+    with pytest.raises(ModelError, match="gave no text for 12 prompts"):
+        mute.random(3, "x")
+    assert len(model.prompts) == 12
+    half, _ = api(script=lambda prompt, before: "" if before % 2 else "only this")
+    assert half.random(40, None) == ["only this"] * 40
+    assert mute.random(0, None) == []
+
+
+def test_texts_end_before_a_stop_and_at_their_length():
+    made, _ = api(script=lambda prompt, before: " First. Second one\n\nLabel: junk")
+    assert made.random(1, None) == ["First. Second one"]
+    long, _ = api(script=lambda prompt, before: " A b c. D e f g h i j", length_spread=2)
+    for varied in long.vary(["w x y"] * 30, None, 0.9):
+        assert len(varied.split()) <= 5
+        assert varied.endswith("c.")
+
+
+def test_the_revision_names_model_and_settings():
+    one, other = api()[0], api(max_tokens=9)[0]
+    assert one.revision.startswith("fake-text-1+")
+    assert one.revision != other.revision
+    assert one.revision == api(seed=7)[0].revision
+    with pytest.raises(ValueError, match="not resolved"):
+        TextVariation(TextSettings(), FakeTextModel())
+
+
+@given(
+    st.lists(st.text(max_size=60), max_size=6),
+    st.floats(0, 1),
+    st.sampled_from([None, "x", "{text}", "a\nb"]),
+    st.booleans(),
+)
+def test_any_text_has_a_variation(texts, degree, label, chat):
+    made, _ = api(own=prompts.CHAT if chat else BUILTIN)
+    varied = made.vary(texts, label, degree)
+    assert len(varied) == len(texts)
+    assert all(isinstance(text, str) for text in varied)
