@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from zlib import crc32
 
@@ -57,3 +60,19 @@ def smollm2() -> Path:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"SmolLM2 is not here and cannot be fetched: {error}")
+
+
+@contextmanager
+def _full_disk(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """A block in which no file grows beyond so many bytes: a full disk without being root."""
+    return _full_disk
