@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from privsyn.airflow import services
 from privsyn.airflow.environment import admin_password
-from privsyn.airflow.running import TOKEN, Running
-from privsyn.airflow.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
+from tools.local import services
+from tools.local.running import TOKEN, Running
+from tools.local.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
 
 pytestmark = pytest.mark.airflow
 
@@ -177,7 +177,7 @@ def test_a_server_that_ends_again_is_named_with_its_log(root):
 
 
 def test_one_that_lives_and_does_not_answer_is_not_ended(root, monkeypatch):
-    from privsyn.airflow import services
+    from tools.local import services
 
     home, running = root / ".airflow", Running("token-of-up", {})
     keep_up(home, running, [part("scheduler", free_port())], {TOKEN: running.token})
