@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +16,12 @@ from zlib import crc32
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Airflow reads its settings at its first import, so they are set before any test imports it.
+AIRFLOW_HOME = tempfile.mkdtemp(prefix="privsyn-airflow-")
+atexit.register(shutil.rmtree, AIRFLOW_HOME, ignore_errors=True)
+os.environ["AIRFLOW_HOME"] = AIRFLOW_HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 # A busy machine takes its time: how long an example took says nothing about the code.
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
