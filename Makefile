@@ -33,7 +33,7 @@ setup: .venv/.installed
 
 demo: setup
 	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' \
-		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m privsyn.airflow.demo $(ARGS)
+		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m tools.local.demo $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable $(ARGS)
@@ -48,10 +48,10 @@ lint: setup
 	@$(BIN)/mypy
 
 up: setup
-	@$(BIN)/python -m privsyn.airflow.services up
+	@$(BIN)/python -m tools.local.services up
 
 down: setup
-	@$(BIN)/python -m privsyn.airflow.services down
+	@$(BIN)/python -m tools.local.services down
 
 # torch goes in without its build and without CUDA's packages: the installer adds what the build
 # it finds (CPU or CUDA) asks for, so that one lock serves both.

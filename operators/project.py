@@ -7,12 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from privsyn.config import Config
 from privsyn.errors import ConfigError
 
-SAMPLE = Path(".privsyn/sample/messages.jsonl")
-DIGITS = Path(".privsyn/sample/digits.npz")
-"""Where the invented messages and the scans of digits are written when the config names them."""
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"
 PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
@@ -101,23 +97,6 @@ def project_of(dag_id: str) -> Project | None:
         if project.name is None or dag_id.startswith(project.dag_id("")):
             return project
     return None
-
-
-def write_sample_if_asked(config: Config, root: Path) -> None:
-    """Write the sample of texts or of images if the config names it and it is not there."""
-    path = config.dataset.path
-    if path not in (SAMPLE, DIGITS) or (root / path).exists():
-        return
-    from privsyn.data.artifacts import private_folder
-    from privsyn.data.digits import write_digits
-    from privsyn.data.sample import write_sample
-    from privsyn.release.workspace import Workspace
-
-    private_folder(Workspace(root).state)
-    if path == DIGITS:
-        write_digits(root / DIGITS)
-    else:
-        write_sample(root / SAMPLE)
 
 
 def teaches(method: str) -> bool:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import resource
 import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Airflow reads its settings at its first import, so they are set before any test imports it.
+AIRFLOW_HOME = tempfile.mkdtemp(prefix="privsyn-airflow-")
+atexit.register(shutil.rmtree, AIRFLOW_HOME, ignore_errors=True)
+os.environ["AIRFLOW_HOME"] = AIRFLOW_HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 # A busy machine takes its time: how long an example took says nothing about the code.
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,3 +70,19 @@ def smollm2() -> Path:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"SmolLM2 is not here and cannot be fetched: {error}")
+
+
+@contextmanager
+def _full_disk(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """A block in which no file grows beyond so many bytes: a full disk without being root."""
+    return _full_disk

@@ -86,7 +86,9 @@ def test_the_core_imports_numpy_scipy_and_opendp_only():
         ),
         ("privsyn/data", ("privsyn.stages", "privsyn.methods", "privsyn.airflow")),
         ("privsyn/stages", ("privsyn.airflow", "airflow")),
-        ("privsyn", ("privsyn.airflow", "airflow")),
+        ("privsyn", ("privsyn.airflow", "airflow", "tools")),
+        ("operators", ("tools",)),
+        ("dags", ("tools",)),
     ],
 )
 def test_imports_point_inward(package, may_not):

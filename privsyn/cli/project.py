@@ -24,8 +24,7 @@ def sample_data(
             help="Where to write. By default messages.jsonl or digits.npz, .privsyn/sample/.",
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=1_000_000, help="Messages.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of the generator of messages.")] = 7,
+    rows: Annotated[int, typer.Option(min=1, max=4000, help="Messages: the first so many.")] = 4000,
     images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
 ) -> None:
     """Write invented patient-portal messages, or scans of digits, to try everything on."""
@@ -38,7 +37,7 @@ def sample_data(
     from privsyn.data.sample import write_sample
 
     target = target or Path(".privsyn/sample/messages.jsonl")
-    written = write_sample(target, rows=rows, seed=seed)
+    written = write_sample(target, rows=rows)
     show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
 
 

@@ -9,8 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from privsyn.airflow.environment import airflow_environment, prepare
 from privsyn.config import load_config
+from tools.local.environment import airflow_environment, prepare
 
 root = Path(sys.argv[1])
 runs = json.loads(sys.argv[2])

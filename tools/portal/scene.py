@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from random import Random
 
-from privsyn.data.portal import lexicon, phrases, registers
-from privsyn.data.portal.people import Patient
-from privsyn.data.portal.templates import Label, Scenario, expand
+from tools.portal import lexicon, phrases, registers
+from tools.portal.people import Patient
+from tools.portal.templates import Label, Scenario, expand
 
 
 @dataclass

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from privsyn.airflow import services
-from privsyn.airflow.environment import admin_password
-from privsyn.airflow.running import TOKEN, Running
-from privsyn.airflow.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
+from tools.local import services
+from tools.local.environment import admin_password
+from tools.local.running import TOKEN, Running
+from tools.local.services import Part, ServiceError, down, keep_up, refuse_taken_ports, up
 
 pytestmark = pytest.mark.airflow
 
@@ -110,7 +110,7 @@ def test_a_taken_port_is_named_and_nothing_starts(root, tmp_path):
 
 
 def test_secrets_are_readable_by_their_owner_alone_and_survive(root):
-    from privsyn.airflow.environment import admin_password, airflow_environment
+    from tools.local.environment import admin_password, airflow_environment
 
     home = root / "home"
     first = airflow_environment(root, home)
@@ -177,7 +177,7 @@ def test_a_server_that_ends_again_is_named_with_its_log(root):
 
 
 def test_one_that_lives_and_does_not_answer_is_not_ended(root, monkeypatch):
-    from privsyn.airflow import services
+    from tools.local import services
 
     home, running = root / ".airflow", Running("token-of-up", {})
     keep_up(home, running, [part("scheduler", free_port())], {TOKEN: running.token})
@@ -190,7 +190,7 @@ def test_one_that_lives_and_does_not_answer_is_not_ended(root, monkeypatch):
 
 def test_the_lineage_server_lets_nobody_in_without_the_password(root):
     """The real one, under the tracker of a task."""
-    from privsyn.airflow.environment import mlflow_environment
+    from tools.local.environment import mlflow_environment
 
     home, port = root / ".airflow", free_port()
     address = f"http://127.0.0.1:{port}"

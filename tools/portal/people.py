@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from random import Random
 
-from privsyn.data.portal import lexicon as lex
-from privsyn.data.portal import names
-from privsyn.data.portal.lexicon import Condition, Drug, Test
+from tools.portal import lexicon as lex
+from tools.portal import names
+from tools.portal.lexicon import Condition, Drug, Test
 
 FIRST_DAY = date(2024, 1, 8)
 

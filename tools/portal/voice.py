@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from privsyn.data.portal.people import Style
+from tools.portal.people import Style
 
 _SPELLED_OUT = (
     ("t's been", "t has been"), ("here's been", "here has been"),

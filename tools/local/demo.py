@@ -1,4 +1,4 @@
-"""python -m privsyn.airflow.demo: one run of the DAG in this process, shown stage by stage.
+"""python -m tools.local.demo: one run of the DAG in this process, shown stage by stage.
 
 Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS and EPSILON from the
 environment, as ``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
@@ -26,14 +26,15 @@ from rich.table import Table
 from rich.text import Text
 
 from privsyn import errors
-from privsyn.airflow.environment import airflow_environment, prepare
-from privsyn.airflow.project import DIGITS, dag_id, write_sample_if_asked
+from privsyn.airflow.project import dag_id
 from privsyn.cli.models import fetch_if_named
 from privsyn.cli.new_project import label_list, name_of
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
 from privsyn.stages.base import Context, open_context
 from privsyn.tables import show
+from tools.local.environment import airflow_environment, prepare
+from tools.local.sample import DIGITS, write_sample_if_asked
 
 METHOD = "invisible_ink"
 TEXTS = {
@@ -47,7 +48,7 @@ TEXTS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo; its exit code is that of the error that ended it."""
-    parser = argparse.ArgumentParser(prog="python -m privsyn.airflow.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.local.demo", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     parser.add_argument("--method", default=os.environ.get("METHOD") or METHOD)
     parser.add_argument("-S", "--set", action="append", default=[], metavar="a.b.c=value")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from privsyn.airflow import demo
 from privsyn.config import load_config
+from tools.local import demo
 
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[2] / "params.yaml"

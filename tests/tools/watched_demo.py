@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from privsyn.airflow import demo
+from tools.local import demo
 
 FLOOD = "loc=task_runner.py:995"
 

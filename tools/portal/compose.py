@@ -6,7 +6,7 @@ import re
 from datetime import date
 from random import Random
 
-from privsyn.data.portal import (
+from tools.portal import (
     appointments,
     billing,
     prescriptions,
@@ -15,9 +15,9 @@ from privsyn.data.portal import (
     symptoms,
     voice,
 )
-from privsyn.data.portal.people import Patient
-from privsyn.data.portal.scene import MessageScene, Thread
-from privsyn.data.portal.templates import Label, expand, read_label
+from tools.portal.people import Patient
+from tools.portal.scene import MessageScene, Thread
+from tools.portal.templates import Label, expand, read_label
 
 MIN_WORDS = 15
 MAX_WORDS = 60

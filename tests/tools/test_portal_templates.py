@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from privsyn.data.portal import phrases, registers
-from privsyn.data.portal.compose import labels
-from privsyn.data.portal.people import Patient, invent_patients
-from privsyn.data.portal.scene import MessageScene, Thread
-from privsyn.data.portal.templates import Label, Scenario, expand, names, parse, read_label
+from tools.portal import phrases, registers
+from tools.portal.compose import labels
+from tools.portal.people import Patient, invent_patients
+from tools.portal.scene import MessageScene, Thread
+from tools.portal.templates import Label, Scenario, expand, names, parse, read_label
 
 TODAY = date(2025, 3, 14)
 GRAMMAR = labels()

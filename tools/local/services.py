@@ -1,4 +1,4 @@
-"""python -m privsyn.airflow.services up | down: this project's Airflow and MLflow servers.
+"""python -m tools.local.services up | down: this project's Airflow and MLflow servers.
 
 Airflow's components are started one by one, as ``airflow standalone`` does, but without the
 servers of logs, which would listen on every address: the pages read logs from this disk. Each
@@ -27,7 +27,11 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from privsyn.airflow.environment import (
+from privsyn.airflow.project import PARAMS
+from privsyn.config import Config, environment_overrides, load_config
+from privsyn.errors import PrivsynError
+from privsyn.release.workspace import Workspace
+from tools.local.environment import (
     ADMIN,
     HOST,
     admin_password,
@@ -35,11 +39,8 @@ from privsyn.airflow.environment import (
     mlflow_environment,
     prepare,
 )
-from privsyn.airflow.project import PARAMS, write_sample_if_asked
-from privsyn.airflow.running import TOKEN, Running
-from privsyn.config import Config, environment_overrides, load_config
-from privsyn.errors import PrivsynError
-from privsyn.release.workspace import Workspace
+from tools.local.running import TOKEN, Running
+from tools.local.sample import write_sample_if_asked
 
 START_SECONDS = 180.0
 GRACE_SECONDS = 15.0
@@ -324,7 +325,7 @@ def _free(port: int) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line of ``make up`` and ``make down``."""
-    parser = argparse.ArgumentParser(prog="python -m privsyn.airflow.services", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.local.services", description=__doc__)
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--project", type=Path, default=Path(), help="folder of params.yaml")
     parser.add_argument(
