@@ -94,20 +94,22 @@ class Engine:
         from privsyn.dp.accountant import Guarantee
         from privsyn.dp.adjacency import Adjacency, PrivacyUnit
         from privsyn.dp.noise import OpenDPNoise
-        from privsyn.methods.base import Backends
+        from privsyn.methods.base import Backends, Draw, ReleaseFacts
         from privsyn.methods.invisible_ink.method import InvisibleInk
-        from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+        from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
         from privsyn.methods.shared.prompts import PromptConfig
 
         method, unit = InvisibleInk(), PrivacyUnit()
-        cfg = InvisibleInkConfig(
+        cfg = InvisibleInkSettings(
             batch_size=self.batch,
             max_tokens=tokens,
             max_reference_tokens=REFERENCE_TOKENS,
             texts_per_label=self.texts,
             prompt=PromptConfig(private="Text: {reference}\nText:", public="Text:"),
         )
-        plan = method.plan(cfg, Guarantee(10, 1e-6), Adjacency.REPLACE_NULL, unit, ())
+        plan = method.calibrate(
+            cfg, Guarantee(10, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, unit, ())
+        )
         texts = references(self.batch * self.texts)
         buckets = [
             Bucket(cell, Private(texts[i * self.batch : (i + 1) * self.batch]))
@@ -120,12 +122,18 @@ class Engine:
                 self.drawn = len(
                     list(
                         method.run(
-                            cfg, plan, Adjacency.REPLACE_NULL, unit, buckets,
-                            Backends({"language": self.model}), OpenDPNoise(), journal,
-                            self.performance,
+                            cfg,
+                            plan,
+                            buckets,
+                            Draw(
+                                Backends({"language": self.model}),
+                                OpenDPNoise(),
+                                journal,
+                                self.performance,
+                            ),
                         )
                     )
-                )  # fmt: skip
+                )
 
 
 class Floor:

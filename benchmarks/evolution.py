@@ -32,7 +32,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.images import downstream_images, frechet_distance
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.private_evolution.method import PrivateEvolution, modality
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.models.roles import describe_role, load_role
@@ -62,7 +62,11 @@ def evolve(
 ) -> list[Pairs]:
     """The populations, the first included."""
     method, labels = PrivateEvolution(), sorted({label for _, label in train})
-    plan = method.plan(cfg, Guarantee(epsilon, 1e-5), Adjacency.REPLACE_NULL, PrivacyUnit(), labels)
+    plan = method.calibrate(
+        cfg,
+        Guarantee(epsilon, 1e-5),
+        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
+    )
     written = to_content if cfg.modality == "image" else str
     buckets = [
         Bucket(cell, Private([written(one) for one, label in train if label == cell.label]))
@@ -72,9 +76,8 @@ def evolve(
     Journal.create(folder / "journal", {})
     with Journal.open(folder / "journal", {}) as journal:
         for _ in method.run(
-            cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets, models, OpenDPNoise(),
-            journal, PerformanceConfig(),
-        ):  # fmt: skip
+            cfg, plan, buckets, Draw(models, OpenDPNoise(), journal, PerformanceConfig())
+        ):
             pass
         return [
             [

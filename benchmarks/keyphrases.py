@@ -33,7 +33,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classify import downstream
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
@@ -155,7 +155,9 @@ def main() -> None:
                 given = {"use_llm": False, "noise": noise, "ensemble": ensemble} | own
                 cfg = method.resolve(KeyphraseSeedingConfig(**given), {})
                 unit, adjacency = PrivacyUnit(), Adjacency.REPLACE_NULL
-                plan = method.plan(cfg, Guarantee(epsilon, 1e-6), adjacency, unit, labels)
+                plan = method.calibrate(
+                    cfg, Guarantee(epsilon, 1e-6), ReleaseFacts(adjacency, unit, tuple(labels))
+                )
                 cells = method.cells(cfg, labels)
                 buckets = [Bucket(cell, Private(held[str(cell.label)])) for cell in cells]
                 seen: dict[str, Any] = {}
@@ -166,11 +168,17 @@ def main() -> None:
                     with Journal.open(path, {}) as journal:
                         samples = list(
                             method.run(
-                                cfg, plan, adjacency, unit, buckets,
-                                Backends({"embedder": embedder}), OpenDPNoise(), journal,
-                                performance,
+                                cfg,
+                                plan,
+                                buckets,
+                                Draw(
+                                    Backends({"embedder": embedder}),
+                                    OpenDPNoise(),
+                                    journal,
+                                    performance,
+                                ),
                             )
-                        )  # fmt: skip
+                        )
                 seconds = time.perf_counter() - start
                 metrics = downstream(
                     [str(sample.content) for sample in samples],

@@ -23,7 +23,7 @@ import numpy as np
 
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
-from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 
 PART = 8192
@@ -101,8 +101,9 @@ def main() -> None:
             _, plain = timed(lambda w=w: (vectors @ w, vectors @ w))
             say("score candidates", seconds, plain)
 
-    cfg = KeyphraseSeedingConfig(
-        use_llm=False, ensemble="logarithmic", sequence_length=a.length, features=a.features,
+    cfg = KeyphraseSeedingSettings(
+        vocabulary_digest="0" * 64, use_llm=False,
+        ensemble="logarithmic", sequence_length=a.length, features=a.features,
         sequences_per_label=a.sequences, bandwidth=1.0, score_power=40.0,
     )  # fmt: skip
     released = {(0, number): one for number, one in enumerate(sums)}

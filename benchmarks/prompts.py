@@ -34,6 +34,7 @@ from privsyn.dp.noise import SeededNoise
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.embeddings import mauve
 from privsyn.evaluation.vectors import Labelled, compare
+from privsyn.methods.base import ReleaseFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.language.loading import load_embedder, load_language_model
@@ -199,7 +200,11 @@ def generate(
     method = InvisibleInk()
     cfg = method.resolve(cfg, {"language": describe(models)})
     labels = list(task.labels)
-    plan = method.plan(cfg, Guarantee(epsilon, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), labels)
+    plan = method.calibrate(
+        cfg,
+        Guarantee(epsilon, 1e-6),
+        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
+    )
     rng = random.Random(seed)
     held: dict[tuple[str | None, int], list[str]] = {}
     wanted = cfg.batch_size * cfg.texts_per_label

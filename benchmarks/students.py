@@ -33,7 +33,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.next_token import next_token_accuracy
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.models.references import BUILTIN
@@ -72,8 +72,10 @@ def teach(
     private = math.isfinite(epsilon)
     if not private:
         cfg = cfg.model_copy(update={"noise_multiplier": 1.0})
-    plan = method.plan(
-        cfg, Guarantee(epsilon if private else 1e3, 1e-5), Adjacency.REPLACE_NULL, RECORDS, labels
+    plan = method.calibrate(
+        cfg,
+        Guarantee(epsilon if private else 1e3, 1e-5),
+        ReleaseFacts(Adjacency.REPLACE_NULL, RECORDS, tuple(labels)),
     )
     buckets = [
         Bucket(cell, Private([text for label, text in train if label == cell.label]))
@@ -84,10 +86,17 @@ def teach(
     start = time.perf_counter()
     with Journal.open(folder / "journal", {}) as journal:
         files = method.train(
-            cfg, plan, Adjacency.REPLACE_NULL, RECORDS, buckets, models,
-            OpenDPNoise() if private else Noiseless(), journal,
-            PerformanceConfig(checkpoint_steps=cfg.steps), report("train"),
-        )  # fmt: skip
+            cfg,
+            plan,
+            buckets,
+            Draw(
+                models,
+                OpenDPNoise() if private else Noiseless(),
+                journal,
+                PerformanceConfig(checkpoint_steps=cfg.steps),
+                report("train"),
+            ),
+        )
     for name, content in files.items():
         (folder / name).write_bytes(content)
     trained = time.perf_counter()

@@ -26,7 +26,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.evaluation.classify import downstream
-from privsyn.methods.base import Backends, MethodPlan
+from privsyn.methods.base import Backends, Draw, Mechanism, ReleaseFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.language.loading import load_language_model
@@ -61,8 +61,10 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
             "private": private.replace("\\n", "\n"), "public": public.replace("\\n", "\n")
         }  # fmt: skip
     cfg = method.resolve(InvisibleInkConfig(**given), {"language": describe(models)})
-    plan = method.plan(
-        cfg, Guarantee(arguments.epsilon, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), labels
+    plan = method.calibrate(
+        cfg,
+        Guarantee(arguments.epsilon, 1e-6),
+        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
     )
     rng = random.Random(arguments.seed)
     held: dict[tuple[str | None, int], list[str]] = {}
@@ -77,7 +79,7 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
 def drawn(
     method: InvisibleInk,
     cfg: InvisibleInkConfig,
-    plan: MethodPlan,
+    plan: Mechanism,
     held: Mapping[tuple[str | None, int], Sequence[str]],
     labels: Sequence[str],
     model: Any,
@@ -94,10 +96,12 @@ def drawn(
         with Journal.open(path, {}) as journal:
             samples = list(
                 method.run(
-                    cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(), buckets,
-                    Backends({"language": model}), noise, journal, PerformanceConfig(),
+                    cfg,
+                    plan,
+                    buckets,
+                    Draw(Backends({"language": model}), noise, journal, PerformanceConfig()),
                 )
-            )  # fmt: skip
+            )
     return [(str(sample.content), str(sample.cell.label)) for sample in samples]
 
 

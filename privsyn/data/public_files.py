@@ -17,7 +17,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import PrivateAttr
 
@@ -152,6 +152,9 @@ class PublicFiles:
                     raise _private(setting, value, what)
 
 
+R = TypeVar("R", bound="ReadsFiles")
+
+
 class ReadsFiles(Section):
     """Settings that name public files: they read them through a door, and through it alone."""
 
@@ -172,9 +175,10 @@ class ReadsFiles(Section):
         bound._door, bound._section, bound._asked = door, f"{section}.", asked
         return bound
 
-    def resolved(self, settings: Mapping[str, Any]) -> Self:
-        """With these settings in place of the same; files stay where the settings here say."""
-        filled = self.model_copy(update=settings)
+    def resolved(self, kind: type[R], settings: Mapping[str, Any]) -> R:
+        """As resolved settings, with these in place of the same; files stay where they are here."""
+        filled = kind(**{**dict(self), **settings})
+        filled._door, filled._section = self._door, self._section
         filled._asked = self._asked or self
         return filled
 

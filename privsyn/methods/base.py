@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,24 +69,53 @@ ANYTHING = Subject()
 
 
 @dataclass(frozen=True)
-class MethodPlan:
-    """What a run will do and cost, computed from public settings alone.
+class ReleaseFacts:
+    """What a release is priced by besides its method's settings: public.
 
     Attributes:
-        event: The privacy event of the whole release.
-        derived: Numbers solved from the target, such as ``clip_bound``; part of the certificate.
+        adjacency: Of the account.
+        unit: Who is protected, and by how many records.
+        labels: The public labels.
+    """
+
+    adjacency: Adjacency
+    unit: PrivacyUnit
+    labels: tuple[str, ...] = ()
+
+    @property
+    def moved(self) -> int:
+        """How many records of a sum may change between neighbours, at most."""
+        return self.adjacency.moves * self.unit.max_records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(ABC):
+    """What a release draws with: its noise and its cost come from this one object.
+
+    A method makes it by ``calibrate`` for a target, or by ``rebuild`` from the number that was
+    solved for; a plan carries its ``derived`` numbers.
+
+    Attributes:
+        facts: What it is priced by.
         warnings: Advice on the settings, one line each.
-        invariants: Facts about the data the guarantee treats as known; on the certificate.
         rows: Fewest and most rows the artifact may hold. None: one row per cell.
         divisor: Records a bucket is divided by, where each cell is a bucket of its own.
     """
 
-    event: Event
-    derived: Mapping[str, float]
+    facts: ReleaseFacts
     warnings: tuple[str, ...] = ()
-    invariants: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
     divisor: int | None = None
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """The privacy event of the whole release."""
+
+    @property
+    @abstractmethod
+    def derived(self) -> Mapping[str, float]:
+        """Numbers solved from the target, and what follows from them: on the certificate."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +208,26 @@ def unwatched(done: int, total: int) -> None:
     """Progress that nobody follows."""
 
 
+@dataclass(frozen=True)
+class Draw:
+    """What a part of a release is drawn with, besides its mechanism and its records.
+
+    Attributes:
+        models: The loaded models.
+        noise: Where private randomness comes from.
+        journal: Every private draw goes through it.
+        performance: Settings of speed and memory.
+        progress: Called before a draw with how many of the method's ``counts`` are done and will
+            be at most; it raises where another process has taken the release over.
+    """
+
+    models: Backends
+    noise: NoiseSource
+    journal: Journal
+    performance: PerformanceConfig
+    progress: Callable[[int, int], None] = unwatched
+
+
 class Steps:
     """Counts the parts of a run for its progress."""
 
@@ -200,6 +250,9 @@ class Method(Protocol):
     title: ClassVar[str]
     paper: ClassVar[str]
     Config: ClassVar[type[Any]]
+    """Settings as a config gives them."""
+    Settings: ClassVar[type[Any]]
+    """Settings resolved: what the models and the data set leave open is filled in."""
     whole: ClassVar[bool]
     """Whether a run needs all cells at once, so that the release is drawn in one shard."""
     samples: ClassVar[bool]
@@ -210,25 +263,28 @@ class Method(Protocol):
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """The models a run needs."""
 
-    def plan(
-        self,
-        cfg: Any,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
-        """Event and derived numbers for a target guarantee. Opens no data.
+    def calibrate(self, settings: Any, target: Guarantee, facts: ReleaseFacts) -> Mechanism:
+        """The mechanism for a target guarantee. Opens no data.
 
         Args:
-            cfg: The method's settings.
+            settings: Resolved settings.
             target: What the release may cost.
-            adjacency: Of the account.
-            unit: Who is protected, and by how many records.
-            labels: The public labels.
-            solved: Derived numbers of an earlier plan: what was solved for is taken from them, and
-                everything else, the sensitivity above all, from the other arguments. None: solve.
+            facts: What it is priced by.
+
+        Raises:
+            ConfigError: These settings cannot be had for the target.
+        """
+
+    def rebuild(
+        self,
+        settings: Any,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> Mechanism:
+        """The mechanism of a plan: what was solved for is taken from ``derived``, nothing else.
+
+        Its sensitivity, above all, comes from the settings and the facts.
         """
 
     def resolve(
@@ -260,23 +316,9 @@ class Drawn(Protocol):
     """A method that draws its release from the records, sample by sample."""
 
     def run(
-        self,
-        cfg: Any,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        self, settings: Any, mechanism: Any, buckets: Sequence[Bucket], draw: Draw
     ) -> Iterator[Sample | Exhibit]:
-        """Draw the samples of some cells. Every private draw goes through ``journal``.
-
-        ``progress`` is called before a draw with how many of its ``counts`` are done and will be
-        at most; it raises where another process has taken the release over.
-        """
+        """Draw the samples of some cells."""
 
 
 @runtime_checkable
@@ -315,19 +357,9 @@ class Trained(Protocol):
         """
 
     def train(
-        self,
-        cfg: Any,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        self, settings: Any, mechanism: Any, buckets: Sequence[Bucket], draw: Draw
     ) -> Mapping[str, bytes]:
-        """Files of the trained model, public. Every private draw goes through ``journal``."""
+        """Files of the trained model, public."""
 
     def write(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from math import isclose
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event, agree, as_zcdp, load
-from privsyn.methods.base import Method, MethodPlan, Role, Subject, load_method
+from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject, load_method
 from privsyn.section import Section
 
 PLAN_SCHEMA = "privsyn-plan/2"
@@ -153,42 +152,43 @@ class Plan(Section):
         """The event tree."""
         return load(self.event)
 
+    @property
+    def facts(self) -> ReleaseFacts:
+        """What the release is priced by besides its settings."""
+        return ReleaseFacts(self.adjacency, self.privacy_unit, self.dataset.labels)
+
     def load_method(self) -> tuple[Method, Any]:
         """The method and its validated settings."""
         method = load_method(self.method)
-        return method, method.Config.model_validate(self.settings)
+        return method, method.Settings.model_validate(self.settings)
 
-    def method_plan(self) -> MethodPlan:
-        """Event and derived numbers from settings, adjacency and unit, and what was solved for.
+    def mechanism(self) -> Mechanism:
+        """What the release draws with: rebuilt from settings, facts and the one solved number.
 
-        Of ``derived`` only the number that was solved for is taken; the event is priced anew.
+        Nothing else of ``derived`` is taken, its sensitivity least of all.
         """
-        return self._priced(self.derived)
+        method, settings = self.load_method()
+        return method.rebuild(settings, self.target, self.facts, self.derived)
 
-    def solved_again(self) -> MethodPlan:
-        """The same, with nothing taken from ``derived``: solved again from the target.
+    def charged_event(self) -> Event:
+        """The event that ``mechanism`` is priced by, as this plan's schema charged it."""
+        event = self.mechanism().event
+        if self.plan_schema == FIRST_PLAN_SCHEMA:
+            earlier, charged = as_zcdp(event), self.privacy_event()
+            return charged if agree(earlier, charged) else earlier
+        return event
+
+    def priced_again(self) -> tuple[Event, Mapping[str, float]]:
+        """Event and derived numbers with nothing taken from the plan's: solved from the target.
 
         A plan of the first schema solved for another price: it is priced, not solved again.
         """
-        return self._priced(None)
-
-    def _priced(self, solved: Mapping[str, float] | None) -> MethodPlan:
+        if self.plan_schema == FIRST_PLAN_SCHEMA:
+            derived = self.mechanism().derived
+            return self.charged_event(), self.derived if _close(self.derived, derived) else derived
         method, settings = self.load_method()
-        first = self.plan_schema == FIRST_PLAN_SCHEMA
-        if first:  # all but the solved number is computed anew
-            solved = {key: value for key, value in self.derived.items() if key in SOLVED}
-        planned = method.plan(
-            settings, self.target, self.adjacency, self.privacy_unit, self.dataset.labels, solved
-        )
-        if first:
-            event, charged = as_zcdp(planned.event), self.privacy_event()
-            same = _close(self.derived, planned.derived)
-            planned = replace(
-                planned,
-                event=charged if agree(event, charged) else event,
-                derived=dict(self.derived if same else planned.derived),
-            )
-        return planned
+        mechanism = method.calibrate(settings, self.target, self.facts)
+        return mechanism.event, dict(mechanism.derived)
 
 
 class StudentPlan(Section):

@@ -18,7 +18,7 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.leases import Lease
-from privsyn.methods.base import Backends, Drawn, Exhibit, Sample, Trained, content_field
+from privsyn.methods.base import Backends, Draw, Drawn, Exhibit, Sample, Trained, content_field
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -101,7 +101,7 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
             hint="Plan again: privsyn stage plan. Nothing was drawn.",
         )
     run = Run.resume(ctx, plan)
-    if not plan.event == dump(plan.method_plan().event) == dict(entry.event):
+    if not plan.event == dump(plan.charged_event()) == dict(entry.event):
         raise VerificationError(
             f"release {plan.id} is charged for another event than this version would run.",
             hint="Resume with the version that began it: its cost is paid. Only where that is gone "
@@ -256,15 +256,9 @@ def _draw(
         )
         samples = method.run(
             settings,
-            plan.method_plan(),
-            plan.adjacency,
-            plan.privacy_unit,
+            plan.mechanism(),
             buckets,
-            drawn.backends,
-            drawn.noise,
-            drawn.journal,
-            performance,
-            progress,
+            Draw(drawn.backends, drawn.noise, drawn.journal, performance, progress),
         )
     rows: list[dict[str, Any]] = []
     for sample in samples:

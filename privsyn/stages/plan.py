@@ -17,7 +17,7 @@ from privsyn.dp.events import Sequence as Composed
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
-from privsyn.methods.base import Method, Role, Trained, load_method
+from privsyn.methods.base import Method, ReleaseFacts, Role, Trained, load_method
 from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
@@ -27,7 +27,13 @@ from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, r
 from privsyn.stages.base import Context
 
 
-def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
+def plan(
+    ctx: Context,
+    method_name: str,
+    *,
+    open_account: bool = False,
+    derived: Mapping[str, float] | None = None,
+) -> Plan:
     """Cost and identity of the release that the config describes.
 
     Args:
@@ -35,6 +41,8 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         method_name: Which method.
         open_account: Create the account if it is new, so that the release gets its id. Without it
             nothing is written anywhere.
+        derived: What an earlier plan of the same release solved for: it is priced, not solved
+            again. None: solve.
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
@@ -61,11 +69,15 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
     settings = method.resolve(given, models, identity.subject)
     refuse_beyond_limits(config.privacy, config.account)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
+    facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
     with _computable(method_name, target):
-        planned = method.plan(
-            settings, target, config.account.adjacency, config.unit, dataset.labels
+        mechanism = (
+            method.calibrate(settings, target, facts)
+            if derived is None
+            else method.rebuild(settings, target, facts, derived)
         )
-        cost = guarantee(planned.event, target.delta)
+        event = mechanism.event
+        cost = guarantee(event, target.delta)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
@@ -73,7 +85,7 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         )
     account = ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
     cells = len(method.cells(settings, dataset.labels))
-    fewest, most = planned.rows or (cells, cells)
+    fewest, most = mechanism.rows or (cells, cells)
     fields: dict[str, Any] = {
         "plan_schema": PLAN_SCHEMA,
         "method": method_name,
@@ -99,15 +111,17 @@ def plan(ctx: Context, method_name: str, *, open_account: bool = False) -> Plan:
         release_id=release_id(fields) if account else None,
         epsilon=cost.epsilon,
         delta=cost.delta,
-        rho=rho(planned.event),
-        event=dump(planned.event),
-        derived=dict(planned.derived),
-        invariants=planned.invariants,
+        rho=rho(event),
+        event=dump(event),
+        derived=dict(mechanism.derived if derived is None else derived),
+        invariants=(),
         warnings=(
             *of_release(config.privacy, config.account),
             *of_account(config.account),
-            *of_buckets(f"methods.{method_name}", planned.divisor, cells, dataset, config.account),
-            *planned.warnings,
+            *of_buckets(
+                f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
+            ),
+            *mechanism.warnings,
         ),
         rows=most,
         min_rows=None if fewest == most else fewest,

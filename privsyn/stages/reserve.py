@@ -117,7 +117,9 @@ def _check_plan(ctx: Context, plan: Plan) -> None:
     """Refuse to run a plan with settings it was not made from: they would shape the output."""
     dataset = ctx.config.dataset.model_copy(update={"version": plan.dataset.version})
     config = ctx.config.model_copy(update={"dataset": dataset})
-    today = make_plan(replace(ctx, config=config), plan.method, open_account=True)
+    today = make_plan(
+        replace(ctx, config=config), plan.method, open_account=True, derived=plan.derived
+    )
     free = {"warnings", "shards", "dates"}
     if today.model_dump(exclude=free) != plan.model_dump(exclude=free):
         raise ConfigError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
 from privsyn.data.partition import load_shard
-from privsyn.methods.base import Backends, Trained
+from privsyn.methods.base import Backends, Draw, Trained
 from privsyn.models.training.distributed.rank_processes import started
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -51,15 +51,9 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         buckets = load_shard(scratch / BUCKETS, 0, method.cells(settings, plan.dataset.labels), 1)
         files = method.train(
             settings,
-            plan.method_plan(),
-            plan.adjacency,
-            plan.privacy_unit,
+            plan.mechanism(),
             buckets,
-            drawn.backends,
-            drawn.noise,
-            drawn.journal,
-            ctx.config.performance,
-            progress,
+            Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
         ctx.ledger.renew(drawn.lease)  # every draw is counted before the model is handed on
         shutil.rmtree(folder, ignore_errors=True)

@@ -44,7 +44,8 @@ def say(monkeypatch, capsys):
     def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
         printed = io.StringIO()
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
-        monkeypatch.setattr(cli, "out", console)
+        for commands in ("derived", "ledger", "project", "run", "stage"):
+            monkeypatch.setattr(f"privsyn.cli.{commands}.out", console)
         monkeypatch.chdir(project.root)
         monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
         with pytest.raises(SystemExit) as ended:

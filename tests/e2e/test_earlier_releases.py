@@ -51,7 +51,7 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     body = json.loads(file.read_text())
     del body["seal"]
     body["plan"]["event"] = dump(Gaussian(1e9))
-    body["seal"] = certificate._seal(body)
+    body["seal"] = certificate.seal_of(body)
     file.write_bytes(certificate.canonical(body))
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
@@ -74,8 +74,8 @@ def test_derived_numbers_are_recomputed(name: str) -> None:
     """What a draw is scaled by follows from the settings, whatever an edited plan says."""
     said = json.loads((EARLIER / name / "certificate.json").read_text())["plan"]
     plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
-    honest = plan.method_plan().derived
+    honest = plan.mechanism().derived
     for key in set(honest) - set(SOLVED):
         edited = plan.model_copy(update={"derived": plan.derived | {key: honest[key] * 1e-6 + 1}})
-        for planned in (edited.method_plan(), edited.solved_again()):
-            assert planned.derived[key] == pytest.approx(honest[key], rel=1e-9), key
+        for derived in (edited.mechanism().derived, edited.priced_again()[1]):
+            assert derived[key] == pytest.approx(honest[key], rel=1e-9), key

@@ -547,7 +547,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         body = json.loads(json.dumps({k: v for k, v in sealed.items() if k != "seal"}))
         edit(body)
         (folder / "certificate.json").write_bytes(
-            certificate.canonical(body | {"seal": certificate._seal(body)})
+            certificate.canonical(body | {"seal": certificate.seal_of(body)})
         )
         return {check.name for check in verification.verify(folder, ctx.ledger) if not check.passed}
 
@@ -561,7 +561,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         """A tenth of the clip bound, and all that follows from it."""
         planned = Plan.model_validate(body["plan"] | {"warnings": (), "shards": 1})
         derived = planned.derived | {"clip_bound": planned.derived["clip_bound"] / 10}
-        made = planned.model_copy(update={"derived": derived}).method_plan()
+        made = planned.model_copy(update={"derived": derived}).mechanism()
         body["plan"]["derived"], body["plan"]["event"] = dict(made.derived), dump(made.event)
         body["plan"]["epsilon"] = guarantee(made.event, planned.target_delta).epsilon
         body["plan"]["rho"] = rho(made.event)

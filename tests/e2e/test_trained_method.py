@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -16,7 +17,7 @@ from privsyn.data.records import Cell
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ModelError
 from privsyn.methods import base
-from privsyn.methods.base import Backends, MethodPlan, Sample
+from privsyn.methods.base import Backends, Mechanism, Sample
 from privsyn.on_disk import OnDisk, Sha256
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
@@ -36,6 +37,15 @@ class ToyConfig(ReadsFiles):
     words_digest: Sha256 | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToyMechanism(Mechanism):
+    derived: ClassVar[dict[str, float]] = {}
+
+    @property
+    def event(self):
+        return Laplace(1, 1.0).event
+
+
 class ToyTrainer:
     """Its model is a public file. What it is handed by the stages is noted in ``seen``."""
 
@@ -43,6 +53,7 @@ class ToyTrainer:
     title: ClassVar[str] = "Toy"
     paper: ClassVar[str] = "none"
     Config: ClassVar[type[ToyConfig]] = ToyConfig
+    Settings: ClassVar[type[ToyConfig]] = ToyConfig
     whole: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
     seen: ClassVar[list[str]] = []
@@ -51,12 +62,15 @@ class ToyTrainer:
     def roles(self, cfg):
         return ()
 
-    def plan(self, cfg, target, adjacency, unit, labels, solved=None):
-        count = len(labels)
-        return MethodPlan(Laplace(1, 1.0).event, {}, rows=(count, count))
+    def calibrate(self, cfg, target, facts):
+        count = len(facts.labels)
+        return ToyMechanism(facts=facts, rows=(count, count))
+
+    def rebuild(self, cfg, target, facts, derived):
+        return self.calibrate(cfg, target, facts)
 
     def resolve(self, cfg, models, subject=base.ANYTHING):
-        return cfg.resolved({"words": f"sha256:{cfg.words_digest}"})
+        return cfg.resolved(ToyConfig, {"words": f"sha256:{cfg.words_digest}"})
 
     def cells(self, cfg, labels):
         return Cell.grid(labels, 1)

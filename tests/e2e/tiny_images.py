@@ -6,6 +6,7 @@ Every cell pays for one noisy sum of brightness; its image is a ramp from black 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from privsyn.data.images import contact_sheet, decode, encode
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import METHODS, Exhibit, MethodPlan, Sample
+from privsyn.methods.base import METHODS, Exhibit, Mechanism, Sample
 from privsyn.section import Section
 
 LABELS = ("0", "1")
@@ -30,6 +31,20 @@ class TinyConfig(Section):
     side: int = SIZE
 
 
+@dataclass(frozen=True, kw_only=True)
+class TinyMechanism(Mechanism):
+    image: Laplace
+    cells: int
+
+    @property
+    def event(self):
+        return Disjoint((self.image.event,), self.cells)
+
+    @property
+    def derived(self):
+        return {"scale": self.image.scale}
+
+
 class TinyImages:
     """A Laplace draw per image."""
 
@@ -37,6 +52,7 @@ class TinyImages:
     title: ClassVar[str] = "Tiny images"
     paper: ClassVar[str] = "none"
     Config: ClassVar[type] = TinyConfig
+    Settings: ClassVar[type] = TinyConfig
     whole: ClassVar[bool] = True
     counts: ClassVar[str] = "steps"
 
@@ -52,27 +68,26 @@ class TinyImages:
     def prompt(self, cfg):
         return None
 
-    def _mechanism(self, epsilon, adjacency, unit):
-        sensitivity = 255 * adjacency.moves * unit.max_records
-        return Laplace(sensitivity, sensitivity / (0.99 * epsilon))
+    def calibrate(self, cfg, target, facts):
+        sensitivity = 255 * facts.moved
+        scale = sensitivity / (0.99 * target.epsilon)
+        return self.rebuild(cfg, target, facts, {"scale": scale})
 
-    def plan(self, cfg, target, adjacency, unit, labels, solved=None):
-        mechanism = self._mechanism(target.epsilon, adjacency, unit)
-        event = Disjoint((mechanism.event,), len(self.cells(cfg, labels)))
-        return MethodPlan(event=event, derived={"scale": mechanism.scale})
+    def rebuild(self, cfg, target, facts, derived):
+        cells = len(self.cells(cfg, facts.labels))
+        return TinyMechanism(
+            facts=facts, image=Laplace(255 * facts.moved, derived["scale"]), cells=cells
+        )
 
-    def run(
-        self, cfg, plan, adjacency, unit, buckets, models, noise, journal, performance,
-        progress=lambda done, total: None,
-    ) -> Iterator[Sample | Exhibit]:  # fmt: skip
-        mechanism = self._mechanism(plan.event.events[0].epsilon / 0.99, adjacency, unit)
+    def run(self, cfg, mechanism, buckets, draw) -> Iterator[Sample | Exhibit]:
+        image, noise = mechanism.image, draw.noise
         pictures = []
         for number, bucket in enumerate(buckets):
-            progress(number, len(buckets))
+            draw.progress(number, len(buckets))
             tops = [int(decode(text).max()) for text in bucket.texts.reveal()]
             total = np.array([sum(tops)], np.int64)
             key = f"{bucket.cell.index}"
-            (drawn,) = journal.draw_all([(key, lambda t=total: int(mechanism.draw(t, noise)[0]))])
+            (drawn,) = draw.journal.draw_all([(key, lambda t=total: int(image.draw(t, noise)[0]))])
             top = int(np.clip(drawn, 40, 255))
             ramp = np.linspace(bucket.cell.index, top, cfg.side**2).reshape(cfg.side, cfg.side)
             pictures.append(ramp.astype(np.uint8))

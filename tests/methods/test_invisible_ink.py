@@ -16,9 +16,9 @@ from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Sample, Subject
+from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
-from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, ended
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
@@ -42,7 +42,7 @@ class Argmax:
 
 def config(**settings) -> InvisibleInkConfig:
     defaults = {"batch_size": 4, "max_tokens": 12, "texts_per_label": 6, "prompt": PROMPT}
-    return InvisibleInkConfig(**(defaults | settings))
+    return InvisibleInkSettings(**(defaults | settings))
 
 
 def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list[Bucket]:
@@ -54,20 +54,19 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
 
 
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal"):
-    plan = METHOD.plan(cfg, Guarantee(8, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
+    plan = METHOD.calibrate(
+        cfg, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
+    )
     Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
             METHOD.run(
                 cfg,
                 plan,
-                Adjacency.REPLACE_NULL,
-                PrivacyUnit(),
                 data,
-                Backends({"language": model or FakeLogitModel()}),
-                noise,
-                journal,
-                performance,
+                Draw(
+                    Backends({"language": model or FakeLogitModel()}), noise, journal, performance
+                ),
             )
         )
 
@@ -75,7 +74,9 @@ def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="j
 def test_derived_clip_bound_follows_the_formula():
     """The paper's setting: B=8, T=64, tau=1.1 at (10, 1e-5)."""
     cfg = config(batch_size=8, max_tokens=64, temperature=1.1)
-    plan = METHOD.plan(cfg, Guarantee(10, 1e-5), Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    plan = METHOD.calibrate(
+        cfg, Guarantee(10, 1e-5), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
     bound = plan.derived["clip_bound"]
     assert plan.event.events[0].count == 64
     assert plan.event.events[0].range == pytest.approx(2 * bound / (8 * 1.1), rel=1e-12)
@@ -101,14 +102,16 @@ def test_reported_epsilon_never_exceeds_the_target(
 ):
     cfg = config(batch_size=batch, max_tokens=tokens, temperature=temperature)
     target = Guarantee(epsilon, 10**exponent)
-    plan = METHOD.plan(cfg, target, adjacency, PrivacyUnit("user", most), ())
+    plan = METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, PrivacyUnit("user", most), ()))
     assert guarantee(plan.event, target.delta).epsilon <= epsilon
 
 
 def test_an_epsilon_below_the_grid_is_refused():
     cfg = config(batch_size=1, max_tokens=100_000, temperature=1e-6)
     with pytest.raises(ConfigError, match="below the grid"):
-        METHOD.plan(cfg, Guarantee(1e-4, 1e-9), Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        METHOD.calibrate(
+            cfg, Guarantee(1e-4, 1e-9), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        )
 
 
 def test_writes_one_text_per_cell_whatever_the_buckets_hold(tmp_path):
@@ -196,14 +199,22 @@ def test_references_pull_the_text(tmp_path):
     """With a generous budget the private words win over the public ones."""
     cfg = config(batch_size=4, temperature=0.5, max_tokens=8, texts_per_label=1)
     cell = Cell(0, None, 0)
-    plan = METHOD.plan(cfg, Guarantee(500, 1e-6), Adjacency.REPLACE_NULL, PrivacyUnit(), ())
+    plan = METHOD.calibrate(
+        cfg, Guarantee(500, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ())
+    )
     Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
         (sample,) = METHOD.run(
-            cfg, plan, Adjacency.REPLACE_NULL, PrivacyUnit(),
-            [Bucket(cell, Private(["bill"] * 8))], Backends({"language": FakeLogitModel()}),
-            SeededNoise(3), journal, PerformanceConfig(),
-        )  # fmt: skip
+            cfg,
+            plan,
+            [Bucket(cell, Private(["bill"] * 8))],
+            Draw(
+                Backends({"language": FakeLogitModel()}),
+                SeededNoise(3),
+                journal,
+                PerformanceConfig(),
+            ),
+        )
     assert sample.content.split().count("bill") >= len(sample.content.split()) / 2
 
 
@@ -229,11 +240,13 @@ def test_prompts_that_would_leak_are_refused(private, public, message):
 
 
 def test_small_batches_are_pointed_out():
-    plan = METHOD.plan(config(), Guarantee(8, 1e-6), Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    plan = METHOD.calibrate(
+        config(), Guarantee(8, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
     assert "batch_size=4 is below 32" in plan.warnings[0]
     roomy = config(batch_size=32)
-    assert not METHOD.plan(
-        roomy, Guarantee(8, 1e-6), Adjacency.ADD_REMOVE, PrivacyUnit(), ()
+    assert not METHOD.calibrate(
+        roomy, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     ).warnings
 
 
@@ -335,7 +348,7 @@ def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_ar
     assert cfg.prompt.public.startswith("The following is a note.\n")
     assert cfg.prompt.template.labels == (("x", "a bill"),)
     assert METHOD.resolve(cfg, {"language": identity}) == cfg  # as a plan on file is read
-    assert InvisibleInkConfig.model_validate(cfg.model_dump(mode="json")) == cfg
+    assert InvisibleInkSettings.model_validate(cfg.model_dump(mode="json")) == cfg
     mine = {"private": "A {document} like {reference}:", "public": "A {document}:"}
     given = METHOD.resolve(InvisibleInkConfig(prompt=mine), {"language": identity}, subject)
     assert given.prompt is not None

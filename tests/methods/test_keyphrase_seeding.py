@@ -19,7 +19,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import ANYTHING, Backends, Subject
+from privsyn.methods.base import ANYTHING, Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
@@ -104,7 +104,9 @@ def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingCon
 def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, name="journal",
         progress=lambda done, total: None, labels=LABELS):  # fmt: skip
     texts = TEXTS if texts is None else texts
-    plan = METHOD.plan(cfg, Guarantee(50, 1e-6), Adjacency.REPLACE_NULL, RECORD, labels)
+    plan = METHOD.calibrate(
+        cfg, Guarantee(50, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, tuple(labels))
+    )
     buckets = [
         Bucket(cell, Private(list(texts.get(cell.label, [])))) for cell in METHOD.cells(cfg, labels)
     ]
@@ -116,10 +118,18 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
     with Journal.open(tmp_path / name, {}) as journal:
         return list(
             METHOD.run(
-                cfg, plan, Adjacency.REPLACE_NULL, RECORD, buckets, Backends(models),
-                noise or SeededNoise(1), journal, PerformanceConfig(), progress,
+                cfg,
+                plan,
+                buckets,
+                Draw(
+                    Backends(models),
+                    noise or SeededNoise(1),
+                    journal,
+                    PerformanceConfig(),
+                    progress,
+                ),
             )
-        )  # fmt: skip
+        )
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -139,26 +149,33 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
 def test_reported_epsilon_never_exceeds_the_target(
     epsilon, exponent, share, noise, ensemble, length, adjacency, most
 ):
-    cfg = KeyphraseSeedingConfig(
-        use_llm=False, vocabulary_share=share, noise=noise, ensemble=ensemble,
-        sequence_length=length,
+    cfg = METHOD.resolve(
+        KeyphraseSeedingConfig(
+            use_llm=False, vocabulary_share=share, noise=noise, ensemble=ensemble,
+            sequence_length=length,
+        ),
+        {},
     )  # fmt: skip
     target = Guarantee(epsilon, 10**exponent)
-    plan = METHOD.plan(cfg, target, adjacency, PrivacyUnit("user", most), LABELS)
+    plan = METHOD.calibrate(
+        cfg, target, ReleaseFacts(adjacency, PrivacyUnit("user", most), tuple(LABELS))
+    )
     assert guarantee(plan.event, target.delta).epsilon <= epsilon
     assert plan.rows == (2000, 2000)
 
 
 def test_a_choice_that_takes_everything_is_refused():
-    cfg = KeyphraseSeedingConfig(use_llm=False, epsilon_vocabulary=6.5)
+    cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, epsilon_vocabulary=6.5), {})
     with pytest.raises(ConfigError, match=r"costs epsilon=6.5, which leaves nothing"):
-        METHOD.plan(cfg, Guarantee(6, 1e-6), Adjacency.ADD_REMOVE, RECORD, ())
+        METHOD.calibrate(cfg, Guarantee(6, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
 
 
 def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
     def deviation(**settings):
-        cfg = KeyphraseSeedingConfig(use_llm=False, **settings)
-        return METHOD.plan(cfg, Guarantee(6, 1e-6), Adjacency.REPLACE_NULL, RECORD, ()).derived
+        cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
+        return METHOD.calibrate(
+            cfg, Guarantee(6, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, ())
+        ).derived
 
     laplace, gaussian = deviation(noise="laplace"), deviation(noise="gaussian")
     assert gaussian["score_deviation"] < laplace["score_deviation"] / 5
@@ -246,7 +263,7 @@ def test_default_prompts_follow_the_model(terms):
     with pytest.raises(ConfigError, match=r"document='note' is not dataset\.document='letter'"):
         config(terms, document="note", subject=Subject("letter"))
     cfg, target = config(terms, document="note"), Guarantee(6, 1e-6)
-    moved = METHOD.plan(cfg, target, Adjacency.ADD_REMOVE, RECORD, LABELS)
+    moved = METHOD.calibrate(cfg, target, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, tuple(LABELS)))
     assert "is now dataset.document" in moved.warnings[0]
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")

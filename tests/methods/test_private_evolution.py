@@ -22,7 +22,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Exhibit, Sample, load_method
+from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample, load_method
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -63,7 +63,7 @@ def buckets(labels=LABELS, records: int = 40) -> list[Bucket]:
 
 
 def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, labels=LABELS):
-    return METHOD.plan(cfg, target, adjacency, unit, labels)
+    return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(labels)))
 
 
 def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE):
@@ -73,10 +73,16 @@ def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", t
     Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         yield from METHOD.run(
-            cfg, plan(cfg, target, labels=labels), Adjacency.REPLACE_NULL, RECORD, data,
-            Backends({"image": api or Plane(), "image_embedder": Coordinates()}),
-            noise or SeededNoise(1), journal, PerformanceConfig(),
-        )  # fmt: skip
+            cfg,
+            plan(cfg, target, labels=labels),
+            data,
+            Draw(
+                Backends({"image": api or Plane(), "image_embedder": Coordinates()}),
+                noise or SeededNoise(1),
+                journal,
+                PerformanceConfig(),
+            ),
+        )
 
 
 def run(tmp_path, cfg, *args, **kwargs) -> tuple[list[Sample], dict[str, bytes]]:
@@ -158,7 +164,7 @@ def test_noise_grows_with_what_a_unit_can_move(adjacency, records, moved):
     unit = PrivacyUnit("user", records)
     planned = plan(config(noise_multiplier=2.0), adjacency=adjacency, unit=unit)
     assert planned.derived["noise_votes"] == pytest.approx(2 * moved, rel=1e-12)
-    mechanism = private_evolution._mechanism(2.0, adjacency, unit)
+    mechanism = private_evolution._histogram(2.0, ReleaseFacts(adjacency, unit))
     assert mechanism.sensitivity >= moved * LATTICE * (1 - 1e-15)
     assert mechanism.sigma == pytest.approx(2 * mechanism.sensitivity)
     assert planned.event.noise_multiplier == pytest.approx(2, rel=1e-12)
@@ -381,12 +387,17 @@ def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):
     with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
         made = list(
             METHOD.run(
-                config(), plan(config(), labels=()), Adjacency.REPLACE_NULL, RECORD,
+                config(),
+                plan(config(), labels=()),
                 [Bucket(cells[0], Private(odd))],
-                Backends({"image": Plane(), "image_embedder": Any()}),
-                SeededNoise(1), journal, PerformanceConfig(),
+                Draw(
+                    Backends({"image": Plane(), "image_embedder": Any()}),
+                    SeededNoise(1),
+                    journal,
+                    PerformanceConfig(),
+                ),
             )
-        )  # fmt: skip
+        )
     assert sum(isinstance(part, Sample) for part in made) == 12
 
 
@@ -422,11 +433,17 @@ def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_dr
         with pytest.raises(RuntimeError):
             list(
                 METHOD.run(
-                    config(), plan(config()), Adjacency.REPLACE_NULL, RECORD, buckets(),
-                    Backends({"image": Plane(), "image_embedder": Broken()}),
-                    SeededNoise(1), journal, PerformanceConfig(),
+                    config(),
+                    plan(config()),
+                    buckets(),
+                    Draw(
+                        Backends({"image": Plane(), "image_embedder": Broken()}),
+                        SeededNoise(1),
+                        journal,
+                        PerformanceConfig(),
+                    ),
                 )
-            )  # fmt: skip
+            )
         assert not journal.drawn
 
 
@@ -443,12 +460,18 @@ def test_progress_is_asked_before_every_draw(tmp_path):
     with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
         list(
             METHOD.run(
-                cfg, plan(cfg), Adjacency.REPLACE_NULL, RECORD, buckets(),
-                Backends({"image": Plane(), "image_embedder": Coordinates()}), Told(), journal,
-                PerformanceConfig(),
-                lambda done, total: (events.append("progress"), seen.append((done, total))),
+                cfg,
+                plan(cfg),
+                buckets(),
+                Draw(
+                    Backends({"image": Plane(), "image_embedder": Coordinates()}),
+                    Told(),
+                    journal,
+                    PerformanceConfig(),
+                    lambda done, total: (events.append("progress"), seen.append((done, total))),
+                ),
             )
-        )  # fmt: skip
+        )
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
     assert before == ["progress"] * 4
     total = 1 + cfg.rounds * (2 * len(buckets()) + 1)

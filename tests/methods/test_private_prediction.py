@@ -19,9 +19,12 @@ from privsyn.dp.events import as_zcdp
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.private_prediction.method import PrivatePrediction
-from privsyn.methods.private_prediction.settings import PrivatePredictionConfig
+from privsyn.methods.private_prediction.settings import (
+    PrivatePredictionConfig,
+    PrivatePredictionSettings,
+)
 from privsyn.methods.shared.prompts import PromptConfig, default_prompt
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -54,7 +57,7 @@ def config(**settings) -> PrivatePredictionConfig:
         "max_tokens": 6,
         "prompt": PROMPT,
     }
-    return PrivatePredictionConfig(**(defaults | settings))
+    return PrivatePredictionSettings(**(defaults | settings))
 
 
 def buckets(cfg: PrivatePredictionConfig) -> list[Bucket]:
@@ -66,7 +69,7 @@ def buckets(cfg: PrivatePredictionConfig) -> list[Bucket]:
 
 
 def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
-    return METHOD.plan(cfg, target, adjacency, unit, LABELS)
+    return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(LABELS)))
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64):
@@ -74,12 +77,17 @@ def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", row
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
             METHOD.run(
-                cfg, plan(cfg), Adjacency.REPLACE_NULL, PrivacyUnit(),
+                cfg,
+                plan(cfg),
                 buckets(cfg) if data is None else data,
-                Backends({"language": model or FakeLogitModel()}), noise or SeededNoise(1),
-                journal, PerformanceConfig(rows_per_pass=rows_per_pass),
+                Draw(
+                    Backends({"language": model or FakeLogitModel()}),
+                    noise or SeededNoise(1),
+                    journal,
+                    PerformanceConfig(rows_per_pass=rows_per_pass),
+                ),
             )
-        )  # fmt: skip
+        )
 
 
 def entries(tmp_path, name="journal") -> dict[str, object]:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
+from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.mechanisms import SampledGaussian
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ModelError, TrainingInterrupted
-from privsyn.methods.base import Backends, MethodPlan
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.dp_lora.method import DPLora
-from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.methods.dp_lora.settings import DPLoraSettings
 from privsyn.models.language.loading import load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -154,8 +154,7 @@ def test_units_go_one_by_one_where_passes_of_more_differ(shared, monkeypatch):
 
 def train(base, folder: Path):
     """The files of a whole small training."""
-    mechanism = SampledGaussian(0.4, 0.8, 5)
-    cfg = DPLoraConfig(
+    cfg = DPLoraSettings(
         sampling_rate=0.4,
         steps=5,
         expected_batch=8,
@@ -172,21 +171,24 @@ def train(base, folder: Path):
         texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(14)]
         units = [f"{number % 9}" for number in range(14)]
         buckets.append(Bucket(Cell(index, label, 0), Private(texts), Private(units)))
-    plan = MethodPlan(mechanism.event, {"noise_multiplier": 0.8})
-    noise, unit = SeededNoise(5), PrivacyUnit("person", 4)
+    noise, facts = (
+        SeededNoise(5),
+        ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit("person", 4), LABELS),
+    )
+    plan = DPLora().rebuild(cfg, Guarantee(1, 1e-6), facts, {"noise_multiplier": 0.8})
     Journal.create(folder / "journal", {})
     torch.manual_seed(9)  # of the fresh adapter
     with Journal.open(folder / "journal", {}) as journal:
         return DPLora().train(
             cfg,
             plan,
-            Adjacency.ADD_REMOVE,
-            unit,
             buckets,
-            Backends({"base": base}),
-            noise,
-            journal,
-            PERFORMANCE.model_copy(update={"checkpoint_steps": 2}),
+            Draw(
+                Backends({"base": base}),
+                noise,
+                journal,
+                PERFORMANCE.model_copy(update={"checkpoint_steps": 2}),
+            ),
         )
 
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from privsyn.dp.accountant import guarantee
-from privsyn.dp.mechanisms import CLIP_STEPS
+from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
-from privsyn.methods.dp_lora.method import _advance, _mechanism
-from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.methods.dp_lora.method import _advance
+from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 
 DELTA = 1e-5
 TRIALS = 40_000
@@ -93,7 +93,7 @@ def audited(
     cfg: DPLoraConfig, noise: NoiseSource, *, records: int = 1, **trainer: bool
 ) -> tuple[float, float]:
     """What the attack finds and what is claimed."""
-    mechanism = _mechanism(cfg.sampling_rate, cfg.noise_multiplier or 0.0, cfg.steps)
+    mechanism = SampledGaussian(cfg.sampling_rate, cfg.noise_multiplier or 0.0, cfg.steps)
     model = Directions(cfg.clip_norm, **trainer)
     units = [[i] * records for i in range(TRIALS)]
     _advance(cfg, mechanism, model, units, noise, range(cfg.steps), lambda done, total: None)
@@ -106,7 +106,7 @@ def config(**settings: float) -> DPLoraConfig:
         "sampling_rate": 0.5, "steps": 3, "noise_multiplier": 1.5, "clip_norm": 0.7,
         "expected_batch": 100.0, "learning_rate": 1.0,
     }  # fmt: skip
-    return DPLoraConfig(**(defaults | settings))
+    return DPLoraSettings(**({"prompt": "Text:"} | defaults | settings))
 
 
 class Quieter(SeededNoise):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,10 +13,10 @@ from exact import NullJournal, Walk, distribution, excess
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.methods.base import Backends, MethodPlan
+from privsyn.methods.base import Backends, Draw, Mechanism, ReleaseFacts
 from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk
-from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
@@ -50,13 +51,13 @@ def config(**settings) -> InvisibleInkConfig:
         "texts_per_label": 1,
         "prompt": PromptConfig(private="{reference}", public=""),
     }
-    return InvisibleInkConfig(**(defaults | settings))
+    return InvisibleInkSettings(**(defaults | settings))
 
 
 def law(
     cells: Sequence[tuple[str, ...]],
     cfg: InvisibleInkConfig,
-    plan: MethodPlan,
+    plan: Mechanism,
     adjacency: Adjacency,
     unit: PrivacyUnit,
     model: FakeLogitModel,
@@ -69,9 +70,11 @@ def law(
 
     def output(walk: Walk) -> object:
         samples = method.run(
-            cfg, plan, adjacency, unit, buckets, Backends({"language": model}), walk, NullJournal(),
-            PerformanceConfig(),
-        )  # fmt: skip
+            cfg,
+            plan,
+            buckets,
+            Draw(Backends({"language": model}), walk, NullJournal(), PerformanceConfig()),
+        )
         return tuple(sample.content for sample in samples)
 
     return distribution(output)
@@ -87,7 +90,7 @@ def worst(
 ) -> float:
     """Largest excess over pairs of neighbours; ``claimed`` scales the rho that is claimed."""
     model = model or FakeLogitModel(VOCABULARY, script=script)
-    plan = InvisibleInk().plan(cfg, TARGET, adjacency, unit, ())
+    plan = InvisibleInk().calibrate(cfg, TARGET, ReleaseFacts(adjacency, unit, ()))
     rho = plan.derived["rho_per_token"] * cfg.max_tokens * claimed
     laws: dict[object, dict[object, float]] = {}
 
@@ -139,11 +142,17 @@ def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
 
 
 def test_three_records_multiply_rho_by_nine_at_equal_noise():
-    one = InvisibleInk().plan(config(), TARGET, Adjacency.ADD_REMOVE, PrivacyUnit(), ())
-    three = InvisibleInk().plan(config(), TARGET, Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
+    one = InvisibleInk().calibrate(
+        config(), TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
+    three = InvisibleInk().calibrate(
+        config(), TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
+    )
     # The target fixes rho, so the clip bound falls by 3 where the noise stays.
     assert three.derived["clip_bound"] * 3 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
-    replaced = InvisibleInk().plan(config(), TARGET, Adjacency.REPLACE_ONE, PrivacyUnit(), ())
+    replaced = InvisibleInk().calibrate(
+        config(), TARGET, ReleaseFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ())
+    )
     assert replaced.derived["clip_bound"] * 2 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
 
 
@@ -168,7 +177,7 @@ def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_s
     cfg = config(max_tokens=1, top_k=4, batch_size=batch_size)
     pairs = [((base,), ((*base, extra),)) for base in ((), ("mild",)) for extra in PULLS]
     assert worst(pairs, cfg, Adjacency.ADD_REMOVE, model=model) <= 1 + 1e-9
-    plan = InvisibleInk().plan(cfg, TARGET, Adjacency.ADD_REMOVE, RECORD, ())
+    plan = InvisibleInk().calibrate(cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
     for references in ((), ("inf",), ("up",) * 9, ("nan",)):
         drawn = law((references,), cfg, plan, Adjacency.ADD_REMOVE, RECORD, model)
         assert set(drawn) <= {("",), ("a",)}
@@ -176,7 +185,9 @@ def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_s
 
 def test_a_clip_bound_of_a_boundless_budget_is_held_to_what_fits():
     cfg = config(batch_size=1_000_000, temperature=100.0, max_tokens=1)
-    plan = InvisibleInk().plan(cfg, Guarantee(500, 1e-5), Adjacency.ADD_REMOVE, RECORD, ())
+    plan = InvisibleInk().calibrate(
+        cfg, Guarantee(500, 1e-5), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ())
+    )
     assert plan.derived["clip_bound"] == 2**15
 
 
@@ -198,10 +209,11 @@ def test_catches_a_missing_clip(monkeypatch):
 def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
     draw = invisible_ink._draw
 
-    def by_row_count(cfg, bound, token, phi_pub, phi, noise):
+    def by_row_count(cfg, mechanism, phi_pub, phi, noise):
         counted = cfg.model_copy(update={"batch_size": max(1, len(phi(np.arange(1))))})
-        scaled = type(token)(token.sensitivity, cfg.temperature * counted.batch_size * 2**24)
-        return draw(counted, bound, scaled, phi_pub, phi, noise)
+        scale = cfg.temperature * counted.batch_size * 2**24
+        scaled = replace(mechanism, token=replace(mechanism.token, scale=scale))
+        return draw(counted, scaled, phi_pub, phi, noise)
 
     monkeypatch.setattr(invisible_ink, "_draw", by_row_count)
     assert worst(one_more(2), config(batch_size=4), Adjacency.ADD_REMOVE) > 1.5
@@ -210,7 +222,9 @@ def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
 def test_catches_a_public_row_that_sees_private_rows():
     """The public row decides the support: a private neighbour in its batch must not move it."""
     plan_cfg = config(max_tokens=1, top_k=1, batch_size=64)
-    plan = InvisibleInk().plan(plan_cfg, TARGET, Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    plan = InvisibleInk().calibrate(
+        plan_cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
     # Move the runner-up to the very edge of the support: 2 C / B below the top.
     edge = 2 * plan.derived["clip_bound"] / plan_cfg.batch_size
     public = (-9.0, -edge - 5e-4, 0.0)

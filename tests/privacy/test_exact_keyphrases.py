@@ -21,7 +21,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian, Disjoint, Pure
 from privsyn.dp.events import Sequence as InSequence
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.keyphrase_seeding import dp_kde
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import (
@@ -32,7 +32,10 @@ from privsyn.methods.keyphrase_seeding.dp_kde import (
     windows,
 )
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
-from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.settings import (
+    KeyphraseSeedingConfig,
+    KeyphraseSeedingSettings,
+)
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
 from privsyn.models.settings import PerformanceConfig
 
@@ -87,9 +90,20 @@ def histogram(cfg: KeyphraseSeedingConfig, texts: Sequence[str], choice: Laplace
     return values
 
 
+def choice_of(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int, epsilon: float):
+    """The noise on the histogram of terms, as a run draws it and is charged for it."""
+    given = {key: value for key, value in cfg if value is not None}
+    settings = KeyphraseSeedingSettings(
+        **given | {"vocabulary_digest": "0" * 64, "epsilon_vocabulary": epsilon}
+    )
+    facts = ReleaseFacts(adjacency, PrivacyUnit("user", records))
+    solved = {"noise_multiplier": 1.0}
+    return METHOD.rebuild(settings, Guarantee(10, 1e-6), facts, solved).choice
+
+
 def worst_choice(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int = 1) -> float:
     """Largest L1 move of the histogram over the sensitivity that is charged."""
-    choice = keyphrase_seeding._choice(cfg, adjacency.moves * records, 1.0)
+    choice = choice_of(cfg, adjacency, records, 1.0)
     known = {text: histogram(cfg, [text], choice) for text in DOCUMENTS}
     moves = [
         np.abs(sum(known[t] for t in one) - sum(known[t] for t in other)).sum()
@@ -152,7 +166,7 @@ PAIRS = [((2, 1, 0), (1, 0, 0)), ((1, 1, 1), (1, 0, 2)), ((3, 0, 1), (2, 0, 0))]
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_choice_of_terms_is_pure(epsilon):
     """Exact output distributions of the choice over pairs that differ by S = 2."""
-    choice = keyphrase_seeding._choice(config(), 1, epsilon)
+    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, epsilon)
     assert choice.event.epsilon <= epsilon
     for one, other in PAIRS:
         assert loss(one, other, choice.scale) <= epsilon + 1e-4
@@ -167,7 +181,7 @@ def test_catches_noise_on_seen_terms_only():
 def test_every_public_term_is_noised():
     counts = Counts()
     public = Vocabulary([f"t{i}" for i in range(500)])
-    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
     keyphrase_seeding._chosen(config(), choice, public, [["t3"], []], 2, counts)
     [(values, _)] = counts.seen
     assert values.shape == (500,)
@@ -184,7 +198,7 @@ def test_the_noise_alone_decides_among_terms_that_no_document_holds():
             return values + 1000 * np.arange(len(values))[::-1] % 7000
 
     public = Vocabulary([f"t{i}" for i in range(12)])
-    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
     for documents in ([], [["t3"]], [["t0", "t11"], ["t5"]]):
         values = np.zeros(12, np.int64)
         for text in itertools.chain(*documents):
@@ -204,7 +218,7 @@ def test_a_count_that_noise_takes_to_the_end_of_int64_is_the_least():
             return np.array([ends.min, 0, ends.max, 5], np.int64)
 
     public = Vocabulary([f"t{i}" for i in range(4)])
-    choice = keyphrase_seeding._choice(config(), 1, 1.0)
+    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
     chosen = keyphrase_seeding._chosen(config(), choice, public, [], 4, Ends())
     assert chosen.tolist() == [2, 3, 1, 0]
 
@@ -349,7 +363,7 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
     pinned = {"vocabulary": str(file), "vocabulary_digest": sha256_file(file)}
     cfg = METHOD.resolve(cfg.model_copy(update=pinned), {})
     labels = [str(i) for i in range(len(texts))]
-    plan = METHOD.plan(cfg, Guarantee(6.0, 1e-6), adjacency, unit, labels)
+    plan = METHOD.calibrate(cfg, Guarantee(6.0, 1e-6), ReleaseFacts(adjacency, unit, tuple(labels)))
     counts, name = Counts(), f"journal{len(list(tmp_path.iterdir()))}"
     buckets = [
         Bucket(Cell(i, label, 0), Private(list(own)))
@@ -359,10 +373,12 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
     with Journal.open(tmp_path / name, {}) as journal:
         list(
             METHOD.run(
-                cfg, plan, adjacency, unit, buckets, Backends({"embedder": Axes(TERMS)}), counts,
-                journal, PerformanceConfig(),
+                cfg,
+                plan,
+                buckets,
+                Draw(Backends({"embedder": Axes(TERMS)}), counts, journal, PerformanceConfig()),
             )
-        )  # fmt: skip
+        )
     return counts.seen, plan
 
 
@@ -414,8 +430,10 @@ def test_structures_built_are_the_children_of_the_event(tmp_path, ensemble):
 
 def priced(**settings) -> tuple:
     target = Guarantee(settings.pop("epsilon", 1000.0), 1e-6)
-    cfg = KeyphraseSeedingConfig(use_llm=False, **settings)
-    return METHOD.plan(cfg, target, Adjacency.REPLACE_NULL, RECORD, ("x", "y", "z")), target
+    cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
+    return METHOD.calibrate(
+        cfg, target, ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, ("x", "y", "z"))
+    ), target
 
 
 @pytest.mark.parametrize(("voc", "kde", "total"), [(1, 5, 6), (5, 5, 10), (1, 10, 11), (5, 10, 15)])
@@ -496,11 +514,13 @@ def response_and_gaussian(loss: float, mu: float, delta: float) -> float:
 
 
 def test_records_of_a_unit_and_replacement_double_the_noise():
-    cfg = KeyphraseSeedingConfig(use_llm=False)
+    cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False), {})
     target = Guarantee(6.0, 1e-6)
 
     def deviation(adjacency, unit):
-        return METHOD.plan(cfg, target, adjacency, unit, ("x",)).derived["score_deviation"]
+        return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, ("x",))).derived[
+            "score_deviation"
+        ]
 
     base = deviation(Adjacency.ADD_REMOVE, RECORD)
     assert deviation(Adjacency.REPLACE_ONE, RECORD) == pytest.approx(2 * base)

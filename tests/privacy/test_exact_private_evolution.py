@@ -19,7 +19,7 @@ from privsyn.dp import mechanisms
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
-from privsyn.methods.base import Backends, Sample
+from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -83,7 +83,9 @@ def delta_on_lattice(shift: float, sigma: float, rounds: int, epsilon: float) ->
 
 def claimed(sigma: float, rounds: int, delta: float = DELTA) -> float:
     cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
-    planned = METHOD.plan(cfg, Guarantee(1e6, delta), Adjacency.ADD_REMOVE, RECORD, ())
+    planned = METHOD.calibrate(
+        cfg, Guarantee(1e6, delta), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ())
+    )
     return guarantee(planned.event, delta).epsilon
 
 
@@ -104,7 +106,7 @@ def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
     spread = math.sqrt(rounds) * sigma * LATTICE
     steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
     monkeypatch.setattr(private_evolution, "LATTICE", steps)
-    mechanism = private_evolution._mechanism(sigma, Adjacency.ADD_REMOVE, RECORD)
+    mechanism = private_evolution._histogram(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD))
     assert isinstance(mechanism.event, DiscreteGaussian)
     epsilon = claimed(sigma, rounds)
     found = delta_on_lattice(mechanism.sensitivity, mechanism.sigma, rounds, epsilon)
@@ -147,7 +149,9 @@ def test_a_replaced_record_moves_two_bins_and_pays_for_both():
     """Two bins move by one vote each: the loss is that of one bin moved by sqrt 2."""
     sigma, rounds = 1.5, 3
     cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
-    planned = METHOD.plan(cfg, Guarantee(1e6, DELTA), Adjacency.REPLACE_ONE, RECORD, ())
+    planned = METHOD.calibrate(
+        cfg, Guarantee(1e6, DELTA), ReleaseFacts(Adjacency.REPLACE_ONE, RECORD, ())
+    )
     epsilon = guarantee(planned.event, DELTA).epsilon
     noise = planned.derived["noise_votes"] * 64  # the sum over both bins and all rounds
     law = convolved(noise, 2 * rounds)
@@ -247,17 +251,24 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
         rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
         degrees=(0.5,), noisy_label_split=noisy,
     )  # fmt: skip
-    planned = METHOD.plan(cfg, Guarantee(1e6, DELTA), adjacency, unit, LABELS)
+    planned = METHOD.calibrate(
+        cfg, Guarantee(1e6, DELTA), ReleaseFacts(adjacency, unit, tuple(LABELS))
+    )
     buckets = [
         Bucket(cell, Private([repr(value) for label, value in data if label == cell.label]))
         for cell in METHOD.cells(cfg, LABELS)
     ]
     noise = Recorder()
-    mechanism = private_evolution._mechanism(sigma, adjacency, unit)
+    mechanism = METHOD.rebuild(
+        cfg.model_copy(update={"threshold": 0.0}),
+        Guarantee(1e6, DELTA),
+        ReleaseFacts(adjacency, unit, tuple(LABELS)),
+        {"noise_multiplier": sigma},
+    )
+    draw = Draw(Backends({}), noise, Memory(), PerformanceConfig())
     made = private_evolution._evolve(
-        cfg, mechanism, 0, Numbers(), buckets, noise, Memory(),
-        lambda done, total: None, np.random.default_rng(5),
-    )  # fmt: skip
+        cfg, mechanism, Numbers(), buckets, draw, np.random.default_rng(5)
+    )
     rows = sum(isinstance(part, Sample) for part in made)
     assert rows == planned.rows[0]
     assert len(noise.asked) == planned.event.count
@@ -345,11 +356,11 @@ def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
 
 
 def test_catches_a_sensitivity_that_forgets_replacement_or_the_unit(monkeypatch):
-    whole = private_evolution._mechanism
+    whole = private_evolution._histogram
     monkeypatch.setattr(
         private_evolution,
-        "_mechanism",
-        lambda sigma, adjacency, unit: whole(sigma, Adjacency.ADD_REMOVE, RECORD),
+        "_histogram",
+        lambda sigma, facts: whole(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD)),
     )
     assert worst(replaced(), Adjacency.REPLACE_ONE) > 1.4
     assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) == 3
@@ -418,7 +429,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
     """What ``run`` gives the noise is what its plan priced, for every adjacency."""
     for adjacency in Adjacency:
         cfg = PrivateEvolutionConfig(modality="image", rounds=2, lookahead=0, population=3)
-        planned = METHOD.plan(cfg, Guarantee(3, DELTA), adjacency, RECORD, ())
+        planned = METHOD.calibrate(cfg, Guarantee(3, DELTA), ReleaseFacts(adjacency, RECORD, ()))
         noise = Recorder()
 
         class Grey:
@@ -435,10 +446,16 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
 
         bucket = Bucket(Cell(0, None, 0), Private([]))
         made = METHOD.run(
-            cfg, planned, adjacency, RECORD, [bucket],
-            Backends({"image": Grey(), "image_embedder": Grey()}), noise, Memory(),
-            PerformanceConfig(),
-        )  # fmt: skip
+            cfg,
+            planned,
+            [bucket],
+            Draw(
+                Backends({"image": Grey(), "image_embedder": Grey()}),
+                noise,
+                Memory(),
+                PerformanceConfig(),
+            ),
+        )
         assert list(made)
         assert len(noise.asked) == planned.event.count == 2
         for _, sigma in noise.asked:
@@ -446,7 +463,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
             assert sigma >= planned.event.noise_multiplier * moved * (1 - 1e-15)
             assert (
                 replace(planned.event, count=1)
-                == private_evolution._mechanism(
-                    planned.derived["noise_multiplier"], adjacency, RECORD
+                == private_evolution._histogram(
+                    planned.derived["noise_multiplier"], ReleaseFacts(adjacency, RECORD)
                 ).event
             )

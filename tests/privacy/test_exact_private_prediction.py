@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -16,10 +17,13 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.noise import SeededNoise
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.private_prediction import method as private_prediction
 from privsyn.methods.private_prediction.method import PrivatePrediction
-from privsyn.methods.private_prediction.settings import PrivatePredictionConfig
+from privsyn.methods.private_prediction.settings import (
+    PrivatePredictionConfig,
+    PrivatePredictionSettings,
+)
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
@@ -87,7 +91,7 @@ def config(**settings) -> PrivatePredictionConfig:
         "keep_unfinished": True,
         "prompt": PromptConfig(private="{reference}", public=""),
     }
-    return PrivatePredictionConfig(**(defaults | settings))
+    return PrivatePredictionSettings(**(defaults | settings))
 
 
 def worst(
@@ -95,11 +99,11 @@ def worst(
 ) -> float:
     """Largest ratio of an exact divergence to what the plan claims."""
     method = PrivatePrediction()
-    plan = method.plan(cfg, TARGET, adjacency, unit, ())
+    plan = method.calibrate(cfg, TARGET, ReleaseFacts(adjacency, unit, ()))
     rho = plan.derived["private_tokens"] * (
         plan.derived["rho_per_token"] + plan.derived["rho_per_comparison"]
     )
-    _, above = private_prediction._mechanisms(cfg, adjacency, unit)
+    above = plan.above
     model = FakeLogitModel(("<end>", "a", "b"), script=script)
 
     @cache
@@ -111,9 +115,11 @@ def worst(
 
         def output(walk: Walk) -> object:
             samples = method.run(
-                cfg, plan, adjacency, unit, buckets, Backends({"language": model}), walk,
-                NullJournal(), PerformanceConfig(),
-            )  # fmt: skip
+                cfg,
+                plan,
+                buckets,
+                Draw(Backends({"language": model}), walk, NullJournal(), PerformanceConfig()),
+            )
             return tuple((sample.cell.index, sample.content) for sample in samples)
 
         if above is None:
@@ -197,9 +203,8 @@ def test_no_number_of_references_makes_the_sum_wrap():
 
     def scores(references: int) -> np.ndarray:
         bucket = Bucket(Cell(0, None, 0), Private(["x"] * references))
-        performance = PerformanceConfig(rows_per_pass=4096)
         prompt = PrivatePrediction().prompt(cfg)
-        batch = private_prediction._Batch(cfg, prompt, Model(), bucket, performance, [None])
+        batch = private_prediction._Batch(cfg, prompt, Model(), bucket, 4096, [None])
         return batch.predict(0, []).scores
 
     for references in (2**17, 2**19 + 50_000, 2**20):
@@ -217,12 +222,18 @@ def test_a_public_token_is_never_one_that_is_masked():
     cfg = config(svt_threshold=2.0, max_tokens=1)
     bucket = Bucket(Cell(0, None, 0), Private([]))
     batch = private_prediction._Batch(
-        cfg, PrivatePrediction().prompt(cfg), model, bucket, PerformanceConfig(), [None]
+        cfg,
+        PrivatePrediction().prompt(cfg),
+        model,
+        bucket,
+        PerformanceConfig().rows_per_pass,
+        [None],
     )
-    _, above = private_prediction._mechanisms(cfg, Adjacency.ADD_REMOVE, RECORD)
-    token, _ = private_prediction._mechanisms(cfg, Adjacency.ADD_REMOVE, RECORD)
+    mechanism = PrivatePrediction().calibrate(
+        cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD)
+    )
     drawn = private_prediction._draw(
-        cfg, token, above, 2**40, batch, 0, [], SeededNoise(1)
+        cfg, mechanism, 2**40, batch, 0, [], SeededNoise(1)
     )  # a threshold out of reach: public
     assert drawn == ~2
 
@@ -243,11 +254,11 @@ def test_catches_a_missing_clip(monkeypatch):
 def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
     draw = private_prediction._draw
 
-    def by_row_count(cfg, token, above, threshold, batch, number, text, noise):
+    def by_row_count(cfg, mechanism, threshold, batch, number, text, noise):
         batch.predict(number, text)
-        steps = max(1, batch._rows) * LATTICE
-        scaled = type(token)(token.sensitivity, cfg.temperature * steps)
-        return draw(cfg, scaled, above, threshold, batch, number, text, noise)
+        scale = cfg.temperature * max(1, batch._rows) * LATTICE
+        scaled = replace(mechanism, token=replace(mechanism.token, scale=scale))
+        return draw(cfg, scaled, threshold, batch, number, text, noise)
 
     monkeypatch.setattr(private_prediction, "_draw", by_row_count)
     cfg = config(svt_threshold=None, batch_size=4)
@@ -298,15 +309,16 @@ class Audit(SeededNoise):
 
 def audited(cfg: PrivatePredictionConfig) -> Audit:
     method = PrivatePrediction()
-    plan = method.plan(cfg, TARGET, Adjacency.ADD_REMOVE, RECORD, ())
-    _, above = private_prediction._mechanisms(cfg, Adjacency.ADD_REMOVE, RECORD)
-    audit = Audit(float(above.scale), int(plan.derived["private_tokens"]))
+    plan = method.calibrate(cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+    audit = Audit(float(plan.above.scale), int(plan.derived["private_tokens"]))
     model = FakeLogitModel(("<end>", "a", "b"), script=script)
     bucket = Bucket(Cell(0, None, 0), Private(["mild", "up"]))
     samples = method.run(
-        cfg, plan, Adjacency.ADD_REMOVE, RECORD, [bucket], Backends({"language": model}), audit,
-        NullJournal(), PerformanceConfig(),
-    )  # fmt: skip
+        cfg,
+        plan,
+        [bucket],
+        Draw(Backends({"language": model}), audit, NullJournal(), PerformanceConfig()),
+    )
     list(samples)
     return audit
 
@@ -322,8 +334,9 @@ def test_a_run_asks_for_the_rounds_it_was_charged():
 def test_catches_comparisons_after_the_last_private_token(monkeypatch):
     texts = private_prediction._texts
 
-    def one_round_more(cfg, r, *rest):
-        yield from texts(cfg, r + 1, *rest)
+    def one_round_more(cfg, mechanism, *rest):
+        more = replace(mechanism, private_tokens=mechanism.private_tokens + 1)
+        yield from texts(cfg, more, *rest)
 
     monkeypatch.setattr(private_prediction, "_texts", one_round_more)
     with pytest.raises(AssertionError, match="more rounds than were charged"):
@@ -333,9 +346,10 @@ def test_catches_comparisons_after_the_last_private_token(monkeypatch):
 def test_catches_a_threshold_drawn_anew_within_a_round(monkeypatch):
     draw = private_prediction._draw
 
-    def redrawn(cfg, token, above, threshold, *rest):
-        fresh = above.threshold(round(cfg.svt_threshold * cfg.batch_size * LATTICE), rest[-1])
-        return draw(cfg, token, above, fresh, *rest)
+    def redrawn(cfg, mechanism, threshold, *rest):
+        theta = round(cfg.svt_threshold * cfg.batch_size * LATTICE)
+        fresh = mechanism.above.threshold(theta, rest[-1])
+        return draw(cfg, mechanism, fresh, *rest)
 
     monkeypatch.setattr(private_prediction, "_draw", redrawn)
     with pytest.raises(AssertionError, match="anew within its round"):

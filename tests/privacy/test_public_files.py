@@ -17,7 +17,7 @@ from pydantic import BaseModel, FilePath
 from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import METHODS, SETTINGS, load_method, settings_model
+from privsyn.methods.base import METHODS, SETTINGS, ReleaseFacts, load_method, settings_model
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.on_disk import DIGEST, OnDisk, marks, values
 from privsyn.section import Section
@@ -339,7 +339,9 @@ def read_by(method: Any, settings: dict[str, Any], found: set[str]) -> set[str]:
     try:
         cfg = method.Config(**settings)
         cfg = method.resolve(cfg, dict.fromkeys(roles, identity))
-        method.plan(cfg, Guarantee(5, 1e-6), Adjacency.ADD_REMOVE, PrivacyUnit(), ["a"])
+        method.calibrate(
+            cfg, Guarantee(5, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), tuple(["a"]))
+        )
         method.cells(cfg, ["a"])
         method.prompt(cfg)
     except (PrivsynError, ValueError):

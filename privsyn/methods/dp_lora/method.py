@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import compress
 from pathlib import Path
@@ -27,19 +28,28 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event
 from privsyn.dp.events import Sequence as EventSequence
-from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian, Sampler
+from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import ANYTHING, Backends, MethodPlan, Role, Sample, Subject, unwatched
-from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Draw,
+    Mechanism,
+    ReleaseFacts,
+    Role,
+    Sample,
+    Subject,
+    unwatched,
+)
+from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split
 from privsyn.methods.shared.alone import Recipe
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.loading import check_layers
 from privsyn.models.protocols import PromptTemplate, Trainer, Training
-from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.settings import ModelsConfig
 
 if TYPE_CHECKING:
-    from privsyn.data.journal import Journal
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
@@ -52,6 +62,38 @@ _WRITTEN_TOGETHER = 256
 
 _TOLERANCE = 1e-3
 """How close to the least noise the solver goes: each look at a loss distribution takes a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPLoraMechanism(Mechanism):
+    """All steps of training and, where asked for, one histogram of the labels.
+
+    Attributes:
+        steps: Samples units and adds noise at every step, and prices them together.
+        histogram: Adds noise to the records per label; None where their split is public.
+        delta: Of the target, at which ``derived`` says what the release costs.
+    """
+
+    steps: SampledGaussian
+    histogram: DiscreteGaussian | None
+    delta: float
+
+    @property
+    def event(self) -> Event:
+        """T steps, then the histogram [L6]."""
+        if self.histogram is None:
+            return self.steps.event
+        return EventSequence((self.steps.event, self.histogram.event))
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The noise, and the cost by the Renyi curve and, where there is one, more tightly."""
+        tight = accountant.loss_distribution_epsilon(self.event, self.delta)
+        return {
+            "noise_multiplier": self.steps.noise_multiplier,
+            "epsilon_rdp": accountant.renyi_epsilon(self.event, self.delta),
+            **({"epsilon_pld": tight} if math.isfinite(tight) else {}),
+        }
 
 
 class DPLora:
@@ -67,6 +109,7 @@ class DPLora:
     title: ClassVar[str] = "DP-LoRA"
     paper: ClassVar[str] = "Yu et al. 2023, Synthetic data from LLMs, section 3"
     Config: ClassVar[type[DPLoraConfig]] = DPLoraConfig
+    Settings: ClassVar[type[DPLoraSettings]] = DPLoraSettings
     whole: ClassVar[bool] = True  # a step samples from all records
     samples: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
@@ -77,69 +120,77 @@ class DPLora:
 
     def resolve(
         self, cfg: DPLoraConfig, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
-    ) -> DPLoraConfig:
+    ) -> DPLoraSettings:
         """Settings with the model's own prompt where the config leaves it open."""
         own = default_prompt(models["base"])
         if own.chat:  # an instruction is no prefix of a text
             own = PromptConfig(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
             own = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
-        return cfg.model_copy(
-            update={
-                "prompt": subject.fill(own.public),
-                "chat": own.chat,
-                "label_descriptions": cfg.label_descriptions or dict(subject.descriptions),
-            }
+        return DPLoraSettings(
+            **cfg.model_dump(exclude={"prompt", "chat", "label_descriptions"}),
+            prompt=subject.fill(own.public),
+            chat=own.chat,
+            label_descriptions=cfg.label_descriptions or dict(subject.descriptions),
         )
 
-    def plan(
-        self,
-        cfg: DPLoraConfig,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
-        """Event of all steps; sigma is the least the target allows where the config is open.
+    def calibrate(
+        self, settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts
+    ) -> DPLoraMechanism:
+        """The least noise the target allows, where the config leaves sigma open.
 
         Raises:
             ConfigError: Adjacency replace_one, a split that does not fit the labels, or a target
                 that so many steps cannot reach.
         """
-        if adjacency is Adjacency.REPLACE_ONE:  # [L1]
+        sigma = settings.noise_multiplier
+        if sigma is None:
+            one = self._mechanism(settings, target, facts, 1.0)  # refuses what cannot be priced
+            sigma = _least_noise(one.steps, one.histogram, target)
+        return self._mechanism(settings, target, facts, sigma)
+
+    def rebuild(
+        self,
+        settings: DPLoraSettings,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> DPLoraMechanism:
+        """The mechanism of a noise multiplier that was solved for."""
+        return self._mechanism(settings, target, facts, derived["noise_multiplier"])
+
+    def _mechanism(
+        self, settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts, sigma: float
+    ) -> DPLoraMechanism:
+        """The one place where noise and cost come from.
+
+        A unit's m records may all be of one label.
+        """
+        if facts.adjacency is Adjacency.REPLACE_ONE:  # [L1]
             raise ConfigError(
                 "account.adjacency=replace_one: Poisson sampling is not private in this sense at "
                 "the price charged here.",
                 hint="Use an account with add_remove or replace_null, or another method.",
             )
-        sizes = _sizes(cfg, list(labels) or [None])
-        sigma = solved["noise_multiplier"] if solved else cfg.noise_multiplier
-        if sigma is None:
-            sigma = _least_noise(
-                cfg.sampling_rate, cfg.steps, cfg.label_noise, unit.max_records, target
-            )
-        event = _event(cfg.sampling_rate, sigma, cfg.steps, cfg.label_noise, unit.max_records)
-        return MethodPlan(
-            event=event,
-            derived=dict(solved)
-            if solved and "epsilon_rdp" in solved
-            else {
-                "noise_multiplier": sigma,
-                "epsilon_rdp": accountant.renyi_epsilon(event, target.delta),
-                **_tight(event, target.delta),
-            },
-            warnings=_advice(cfg, sigma),
-            rows=(sum(sizes), sum(sizes)),
+        rows = sum(_sizes(settings, list(facts.labels) or [None]))
+        most = float(facts.unit.max_records * _LATTICE)
+        noise = settings.label_noise
+        return DPLoraMechanism(
+            facts=facts,
+            warnings=_advice(settings, sigma),
+            rows=(rows, rows),
+            steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, settings.sampler),
+            histogram=None if noise is None else DiscreteGaussian(most, noise * most),
+            delta=target.delta,
         )
 
     def cells(self, cfg: DPLoraConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
         return Cell.grid(labels, 1)
 
-    def alone(self, cfg: DPLoraConfig, labels: Sequence[str]) -> Recipe | None:
+    def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
         """The prompt, answered by the model before it is trained."""
-        template = cfg.template(labels)
+        template = settings.template(labels)
         prompt = PromptConfig(
             private=template.private,
             public=template.public,
@@ -149,62 +200,63 @@ class DPLora:
         )
         return Recipe(
             prompt=prompt,
-            max_tokens=cfg.max_tokens,
-            temperature=cfg.temperature,
-            top_k=cfg.top_k,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
         )
 
-    def prompt(self, cfg: DPLoraConfig) -> tuple[PromptTemplate, int, int]:
+    def prompt(self, settings: DPLoraSettings) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: prompt and record."""
-        return cfg.template(["label"]), cfg.max_tokens, 0
+        return settings.template(["label"]), settings.max_tokens, 0
 
     def preflight(
-        self, cfg: DPLoraConfig, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+        self, settings: DPLoraSettings, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
         """A public pass of the model that is to be trained."""
-        models.base.check(_training(cfg, list(labels) or [None], unit))
+        models.base.check(_training(settings, list(labels) or [None], unit))
 
-    def check_models(self, cfg: DPLoraConfig, models: ModelsConfig) -> None:
+    def check_models(self, settings: DPLoraSettings, models: ModelsConfig) -> None:
         """Whether the model has the layers to adapt; a model made for the release has none yet."""
-        if cfg.student is None:
-            check_layers(models, cfg.target_modules)
+        if settings.student is None:
+            check_layers(models, settings.target_modules)
 
     def train(
         self,
-        cfg: DPLoraConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
+        settings: DPLoraSettings,
+        mechanism: DPLoraMechanism,
         buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        draw: Draw,
     ) -> Mapping[str, bytes]:
         """The adapter's files: the only thing that is computed from records.
 
         Raises:
             PrivsynError: The adapter did not move, though it was trained.
         """
-        mechanism = _mechanism(
-            cfg.sampling_rate, plan.derived["noise_multiplier"], cfg.steps, cfg.sampler
-        )
+        journal = draw.journal
         labels = [bucket.cell.label for bucket in buckets]
-        trainer = models.base.trainer(_training(cfg, labels, unit))
-        sizes = _sizes(cfg, labels)
-        if cfg.label_noise is not None:  # [L6]
-            draw = partial(_label_histogram, cfg.label_noise, buckets, unit, noise)
+        trainer = draw.models.base.trainer(_training(settings, labels, mechanism.facts.unit))
+        sizes = _sizes(settings, labels)
+        if mechanism.histogram is not None:  # [L6]
+            count = partial(_label_histogram, mechanism.histogram, buckets, draw.noise)
             sizes = label_split.apportion(
-                sum(sizes), journal.draw_array("labels", draw, len(labels))
+                sum(sizes), journal.draw_array("labels", count, len(labels))
             )
         units = _units(trainer, buckets)
-        done = max((t for t in range(cfg.steps + 1) if journal.has(f"steps/{t}")), default=0)
-        while done < cfg.steps:  # [L5]
+        done = max((t for t in range(settings.steps + 1) if journal.has(f"steps/{t}")), default=0)
+        while done < settings.steps:  # [L5]
             if done:
                 trainer.restore(journal.draw_file(f"steps/{done}", _never))
-            steps = range(done, min(done + performance.checkpoint_steps, cfg.steps))
-            advance = partial(_advance, cfg, mechanism, trainer, units, noise, steps, progress)
+            steps = range(done, min(done + draw.performance.checkpoint_steps, settings.steps))
+            advance = partial(
+                _advance,
+                settings,
+                mechanism.steps,
+                trainer,
+                units,
+                draw.noise,
+                steps,
+                draw.progress,
+            )
             journal.draw_file(f"steps/{steps.stop}", advance)
             if done:
                 journal.drop_file(f"steps/{done}")
@@ -217,7 +269,7 @@ class DPLora:
 
     def write(
         self,
-        cfg: DPLoraConfig,
+        settings: DPLoraSettings,
         unit: PrivacyUnit,
         labels: Sequence[str],
         models: Backends,
@@ -228,13 +280,13 @@ class DPLora:
         """The texts of one shard, by the adapted model: every n-th, from the shard's number on."""
         number, shards = shard
         counts = json.loads((trained / LABELS).read_bytes())
-        cells = self.cells(cfg, labels)
+        cells = self.cells(settings, labels)
         wanted = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
         writer = models.base.writer(
-            _training(cfg, [cell.label for cell in cells], unit),
+            _training(settings, [cell.label for cell in cells], unit),
             trained,
-            top_k=cfg.top_k,
-            temperature=cfg.temperature,
+            top_k=settings.top_k,
+            temperature=settings.temperature,
         )
         for start in range(0, len(wanted), _WRITTEN_TOGETHER):
             progress(start, len(wanted))
@@ -244,7 +296,7 @@ class DPLora:
 
     def more(
         self,
-        cfg: DPLoraConfig,
+        settings: DPLoraSettings,
         models: Backends,
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
@@ -262,10 +314,10 @@ class DPLora:
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         wanted = [records[place][0] for place in places]
         writer = models.base.writer(
-            _training(cfg, known, PrivacyUnit()),
+            _training(settings, known, PrivacyUnit()),
             trained,
-            top_k=cfg.top_k,
-            temperature=cfg.temperature,
+            top_k=settings.top_k,
+            temperature=settings.temperature,
         )
         for start in range(0, count, _WRITTEN_TOGETHER):
             progress(start, count)
@@ -273,15 +325,8 @@ class DPLora:
             yield from zip(part, writer.write(part), strict=True)
 
 
-def _mechanism(
-    rate: float, sigma: float, steps: int, sampler: Sampler = "opendp"
-) -> SampledGaussian:
-    """Samples and noise of all steps: the one place where noise and cost come from."""
-    return SampledGaussian(rate, sigma, steps, sampler)
-
-
 def _advance(
-    cfg: DPLoraConfig,
+    settings: DPLoraSettings,
     mechanism: SampledGaussian,
     trainer: Trainer,
     units: Sequence[Sequence[Any]],
@@ -291,11 +336,13 @@ def _advance(
 ) -> bytes:
     """Algorithm 1 of Abadi et al. from one checkpoint to the next."""
     for t in steps:
-        progress(t, cfg.steps)
+        progress(t, settings.steps)
         chosen = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
         total = trainer.clipped_sum(list(compress(units, chosen)))  # [L3]
         noisy = mechanism.draw(total, noise)  # also where nobody was sampled
-        trainer.update(noisy * (cfg.clip_norm / cfg.expected_batch), cfg.rate(t))  # [L4]
+        trainer.update(
+            noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
+        )  # [L4]
     return trainer.state()
 
 
@@ -310,32 +357,22 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> list[list[Any]]:
 
 
 def _label_histogram(
-    sigma: float, buckets: Sequence[Bucket], unit: PrivacyUnit, noise: NoiseSource
+    histogram: DiscreteGaussian, buckets: Sequence[Bucket], noise: NoiseSource
 ) -> Any:
+    """Noisy records per label, on the lattice."""
     counts = np.array([len(bucket.texts.reveal()) for bucket in buckets], np.int64)
-    return _histogram(sigma, unit.max_records).draw(counts * _LATTICE, noise)
-
-
-def _histogram(sigma: float, records: int) -> DiscreteGaussian:
-    """Records per label: a unit's m records may all be of one label."""
-    return DiscreteGaussian(float(records * _LATTICE), sigma * records * _LATTICE)
-
-
-def _event(rate: float, sigma: float, steps: int, label_noise: float | None, records: int) -> Event:
-    event = _mechanism(rate, sigma, steps).event
-    if label_noise is None:
-        return event
-    return EventSequence((event, _histogram(label_noise, records).event))
+    return histogram.draw(counts * _LATTICE, noise)
 
 
 @lru_cache(maxsize=64)
 def _least_noise(
-    rate: float, steps: int, label_noise: float | None, records: int, target: Guarantee
+    one: SampledGaussian, histogram: DiscreteGaussian | None, target: Guarantee
 ) -> float:
     """The least sigma within the target, up to _TOLERANCE, rounded up to 4 digits."""
 
     def event(sigma: float) -> Event:
-        return _event(rate, sigma, steps, label_noise, records)
+        steps = replace(one, noise_multiplier=sigma, sampler="opendp").event  # the same price
+        return steps if histogram is None else EventSequence((steps, histogram.event))
 
     solve = partial(accountant.calibrate, event, target, increasing=False)
     try:
@@ -344,36 +381,32 @@ def _least_noise(
         safe = solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
     except ValueError:
         raise ConfigError(
-            f"methods.dp_lora: steps={steps} at sampling_rate={rate:g} cannot be had for "
+            f"methods.dp_lora: steps={one.steps} at sampling_rate={one.rate:g} cannot be had for "
             f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}, whatever the noise.",
             hint="Lower steps or sampling_rate, or raise privacy.epsilon.",
         ) from None
     return float(math.ceil(safe * 1e4) / 1e4)
 
 
-def _tight(event: Event, delta: float) -> dict[str, float]:
-    """Epsilon by the loss distribution, where there is one."""
-    found = accountant.loss_distribution_epsilon(event, delta)
-    return {"epsilon_pld": found} if math.isfinite(found) else {}
-
-
 def _never() -> bytes:
     raise AssertionError("a checkpoint on file is not drawn again")
 
 
-def _training(cfg: DPLoraConfig, labels: Sequence[str | None], unit: PrivacyUnit) -> Training:
+def _training(
+    settings: DPLoraSettings, labels: Sequence[str | None], unit: PrivacyUnit
+) -> Training:
     named = [label for label in labels if label is not None]
     return Training(
-        template=cfg.template(named),
+        template=settings.template(named),
         labels=tuple(labels),
-        max_tokens=cfg.max_tokens,
-        clip_norm=cfg.clip_norm,
+        max_tokens=settings.max_tokens,
+        clip_norm=settings.clip_norm,
         records_per_unit=unit.max_records,
-        micro_batch=cfg.micro_batch,
-        rank=cfg.rank,
-        alpha=cfg.alpha,
-        target_modules=cfg.target_modules,
-        student=None if cfg.student is None else SIZES[cfg.student],
+        micro_batch=settings.micro_batch,
+        rank=settings.rank,
+        alpha=settings.alpha,
+        target_modules=settings.target_modules,
+        student=None if settings.student is None else SIZES[settings.student],
     )
 
 

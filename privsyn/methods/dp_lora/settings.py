@@ -149,9 +149,15 @@ class DPLoraConfig(Section):
         }
         return self.learning_rate * falls[self.learning_rate_schedule]
 
+
+class DPLoraSettings(DPLoraConfig):
+    """Settings with the prompt filled in."""
+
+    prompt: str
+
     def template(self, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record; the reference's place is after it."""
-        public = self.prompt or "Text:"
+        public = self.prompt
         if labels and "{label}" not in public:
             public = with_label(public)
         spoken = tuple(self.label_descriptions.items())

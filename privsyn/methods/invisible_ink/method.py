@@ -11,7 +11,7 @@ logits ``phi_pub``, private logits ``phi_i``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate_range, rho
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import (
     DEEPEST,
     LATTICE,
@@ -33,22 +33,56 @@ from privsyn.dp.clipping import (
 from privsyn.dp.events import BoundedRange, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import ANYTHING, Backends, MethodPlan, Role, Sample, Subject, unwatched
-from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Draw,
+    Mechanism,
+    ReleaseFacts,
+    Role,
+    Sample,
+    Subject,
+)
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe
 from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.trial import try_logits
 
 if TYPE_CHECKING:
-    from privsyn.data.journal import Journal
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
 _PASSES_TOGETHER = 8
 """Forward passes a group of texts fills at first: rows of finished texts make room, and the more
 there are, the fuller is the last pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvisibleInkMechanism(Mechanism):
+    """One bucket's texts: T draws of the exponential mechanism, in each of disjoint buckets.
+
+    Attributes:
+        token: Draws a token, and prices it.
+        clip_norm: C, in logits: what a reference may move of a token's summed score.
+        tokens: T, the most tokens of a text.
+        buckets: How many there are.
+    """
+
+    token: ExponentialMechanism
+    clip_norm: float
+    tokens: int
+    buckets: int
+
+    @property
+    def event(self) -> Disjoint:
+        """T adaptive draws in every bucket; a unit is in one bucket alone."""
+        return Disjoint((replace(self.token.event, count=self.tokens),), self.buckets)
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The clip norm, and what a token costs as zCDP."""
+        return {"clip_bound": self.clip_norm, "rho_per_token": rho(self.token.event) or 0.0}
 
 
 class InvisibleInk:
@@ -65,6 +99,7 @@ class InvisibleInk:
     title: ClassVar[str] = "InvisibleInk"
     paper: ClassVar[str] = "Vinod et al. 2025, InvisibleInk, Algorithm 1"
     Config: ClassVar[type[InvisibleInkConfig]] = InvisibleInkConfig
+    Settings: ClassVar[type[InvisibleInkSettings]] = InvisibleInkSettings
 
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
@@ -79,23 +114,19 @@ class InvisibleInk:
         cfg: InvisibleInkConfig,
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
-    ) -> InvisibleInkConfig:
+    ) -> InvisibleInkSettings:
         """Settings with the model's own prompt and guidance where the config leaves them open."""
         model = models["language"]
-        prompt = resolved_prompt(cfg.prompt, model, subject)
-        guidance = model.guidance_default if cfg.guidance is None else cfg.guidance
-        least = MIN_TOKENS if cfg.min_tokens is None else cfg.min_tokens
-        return cfg.model_copy(update={"prompt": prompt, "guidance": guidance, "min_tokens": least})
+        return InvisibleInkSettings(
+            **cfg.model_dump(exclude={"prompt", "guidance", "min_tokens"}),
+            prompt=resolved_prompt(cfg.prompt, model, subject),
+            guidance=model.guidance_default if cfg.guidance is None else cfg.guidance,
+            min_tokens=MIN_TOKENS if cfg.min_tokens is None else cfg.min_tokens,
+        )
 
-    def plan(
-        self,
-        cfg: InvisibleInkConfig,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
+    def calibrate(
+        self, settings: InvisibleInkSettings, target: Guarantee, facts: ReleaseFacts
+    ) -> InvisibleInkMechanism:
         """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
 
         eta is the largest range of a draw of which T, chosen adaptively, stay within the target.
@@ -103,142 +134,138 @@ class InvisibleInk:
         Raises:
             ConfigError: The target is so small that the clip norm is under the integer grid.
         """
-        scale = cfg.batch_size * cfg.temperature
-        if solved is None:
-            eta = calibrate_range(
-                partial(BoundedRange, count=cfg.max_tokens), target, cfg.max_tokens
+        tokens = settings.max_tokens
+        eta = calibrate_range(partial(BoundedRange, count=tokens), target, tokens)
+        scale = settings.batch_size * settings.temperature
+        return self._mechanism(settings, facts, scale * eta / 2 / facts.moved)
+
+    def rebuild(
+        self,
+        settings: InvisibleInkSettings,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> InvisibleInkMechanism:
+        """The mechanism of a clip norm that was solved for."""
+        return self._mechanism(settings, facts, derived["clip_bound"])
+
+    def _mechanism(
+        self, settings: InvisibleInkSettings, facts: ReleaseFacts, clip_norm: float
+    ) -> InvisibleInkMechanism:
+        """The one place where noise and cost come from."""
+        bound = grid_bound(min(clip_norm, DEEPEST))  # down: toward privacy
+        if bound < 1:
+            raise ConfigError(
+                f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
+                f"{1 / LATTICE:.3g}.",
+                hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
             )
-            clip_bound = scale * eta / 2 / (adjacency.moves * unit.max_records)
-        else:
-            clip_bound = solved["clip_bound"]
-        token = self._mechanism(cfg, clip_bound, adjacency, unit)
-        clip_bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
-        return MethodPlan(
-            event=Disjoint(
-                (replace(token.event, count=cfg.max_tokens),), len(self.cells(cfg, labels))
-            ),
-            derived={"clip_bound": clip_bound, "rho_per_token": rho(token.event) or 0.0},
-            warnings=_advice(cfg),
-            divisor=cfg.batch_size,
+        scale = settings.temperature * settings.batch_size * LATTICE
+        token = ExponentialMechanism(bound * facts.moved, scale)
+        return InvisibleInkMechanism(
+            facts=facts,
+            warnings=_advice(settings),
+            divisor=settings.batch_size,
+            token=token,
+            clip_norm=token.sensitivity / facts.moved / LATTICE,
+            tokens=settings.max_tokens,
+            buckets=len(self.cells(settings, facts.labels)),
         )
 
     def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per text: labels in the config's order, ``texts_per_label`` buckets each."""
         return Cell.grid(labels, cfg.texts_per_label)
 
-    def alone(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> Recipe | None:
+    def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
         """The public prompt, sampled as a bucket without records is."""
-        if cfg.prompt is None:
-            return None
         return Recipe(
-            prompt=cfg.prompt,
-            max_tokens=cfg.max_tokens,
-            min_tokens=cfg.min_tokens or 0,
-            temperature=cfg.temperature,
-            top_k=cfg.top_k,
+            prompt=settings.prompt,
+            max_tokens=settings.max_tokens,
+            min_tokens=settings.min_tokens,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
         )
 
-    def prompt(self, cfg: InvisibleInkConfig) -> tuple[PromptTemplate, int, int]:
+    def prompt(self, settings: InvisibleInkSettings) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: both prompts, one reference, one text."""
-        if cfg.prompt is None:
-            raise ConfigError("methods.invisible_ink.prompt is not resolved.")
-        return cfg.prompt.template, cfg.max_reference_tokens, cfg.max_tokens
+        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
 
     def preflight(
-        self, cfg: InvisibleInkConfig, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+        self,
+        settings: InvisibleInkSettings,
+        unit: PrivacyUnit,
+        labels: Sequence[str],
+        models: Backends,
     ) -> None:
         """Logits of a public row, and of one around a public reference."""
-        try_logits(models.language, self.prompt(cfg), labels)
+        try_logits(models.language, self.prompt(settings), labels)
 
     def run(
         self,
-        cfg: InvisibleInkConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
+        settings: InvisibleInkSettings,
+        mechanism: InvisibleInkMechanism,
         buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        draw: Draw,
     ) -> Iterator[Sample]:
         """One text per bucket, several buckets per forward pass."""
-        token = self._mechanism(cfg, plan.derived["clip_bound"], adjacency, unit)
-        bound = token.sensitivity / (adjacency.moves * unit.max_records) / LATTICE
-        most = _PASSES_TOGETHER * performance.rows_per_pass // cfg.batch_size
+        model, performance = draw.models.language, draw.performance
+        most = _PASSES_TOGETHER * performance.rows_per_pass // settings.batch_size
         together = max(1, min(performance.texts_per_pass, most))
         declared = {bucket.cell.label for bucket in buckets}
+        total = len(buckets) * settings.max_tokens
         for start in range(0, len(buckets), together):
             group = buckets[start : start + together]
-            lines = _Lines(self.prompt(cfg), models.language, group, declared)
-            tell = partial(_tell, progress, start * cfg.max_tokens, len(buckets) * cfg.max_tokens)
-            texts = self._texts(cfg, bound, token, lines, noise, journal, tell)
+            lines = _Lines(self.prompt(settings), model, group, declared)
+            tell = partial(_tell, draw.progress, start * settings.max_tokens, total)
+            texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
-                yield Sample(bucket.cell, ended(models.language.decode(tokens), cfg.prompt)[0])
+                yield Sample(bucket.cell, ended(model.decode(tokens), settings.prompt)[0])
 
-    def _mechanism(
-        self, cfg: InvisibleInkConfig, clip_bound: float, adjacency: Adjacency, unit: PrivacyUnit
-    ) -> ExponentialMechanism:
-        """The mechanism of one token: the one place where noise and cost come from."""
-        bound = grid_bound(min(clip_bound, DEEPEST))  # down: toward privacy
-        if bound < 1:
-            raise ConfigError(
-                f"privacy.epsilon buys a clip bound of {clip_bound:.3g}, below the grid of "
-                f"{1 / LATTICE:.3g}.",
-                hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
-            )
-        moved = adjacency.moves * unit.max_records
-        return ExponentialMechanism(bound * moved, cfg.temperature * cfg.batch_size * LATTICE)
 
-    def _texts(
-        self,
-        cfg: InvisibleInkConfig,
-        bound: float,
-        token: ExponentialMechanism,
-        lines: _Lines,
-        noise: NoiseSource,
-        journal: Journal,
-        tell: Callable[[int], None],
-    ) -> list[list[int]]:
-        """Algorithm 1 for several buckets side by side; ``tell`` hears of the tokens so far."""
-        group, model = lines.group, lines.model
-        texts: list[list[int]] = [[] for _ in group]
-        unfinished = list(range(len(group)))
-        for t in range(cfg.max_tokens):  # line 2: for t = 1 ... T  [I5]
-            # A text that ended early needs no more: it counts as written out.
-            tell(t * len(unfinished) + cfg.max_tokens * (len(group) - len(unfinished)))
-            keys = {i: f"{group[i].cell.index}/{t}" for i in unfinished}
-            if all(journal.has(key) for key in keys.values()):
-                draws: dict[int, Callable[[], int]] = dict.fromkeys(unfinished, _on_file)
-            else:
-                phi_pub, phi = lines.logits(texts)  # lines 3-4
-                if t < (cfg.min_tokens or 0):
-                    phi_pub = phi_pub.copy()
-                    phi_pub[:, model.breaks] = -np.inf  # [I8]
-                draws = {
-                    i: partial(_draw, cfg, bound, token, phi_pub[i], partial(phi, i), noise)
-                    for i in unfinished
-                }
-            drawn = journal.draw_all([(keys[i], draws[i]) for i in unfinished])  # [I6]
-            for i, value in zip(unfinished, drawn, strict=True):
-                texts[i].append(int(value))
-            unfinished = [
-                i
+def _texts(
+    settings: InvisibleInkSettings,
+    mechanism: InvisibleInkMechanism,
+    lines: _Lines,
+    draw: Draw,
+    tell: Callable[[int], None],
+) -> list[list[int]]:
+    """Algorithm 1 for several buckets side by side; ``tell`` hears of the tokens so far."""
+    group, model, journal = lines.group, lines.model, draw.journal
+    texts: list[list[int]] = [[] for _ in group]
+    unfinished = list(range(len(group)))
+    for t in range(settings.max_tokens):  # line 2: for t = 1 ... T  [I5]
+        # A text that ended early needs no more: it counts as written out.
+        tell(t * len(unfinished) + settings.max_tokens * (len(group) - len(unfinished)))
+        keys = {i: f"{group[i].cell.index}/{t}" for i in unfinished}
+        if all(journal.has(key) for key in keys.values()):
+            draws: dict[int, Callable[[], int]] = dict.fromkeys(unfinished, _on_file)
+        else:
+            phi_pub, phi = lines.logits(texts)  # lines 3-4
+            if t < settings.min_tokens:
+                phi_pub = phi_pub.copy()
+                phi_pub[:, model.breaks] = -np.inf  # [I8]
+            draws = {
+                i: partial(_draw, settings, mechanism, phi_pub[i], partial(phi, i), draw.noise)
                 for i in unfinished
-                if texts[i][-1] not in model.ends
-                and not ended(model.decode(texts[i]), cfg.prompt)[1]
-            ]
-            if not unfinished:
-                break
-        tell(cfg.max_tokens * len(group))
-        return [text[:-1] if text[-1] in model.ends else text for text in texts]
+            }
+        drawn = journal.draw_all([(keys[i], draws[i]) for i in unfinished])  # [I6]
+        for i, value in zip(unfinished, drawn, strict=True):
+            texts[i].append(int(value))
+        unfinished = [
+            i
+            for i in unfinished
+            if texts[i][-1] not in model.ends
+            and not ended(model.decode(texts[i]), settings.prompt)[1]
+        ]
+        if not unfinished:
+            break
+    tell(settings.max_tokens * len(group))
+    return [text[:-1] if text[-1] in model.ends else text for text in texts]
 
 
 def _draw(
-    cfg: InvisibleInkConfig,
-    bound: float,
-    token: ExponentialMechanism,
+    settings: InvisibleInkSettings,
+    mechanism: InvisibleInkMechanism,
     phi_pub: NDArray[np.float32],
     phi: Callable[[NDArray[np.int64]], NDArray[np.float32]],
     noise: NoiseSource,
@@ -248,14 +275,15 @@ def _draw(
     ``phi_pub`` is (V,), ``phi(support)`` is (rows of the bucket, support). The divisor is the
     public B [I1].
     """
-    support = expanded_support(phi_pub, cfg.top_k, bound / cfg.batch_size)
-    public = phi_pub[support].astype(np.float64)
-    gain = 1.0 if cfg.guidance is None else cfg.guidance
-    difference = clip_difference(phi(support).astype(np.float64), public, bound, gain)  # [I2]
+    bound = mechanism.clip_norm
+    support = expanded_support(phi_pub, settings.top_k, bound / settings.batch_size)
+    public = phi_pub[support].astype(np.float64)  # (support,)
+    private = phi(support).astype(np.float64)  # (rows, support)
+    difference = clip_difference(private, public, bound, settings.guidance)  # [I2]
     votes = ExactSum(len(support))
     votes.add(to_grid(difference, bound))
-    scores = cfg.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
-    return int(support[token.draw(scores, noise)])
+    scores = settings.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
+    return int(support[mechanism.token.draw(scores, noise)])
 
 
 def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDArray[np.int64]:
@@ -342,11 +370,11 @@ def _on_file() -> int:
     raise AssertionError("the journal holds this draw")
 
 
-def _advice(cfg: InvisibleInkConfig) -> tuple[str, ...]:
-    if cfg.batch_size >= 32:
+def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
+    if settings.batch_size >= 32:
         return ()
     return (
-        f"methods.invisible_ink.batch_size={cfg.batch_size} is below 32: buckets are filled by "
-        "hash, so some hold few references and their texts lean on the public model. Privacy is "
+        f"methods.invisible_ink.batch_size={settings.batch_size} is below 32: buckets are filled "
+        "by hash, so some hold few references and their texts lean on the public model. Privacy is "
         "the same.",
     )

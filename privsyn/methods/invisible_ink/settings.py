@@ -47,3 +47,11 @@ class InvisibleInkConfig(Section):
     prompt: PromptConfig | None = Field(
         default=None, description="Prompts. Null: the model's own default."
     )
+
+
+class InvisibleInkSettings(InvisibleInkConfig):
+    """Settings with what the model left open filled in."""
+
+    prompt: PromptConfig
+    guidance: float = Field(default=1.0, ge=1, allow_inf_nan=False)
+    min_tokens: int = Field(default=0, ge=0)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,21 +23,22 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate, guarantee
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.events import Disjoint, Event
 from privsyn.dp.events import Sequence as InSequence
-from privsyn.dp.mechanisms import Laplace
+from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
-    MethodPlan,
+    Draw,
+    Mechanism,
+    ReleaseFacts,
     Role,
     Sample,
     Steps,
     Subject,
-    unwatched,
 )
 from privsyn.methods.keyphrase_seeding.dp_kde import (
     Scorer,
@@ -49,10 +50,14 @@ from privsyn.methods.keyphrase_seeding.dp_kde import (
     structures,
     windows,
 )
-from privsyn.methods.keyphrase_seeding.settings import SECTION, SHIPPED, KeyphraseSeedingConfig
+from privsyn.methods.keyphrase_seeding.settings import (
+    SECTION,
+    SHIPPED,
+    KeyphraseSeedingConfig,
+    KeyphraseSeedingSettings,
+)
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 from privsyn.models.protocols import PromptTemplate, TextModel
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.trial import SENTENCE, try_embedder
 
 if TYPE_CHECKING:
@@ -70,6 +75,51 @@ _ROOM = 1 + 1e-12
 """Scales are this much larger than a target asks, so that roundings stay within it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyphraseSeedingMechanism(Mechanism):
+    """The choice of terms, paid once, and the estimates of every label.
+
+    Attributes:
+        choice: Noise on the histogram of terms.
+        estimate: Noise on the sums of one estimate, and its price.
+        noise_multiplier: That noise over its sensitivity.
+        structures: k, the estimates of a label.
+        labels: How many labels there are: they are disjoint in units.
+        score_deviation: Standard deviation of the noise on a score.
+        delta: Of the target, at which ``derived`` says what the estimates cost alone.
+    """
+
+    choice: Laplace
+    estimate: Laplace | DiscreteGaussian
+    noise_multiplier: float
+    structures: int
+    labels: int
+    score_deviation: float
+    delta: float
+
+    @property
+    def estimates(self) -> Event:
+        """The k estimates of every label [K3]."""
+        return Disjoint((InSequence((self.estimate.event,) * self.structures),), self.labels)
+
+    @property
+    def event(self) -> Event:
+        """The choice of terms, then the estimates."""
+        return InSequence((self.choice.event, self.estimates))
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """Scales and costs of both parts."""
+        return {
+            "epsilon_vocabulary": self.choice.event.epsilon,
+            "vocabulary_scale": self.choice.scale,
+            "epsilon_kde": guarantee(self.estimates, self.delta).epsilon,
+            "structures": self.structures,
+            "noise_multiplier": self.noise_multiplier,
+            "score_deviation": self.score_deviation,
+        }
+
+
 class KeyphraseSeeding:
     """Sequences of phrases from private density estimates, each the seed of one text.
 
@@ -84,6 +134,7 @@ class KeyphraseSeeding:
     title: ClassVar[str] = "Keyphrase prompt seeding"
     paper: ClassVar[str] = "Nagesh et al. 2025, DP-KPS, section 2"
     Config: ClassVar[type[KeyphraseSeedingConfig]] = KeyphraseSeedingConfig
+    Settings: ClassVar[type[KeyphraseSeedingSettings]] = KeyphraseSeedingSettings
 
     whole: ClassVar[bool] = True
     samples: ClassVar[bool] = False
@@ -98,7 +149,7 @@ class KeyphraseSeeding:
         cfg: KeyphraseSeedingConfig,
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
-    ) -> KeyphraseSeedingConfig:
+    ) -> KeyphraseSeedingSettings:
         """Settings with digest and size of the vocabulary, kernel, and prompt filled in.
 
         Raises:
@@ -130,65 +181,74 @@ class KeyphraseSeeding:
             prompt = subject.fill(prompt)
             filled["prompt"] = _examples(cfg, prompt) + prompt
             filled["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
-        return cfg.resolved(filled)
+        return cfg.resolved(KeyphraseSeedingSettings, filled)
 
-    def plan(
-        self,
-        cfg: KeyphraseSeedingConfig,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
-        """Event of the choice of terms and of the estimates.
+    def calibrate(
+        self, settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
+    ) -> KeyphraseSeedingMechanism:
+        """What the choice of terms costs is a setting; the noise of the estimates is solved for.
 
-        What the choice costs is a setting. The noise of the estimates, all alike, is solved for:
-        the least whose event, *with* the choice, stays within the target; or, with ``epsilon_kde``,
-        the least whose event alone is within (epsilon_kde, 0) under Laplace and within
-        (epsilon_kde, delta) under Gaussian noise.
+        It is the least whose event, *with* the choice, stays within the target; or, with
+        ``epsilon_kde``, the least whose event alone is within (epsilon_kde, 0) under Laplace and
+        within (epsilon_kde, delta) under Gaussian noise.
 
         Raises:
             ConfigError: The choice of terms leaves nothing for the estimates.
         """
-        moved = adjacency.moves * unit.max_records
-        cells, k = len(self.cells(cfg, labels)), len(_structures(cfg))
-        share = cfg.epsilon_vocabulary or cfg.vocabulary_share * target.epsilon
-        choice = _choice(cfg, moved, share)
 
-        def estimates(multiplier: float) -> Event:
-            one = mechanism(
-                cfg.noise, cfg.features, moved * cfg.phrases_per_document, multiplier
-            ).event
-            return Disjoint((InSequence((one,) * k),), cells)  # [K3]
+        def made(multiplier: float) -> KeyphraseSeedingMechanism:
+            return self._mechanism(settings, target, facts, multiplier)
 
         def whole(multiplier: float) -> Event:
-            return InSequence((choice.event, estimates(multiplier)))
+            return made(multiplier).event
 
-        if solved:
-            multiplier = solved["noise_multiplier"]
-        elif cfg.epsilon_kde is None:
-            multiplier = _least_noise(whole, target, choice, target)
-        else:
-            delta = 0.0 if cfg.noise == "laplace" else target.delta
-            goal = Guarantee(cfg.epsilon_kde, delta)
-            multiplier = _least_noise(estimates, goal, choice, target)
-        each = estimates(multiplier)
-        rows = cells * cfg.sequences_per_label
-        return MethodPlan(
-            event=whole(multiplier),
-            derived={
-                "epsilon_vocabulary": choice.event.epsilon,
-                "vocabulary_scale": choice.scale,
-                "epsilon_kde": guarantee(each, target.delta).epsilon,
-                "structures": k,
-                "noise_multiplier": multiplier,
-                "score_deviation": deviation(
-                    cfg.noise, cfg.features, moved * cfg.phrases_per_document, multiplier
-                ),
-            },
-            warnings=_advice(cfg, k),
+        def estimates(multiplier: float) -> Event:
+            return made(multiplier).estimates
+
+        choice = made(1.0).choice
+        if settings.epsilon_kde is None:
+            return made(_least_noise(whole, target, choice, target))
+        delta = 0.0 if settings.noise == "laplace" else target.delta
+        goal = Guarantee(settings.epsilon_kde, delta)
+        return made(_least_noise(estimates, goal, choice, target))
+
+    def rebuild(
+        self,
+        settings: KeyphraseSeedingSettings,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> KeyphraseSeedingMechanism:
+        """The mechanism of a noise multiplier that was solved for."""
+        return self._mechanism(settings, target, facts, derived["noise_multiplier"])
+
+    def _mechanism(
+        self,
+        settings: KeyphraseSeedingSettings,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        multiplier: float,
+    ) -> KeyphraseSeedingMechanism:
+        """The one place where noise and cost come from.
+
+        A document counts once for each of at most S terms, and has at most M sequences.
+        """
+        share = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
+        terms = settings.terms_per_document * facts.moved
+        sequences = facts.moved * settings.phrases_per_document
+        labels, k = len(self.cells(settings, facts.labels)), len(_structures(settings))
+        rows = labels * settings.sequences_per_label
+        return KeyphraseSeedingMechanism(
+            facts=facts,
+            warnings=_advice(settings, k),
             rows=(rows, rows),
+            choice=Laplace(terms, terms / share * _ROOM),
+            estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
+            noise_multiplier=multiplier,
+            structures=k,
+            labels=labels,
+            score_deviation=deviation(settings.noise, settings.features, sequences, multiplier),
+            delta=target.delta,
         )
 
     def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
@@ -201,56 +261,45 @@ class KeyphraseSeeding:
 
     def preflight(
         self,
-        cfg: KeyphraseSeedingConfig,
+        settings: KeyphraseSeedingSettings,
         unit: PrivacyUnit,
         labels: Sequence[str],
         models: Backends,
     ) -> None:
         """The vector of a phrase, and a completion where texts are written."""
         try_embedder(models.embedder, SENTENCE)
-        if cfg.use_llm:
+        if settings.use_llm:
             models.text.check()
-            models.text.complete([_fill(cfg, None, ())], max_tokens=1, temperature=0.0)
+            models.text.complete([_fill(settings, None, ())], max_tokens=1, temperature=0.0)
 
     def run(
         self,
-        cfg: KeyphraseSeedingConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
+        settings: KeyphraseSeedingSettings,
+        mechanism: KeyphraseSeedingMechanism,
         buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        draw: Draw,
     ) -> Iterator[Sample]:
         """The texts of every label, from all labels' documents."""
-        if cfg.use_llm and not journal.drawn:  # a model that cannot answer is found out before
-            models.text.complete([_fill(cfg, None, ())], max_tokens=1, temperature=0.0)
-        moved = adjacency.moves * unit.max_records
-        shapes = _structures(cfg)
-        pages = len(buckets) * -(-cfg.sequences_per_label // _TOGETHER) if cfg.use_llm else 0
-        steps = Steps(progress, 1 + len(shapes) * len(buckets) + pages)
+        models, journal = draw.models, draw.journal
+        if settings.use_llm and not journal.drawn:  # a model that cannot answer is found out before
+            models.text.complete([_fill(settings, None, ())], max_tokens=1, temperature=0.0)
+        shapes = _structures(settings)
+        pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
+        steps = Steps(draw.progress, 1 + (len(shapes) + pages) * len(buckets))
         documents = [bucket.texts.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
-        data = journal.keep("public vocabulary", partial(_vocabulary, cfg))
-        public = Vocabulary.parse(data, cfg.vocabulary)
-        choice = Laplace(cfg.terms_per_document * moved, plan.derived["vocabulary_scale"])
-        size = min(cfg.vocabulary_size, len(public))
+        data = journal.keep("public vocabulary", partial(_vocabulary, settings))
+        public = Vocabulary.parse(data, settings.vocabulary)
+        size = min(settings.vocabulary_size, len(public))
         steps.next()
-        chosen = journal.draw_array(
-            "vocabulary", partial(_chosen, cfg, choice, public, documents, size, noise), size
-        )
-        known = public.subset(chosen)
+        choose = partial(_chosen, settings, mechanism.choice, public, documents, size, draw.noise)
+        known = public.subset(journal.draw_array("vocabulary", choose, size))
         vectors = _normalised(models.embedder.embed(known.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
-        most = max(cfg.phrases_per_document, shapes[-1].blocks)
+        most = max(settings.phrases_per_document, shapes[-1].blocks)
         phrases = [[known.first(text, most) for text in texts] for texts in documents]
-        multiplier = plan.derived["noise_multiplier"]
-        released = mechanism(cfg.noise, cfg.features, moved * cfg.phrases_per_document, multiplier)
         sums: dict[tuple[int, int], NDArray[np.int64]] = {}
         for shape in shapes:
             angles = shape.angles(vectors)
@@ -258,22 +307,26 @@ class KeyphraseSeeding:
                 steps.next()
                 sums[number, shape.number] = journal.draw_array(
                     f"{bucket.cell.index}/{shape.number}",
-                    partial(_noisy, cfg, shape, angles, phrases[number], released, noise),
-                    cfg.features,
+                    partial(
+                        _noisy, settings, shape, angles, phrases[number], mechanism, draw.noise
+                    ),
+                    settings.features,
                 )
 
         # Step 4: sequences; from here on nothing private is read
-        least = cfg.score_threshold * plan.derived["score_deviation"]
-        for number, found in enumerate(_sequences(cfg, shapes, vectors, sums, len(buckets), least)):
+        least = settings.score_threshold * mechanism.score_deviation
+        for number, found in enumerate(
+            _sequences(settings, shapes, vectors, sums, len(buckets), least)
+        ):
             cell = buckets[number].cell
             lists = [[known.terms[i] for i in row] for row in found.phrases]
-            if cfg.use_llm:  # step 5
-                texts = _texts(cfg, cell, lists, models.text, journal, steps)
+            if settings.use_llm:  # step 5
+                texts = _texts(settings, cell, lists, models.text, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
             for text, uniform in zip(texts, found.uniform.tolist(), strict=True):
                 yield Sample(
-                    cell, text, {"phrases": cfg.sequence_length, "uniform_phrases": uniform}
+                    cell, text, {"phrases": settings.sequence_length, "uniform_phrases": uniform}
                 )
 
 
@@ -290,8 +343,10 @@ class _Drawn:
         self.uniform = np.zeros(count, np.int64)
 
 
-def _structures(cfg: KeyphraseSeedingConfig) -> list[Structure]:
-    return structures(cfg.ensemble, cfg.sequence_length, cfg.features, cfg.bandwidth or 1.0)
+def _structures(settings: KeyphraseSeedingSettings) -> list[Structure]:
+    return structures(
+        settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
+    )
 
 
 def _least_noise(
@@ -308,14 +363,8 @@ def _least_noise(
         ) from None
 
 
-def _choice(cfg: KeyphraseSeedingConfig, moved: int, epsilon: float) -> Laplace:
-    """Noise on the histogram of terms: a document counts once for each of at most S terms."""
-    sensitivity = cfg.terms_per_document * moved
-    return Laplace(sensitivity, sensitivity / epsilon * _ROOM)
-
-
 def _chosen(
-    cfg: KeyphraseSeedingConfig,
+    settings: KeyphraseSeedingSettings,
     choice: Laplace,
     public: Vocabulary,
     documents: Sequence[Sequence[str]],
@@ -326,28 +375,28 @@ def _chosen(
     counts = np.zeros(len(public), np.int64)
     for texts in documents:
         for text in texts:
-            counts[public.first(text, cfg.terms_per_document)] += 1
+            counts[public.first(text, settings.terms_per_document)] += 1
     noisy = choice.draw(counts, noise)  # on every public term, those never seen among them
     # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
     return np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
 
 
 def _noisy(
-    cfg: KeyphraseSeedingConfig,
+    settings: KeyphraseSeedingSettings,
     shape: Structure,
     angles: NDArray[np.uint16],
     phrases: Sequence[Sequence[int]],
-    released: Any,
+    mechanism: KeyphraseSeedingMechanism,
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
     """Noisy sums of one structure over one label's documents."""
-    sequences = windows(phrases, shape.blocks, cfg.phrases_per_document)
-    noisy: NDArray[np.int64] = released.draw(exact_sums(angles, sequences), noise)
+    sequences = windows(phrases, shape.blocks, settings.phrases_per_document)
+    noisy: NDArray[np.int64] = mechanism.estimate.draw(exact_sums(angles, sequences), noise)
     return noisy
 
 
 def _sequences(
-    cfg: KeyphraseSeedingConfig,
+    settings: KeyphraseSeedingSettings,
     shapes: Sequence[Structure],
     vectors: NDArray[np.float32],
     sums: Mapping[tuple[int, int], NDArray[np.int64]],
@@ -356,13 +405,13 @@ def _sequences(
 ) -> list[_Drawn]:
     """Sequences of every label: steps 1 to 3 of the iterative scheme, or L draws alone."""
     rng = _public_rng(sums)
-    drawn = [_Drawn(cfg.sequences_per_label) for _ in range(labels)]
+    drawn = [_Drawn(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = None, np.empty((0, 0, 0), np.uint16)
-    for step in range(1, cfg.sequence_length + 1):
-        wanted = shapes[queried(cfg.ensemble, step)]
+    for step in range(1, settings.sequence_length + 1):
+        wanted = shapes[queried(settings.ensemble, step)]
         if wanted is not shape:
             shape, angles = wanted, wanted.angles(vectors)
-        alone = cfg.ensemble == "independent"
+        alone = settings.ensemble == "independent"
         scorer = Scorer(angles, 0 if alone else step - 1)
         for number, sequence in enumerate(drawn):
             noisy, begun = sums[number, shape.number], sequence.phrases
@@ -370,7 +419,7 @@ def _sequences(
             for start in range(0, len(begun), _ROWS):
                 part = begun[start : start + _ROWS]
                 weights = _weights(
-                    cfg, scorer.scores(noisy, part[:1, :0] if alone else part), least
+                    settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
                 weights = np.broadcast_to(weights, (len(part), weights.shape[1]))
                 parts.append(_pick(weights, None if alone else part, rng))
@@ -381,7 +430,7 @@ def _sequences(
 
 
 def _weights(
-    cfg: KeyphraseSeedingConfig, scores: NDArray[np.float32], least: float
+    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
 ) -> NDArray[np.float32]:
     """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
     highest = scores.max(axis=1, keepdims=True)
@@ -390,8 +439,8 @@ def _weights(
     np.maximum(weights, 0, out=weights)
     if least > 0:
         weights[scores < least] = 0
-    if cfg.score_power not in (None, 1):
-        weights **= np.float32(cfg.score_power)
+    if settings.score_power != 1:
+        weights **= np.float32(settings.score_power)
     return weights
 
 
@@ -433,7 +482,7 @@ def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _texts(
-    cfg: KeyphraseSeedingConfig,
+    settings: KeyphraseSeedingSettings,
     cell: Cell,
     lists: Sequence[Sequence[str]],
     model: TextModel,
@@ -442,21 +491,23 @@ def _texts(
 ) -> Iterator[str]:
     """One completion a sequence, kept as they come."""
     for start in range(0, len(lists), _TOGETHER):
-        prompts = [_fill(cfg, cell.label, row) for row in lists[start : start + _TOGETHER]]
+        prompts = [_fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
 
         def complete(prompts: Sequence[str] = prompts) -> bytes:
-            found = model.complete(prompts, max_tokens=cfg.max_tokens, temperature=cfg.temperature)
+            found = model.complete(
+                prompts, max_tokens=settings.max_tokens, temperature=settings.temperature
+            )
             return json.dumps([text.strip() for text in found]).encode()
 
         steps.next()
         yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", complete))
 
 
-def _fill(cfg: KeyphraseSeedingConfig, label: str | None, phrases: Sequence[str]) -> str:
+def _fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
     """A prompt: public text, privatised phrases, and the label only where labels are public."""
-    prompt = cfg.prompt or "{phrases}"
-    if cfg.labels_public:
-        said = cfg.label_descriptions.get(label, label) if label else ""
+    prompt = settings.prompt or "{phrases}"
+    if settings.labels_public:
+        said = settings.label_descriptions.get(label, label) if label else ""
         prompt = prompt.replace("{label}", said)
     return prompt.replace("{phrases}", ", ".join(phrases))
 

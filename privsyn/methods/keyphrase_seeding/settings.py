@@ -144,3 +144,11 @@ class KeyphraseSeedingConfig(ReadsFiles):
             if "{label}" in self.prompt and not self.labels_public:
                 raise ValueError("prompt names the {label}, which labels_public=false forbids")
         return self
+
+
+class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
+    """Settings with vocabulary, kernel and prompt filled in."""
+
+    vocabulary_digest: Sha256
+    bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
+    score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,17 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.accountant import Guarantee, calibrate
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
+    Draw,
     Exhibit,
-    MethodPlan,
+    Mechanism,
+    ReleaseFacts,
     Role,
     Sample,
     Steps,
@@ -46,7 +48,6 @@ from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
 from privsyn.models.language.text_variation import TextVariation
 from privsyn.models.protocols import VariationAPI
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -63,6 +64,43 @@ SHEETS = 24
 """Contact sheets of a release at most."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrivateEvolutionMechanism(Mechanism):
+    """All histograms of a run, each with the same noise.
+
+    Attributes:
+        histogram: Adds noise to one histogram of votes, and prices it.
+        noise_multiplier: Its sigma over its sensitivity.
+        threshold: H, in votes: bins below it have no offspring.
+        histograms: How many there are.
+    """
+
+    histogram: DiscreteGaussian
+    noise_multiplier: float
+    threshold: float
+    histograms: int
+
+    @property
+    def event(self) -> Event:
+        """The composition of all histograms."""
+        return replace(self.histogram.event, count=self.histograms)
+
+    @property
+    def noise_votes(self) -> float:
+        """Standard deviation of the noise on a bin, in votes."""
+        return self.histogram.sigma / LATTICE
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The noise, in multiples of the sensitivity and in votes, and the threshold."""
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "noise_votes": self.noise_votes,
+            "threshold": self.threshold,
+            "histograms": self.histograms,
+        }
+
+
 class PrivateEvolution:
     """Populations of public samples, each the offspring of those that private records voted for.
 
@@ -75,6 +113,7 @@ class PrivateEvolution:
     title: ClassVar[str] = "Private evolution"
     paper: ClassVar[str] = "Lin et al. 2024, Private evolution, Algorithm 1"
     Config: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
+    Settings: ClassVar[type[PrivateEvolutionConfig]] = PrivateEvolutionConfig
 
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
@@ -98,46 +137,55 @@ class PrivateEvolution:
         )
         return cfg.model_copy(update={"text": text})
 
-    def plan(
-        self,
-        cfg: PrivateEvolutionConfig,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
-        """Event of all histograms; sigma is what the target asks for where the config is open.
+    def calibrate(
+        self, settings: PrivateEvolutionConfig, target: Guarantee, facts: ReleaseFacts
+    ) -> PrivateEvolutionMechanism:
+        """The noise that the target asks for, where the config leaves sigma open.
 
         Raises:
             ConfigError: ``label_split`` does not name the labels, or no noise reaches the target.
         """
-
-        def event(sigma: float) -> Event:
-            return replace(_mechanism(sigma, adjacency, unit).event, count=cfg.histograms)
-
-        sigma = solved["noise_multiplier"] if solved else cfg.noise_multiplier
+        sigma = settings.noise_multiplier
         if sigma is None:
+
+            def event(sigma: float) -> Event:
+                return replace(_histogram(sigma, facts).event, count=settings.histograms)
+
             try:
                 sigma = calibrate(event, target, 1e-3, 1e6, increasing=False)
             except ValueError:
                 raise ConfigError(
-                    f"methods.private_evolution: rounds={cfg.rounds} cannot be had for "
+                    f"methods.private_evolution: rounds={settings.rounds} cannot be had for "
                     f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}.",
                     hint="Lower rounds, or raise privacy.epsilon.",
                 ) from None
-        noise_votes = _mechanism(sigma, adjacency, unit).sigma / LATTICE
-        rows = sum(_sizes(cfg, list(labels) or [None]))
-        return MethodPlan(
-            event=event(sigma),
-            derived={
-                "noise_multiplier": sigma,
-                "noise_votes": noise_votes,
-                "threshold": 2 * noise_votes if cfg.threshold is None else cfg.threshold,
-                "histograms": cfg.histograms,
-            },
-            warnings=_advice(cfg, noise_votes),
+        return self._mechanism(settings, facts, sigma)
+
+    def rebuild(
+        self,
+        settings: PrivateEvolutionConfig,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> PrivateEvolutionMechanism:
+        """The mechanism of a noise multiplier that was solved for."""
+        return self._mechanism(settings, facts, derived["noise_multiplier"])
+
+    def _mechanism(
+        self, settings: PrivateEvolutionConfig, facts: ReleaseFacts, sigma: float
+    ) -> PrivateEvolutionMechanism:
+        """The one place where noise and cost come from."""
+        histogram = _histogram(sigma, facts)
+        noise_votes = histogram.sigma / LATTICE
+        rows = sum(_sizes(settings, list(facts.labels) or [None]))
+        return PrivateEvolutionMechanism(
+            facts=facts,
+            warnings=_advice(settings, noise_votes),
             rows=(rows, rows),
+            histogram=histogram,
+            noise_multiplier=sigma,
+            threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
+            histograms=settings.histograms,
         )
 
     def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
@@ -171,25 +219,14 @@ class PrivateEvolution:
 
     def run(
         self,
-        cfg: PrivateEvolutionConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
+        settings: PrivateEvolutionConfig,
+        mechanism: PrivateEvolutionMechanism,
         buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        draw: Draw,
     ) -> Iterator[Sample | Exhibit]:
         """Pictures and figures of every round, then the last population."""
-        mechanism = _mechanism(plan.derived["noise_multiplier"], adjacency, unit)
-        threshold = round(plan.derived["threshold"] * LATTICE)
-        kind = modality(cfg, models)
-        yield from _evolve(
-            cfg, mechanism, threshold, kind, buckets, noise, journal, progress,
-            np.random.default_rng(),
-        )  # fmt: skip
+        kind = modality(settings, draw.models)
+        yield from _evolve(settings, mechanism, kind, buckets, draw, np.random.default_rng())
 
     def more(
         self,
@@ -220,40 +257,40 @@ class PrivateEvolution:
                     made += 1
 
 
-def _mechanism(sigma: float, adjacency: Adjacency, unit: PrivacyUnit) -> DiscreteGaussian:
-    """Noise of one histogram: the one place where noise and cost come from.
+def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
+    """Noise of one histogram.
 
     A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
     takes m from one and puts m into another, of the same label or of two [E3].
     """
-    moved = math.sqrt(adjacency.moves) * unit.max_records * LATTICE
-    while Fraction(moved) ** 2 < adjacency.moves * (unit.max_records * LATTICE) ** 2:
+    moved = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
+    while Fraction(moved) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
         moved = math.nextafter(moved, math.inf)
     return DiscreteGaussian(moved, sigma * moved)
 
 
 def _evolve(
-    cfg: PrivateEvolutionConfig,
-    mechanism: DiscreteGaussian,
-    threshold: int,
+    settings: PrivateEvolutionConfig,
+    mechanism: PrivateEvolutionMechanism,
     kind: Modality[T],
     buckets: Sequence[Bucket],
-    noise: NoiseSource,
-    journal: Journal,
-    progress: Callable[[int, int], None],
+    draw: Draw,
     rng: np.random.Generator,
 ) -> Iterator[Sample | Exhibit]:
     """Algorithm 4: all labels side by side, so that a round is one histogram."""
-    labels, total = [bucket.cell.label for bucket in buckets], cfg.rounds
-    steps = Steps(progress, 1 + total * (2 * len(labels) + 1))
+    labels, total = [bucket.cell.label for bucket in buckets], settings.rounds
+    journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
+    steps = Steps(draw.progress, 1 + total * (2 * len(labels) + 1))
     steps.next()
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
         private.embed()  # first of all: what fails before the first draw can be resumed
-    sizes = _sizes(cfg, labels)
-    if cfg.noisy_label_split:  # [E8]
-        draw = partial(_noisy, mechanism, private.counts, noise)
-        sizes = label_split.apportion(sum(sizes), journal.draw_array("labels", draw, len(labels)))
+    sizes = _sizes(settings, labels)
+    if settings.noisy_label_split:  # [E8]
+        noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
+        sizes = label_split.apportion(
+            sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
+        )
     makes = [partial(_fresh, kind.api, n, label) for n, label in zip(sizes, labels, strict=True)]
     population = _kept(kind, journal, "population/1", makes)  # line 2
     if sheet := kind.sheet(population):
@@ -261,18 +298,18 @@ def _evolve(
     rounds: list[Mapping[str, Any]] = []
     fallen = np.zeros(len(labels), np.int64)
     for t in range(1, total + 1):  # line 4
-        degree = cfg.degree(t)
+        degree = settings.degree(t)
         vectors = [
             _kept_array(
                 journal,
                 f"vectors/{t}/{place}",
-                partial(_vectors, kind, group, label, degree, cfg.lookahead, steps),
+                partial(_vectors, kind, group, label, degree, settings.lookahead, steps),
             )
             for place, (group, label) in enumerate(zip(population, labels, strict=True))
         ]
         steps.next()
-        draw = partial(_noisy, mechanism, partial(private.votes, vectors), noise)
-        noisy = journal.draw_array(f"votes/{t}", draw, sum(sizes))  # lines 5-6 [E4]
+        noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
+        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(sizes))  # lines 5-6 [E4]
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
         chosen = [
             _kept_array(journal, f"parents/{t}/{place}", partial(_parents, own, rng))
@@ -297,10 +334,12 @@ def _evolve(
 
 
 def _noisy(
-    mechanism: DiscreteGaussian, histogram: Callable[[], NDArray[np.int64]], noise: NoiseSource
+    mechanism: PrivateEvolutionMechanism,
+    histogram: Callable[[], NDArray[np.int64]],
+    noise: NoiseSource,
 ) -> NDArray[np.int64]:
     """A histogram with its noise. The clean one is never kept."""
-    return mechanism.draw(histogram() * LATTICE, noise)
+    return mechanism.histogram.draw(histogram() * LATTICE, noise)
 
 
 def _figures(

@@ -26,7 +26,7 @@ from privsyn.dp.accountant import (
     epsilon_at,
     rho,
 )
-from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import (
     LATTICE,
     ExactSum,
@@ -39,18 +39,69 @@ from privsyn.dp.clipping import (
 from privsyn.dp.events import Disjoint, Event, Rounds
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import ANYTHING, Backends, MethodPlan, Role, Sample, Subject, unwatched
-from privsyn.methods.private_prediction.settings import PrivatePredictionConfig
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Draw,
+    Mechanism,
+    ReleaseFacts,
+    Role,
+    Sample,
+    Subject,
+)
+from privsyn.methods.private_prediction.settings import (
+    PrivatePredictionConfig,
+    PrivatePredictionSettings,
+)
 from privsyn.methods.shared.alone import Recipe
 from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
-from privsyn.models.settings import PerformanceConfig
 from privsyn.models.trial import try_logits
 
 if TYPE_CHECKING:
-    from privsyn.data.journal import Journal
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivatePredictionMechanism(Mechanism):
+    """One bucket's private tokens: rounds of a comparison, where asked for, and a draw.
+
+    Scores and distances are sums over the bucket, so the divisor s stands in the scales [P2].
+
+    Attributes:
+        token: Draws a token from the summed clipped logits.
+        above: Compares private with public predictions; None where every token is private.
+        private_tokens: r, of every bucket, however many are used.
+        buckets: How many there are.
+        texts_at_worst: Whole texts that the private tokens of all buckets suffice for.
+    """
+
+    token: ExponentialMechanism
+    above: AboveThreshold | None
+    private_tokens: int
+    buckets: int
+    texts_at_worst: int
+
+    @property
+    def event(self) -> Disjoint:
+        """Of r rounds in every bucket; a unit is in one bucket alone."""
+        return Disjoint((self.rounds(self.private_tokens),), self.buckets)
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """r, and what its parts cost as zCDP."""
+        return {
+            "private_tokens": self.private_tokens,
+            "rho_per_token": rho(self.token.event) or 0.0,
+            "rho_per_comparison": (rho(self.above.event) or 0.0) if self.above else 0.0,
+            "texts_at_worst": self.texts_at_worst,
+        }
+
+    def rounds(self, r: int) -> Event:
+        """The event of r private tokens: each a round of comparisons, if made, and then a draw."""
+        above = (self.above.event,) if self.above else ()
+        return Rounds((*above, self.token.event), r)
 
 
 class PrivatePrediction:
@@ -69,6 +120,7 @@ class PrivatePrediction:
     title: ClassVar[str] = "Private prediction"
     paper: ClassVar[str] = "Amin et al. 2024, Private prediction, Algorithm 1"
     Config: ClassVar[type[PrivatePredictionConfig]] = PrivatePredictionConfig
+    Settings: ClassVar[type[PrivatePredictionSettings]] = PrivatePredictionSettings
 
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
@@ -83,153 +135,140 @@ class PrivatePrediction:
         cfg: PrivatePredictionConfig,
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
-    ) -> PrivatePredictionConfig:
+    ) -> PrivatePredictionSettings:
         """Settings with a prompt where the config leaves it open."""
-        prompt = resolved_prompt(cfg.prompt, models["language"], subject, cfg.task, cfg.json_schema)
         record = cfg.json_schema is not None or cfg.task == "json"
         least = (0 if record else MIN_TOKENS) if cfg.min_tokens is None else cfg.min_tokens
-        return cfg.model_copy(update={"prompt": prompt, "min_tokens": least})
+        return PrivatePredictionSettings(
+            **cfg.model_dump(exclude={"prompt", "min_tokens"}),
+            prompt=resolved_prompt(
+                cfg.prompt, models["language"], subject, cfg.task, cfg.json_schema
+            ),
+            min_tokens=least,
+        )
 
-    def plan(
-        self,
-        cfg: PrivatePredictionConfig,
-        target: Guarantee,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
-        labels: Sequence[str],
-        solved: Mapping[str, float] | None = None,
-    ) -> MethodPlan:
-        """Event of r private tokens; r is what the target buys where the config leaves it open.
+    def calibrate(
+        self, settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts
+    ) -> PrivatePredictionMechanism:
+        """As many private tokens as the target buys, where the config leaves r open.
 
         Raises:
             ConfigError: The target does not buy one token; says which setting costs most.
         """
-        token, above = _mechanisms(cfg, adjacency, unit)
-        if solved is not None:
-            r = int(solved["private_tokens"])
-        else:
-            r = cfg.private_tokens or _affordable(cfg, token, above, target)
-        cells = len(self.cells(cfg, labels))
-        worst = min(r // cfg.max_tokens, cfg.max_texts)
-        return MethodPlan(
-            event=Disjoint((_rounds(token, above, r),), cells),
-            derived={
-                "private_tokens": r,
-                "rho_per_token": rho(token.event) or 0.0,
-                "rho_per_comparison": (rho(above.event) or 0.0) if above else 0.0,
-                "texts_at_worst": worst * cells,
-            },
-            warnings=_advice(cfg, r, worst, cells),
-            rows=(0, cells * cfg.max_texts),
-            divisor=cfg.batch_size,
+        one = self._mechanism(settings, facts, 1)
+        r = settings.private_tokens or _affordable(settings, one, target)
+        return self._mechanism(settings, facts, r)
+
+    def rebuild(
+        self,
+        settings: PrivatePredictionSettings,
+        target: Guarantee,
+        facts: ReleaseFacts,
+        derived: Mapping[str, float],
+    ) -> PrivatePredictionMechanism:
+        """The mechanism of a number of private tokens that was solved for."""
+        return self._mechanism(settings, facts, int(derived["private_tokens"]))
+
+    def _mechanism(
+        self, settings: PrivatePredictionSettings, facts: ReleaseFacts, r: int
+    ) -> PrivatePredictionMechanism:
+        """The one place where noise and cost come from."""
+        steps = settings.batch_size * LATTICE
+        reach = grid_bound(settings.clip_bound) * facts.moved
+        svt = settings.svt_threshold is not None
+        buckets = len(self.cells(settings, facts.labels))
+        worst = min(r // settings.max_tokens, settings.max_texts)
+        return PrivatePredictionMechanism(
+            facts=facts,
+            warnings=_advice(settings, r, worst),
+            rows=(0, buckets * settings.max_texts),
+            divisor=settings.batch_size,
+            token=ExponentialMechanism(reach, settings.temperature * steps),
+            above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps)
+            if svt
+            else None,
+            private_tokens=r,
+            buckets=buckets,
+            texts_at_worst=worst * buckets,
         )
 
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per bucket: labels in the config's order, ``buckets_per_label`` each."""
         return Cell.grid(labels, cfg.buckets_per_label)
 
-    def alone(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> Recipe | None:
+    def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
         """The public prompt, sampled as public tokens are; None under a grammar."""
-        if cfg.prompt is None or cfg.json_schema is not None:
+        if settings.json_schema is not None:
             return None
         return Recipe(
-            prompt=cfg.prompt,
-            max_tokens=cfg.max_tokens,
-            min_tokens=cfg.min_tokens or 0,
-            temperature=cfg.public_temperature,
-            top_k=cfg.public_vocabulary,
+            prompt=settings.prompt,
+            max_tokens=settings.max_tokens,
+            min_tokens=settings.min_tokens,
+            temperature=settings.public_temperature,
+            top_k=settings.public_vocabulary,
         )
 
-    def prompt(self, cfg: PrivatePredictionConfig) -> tuple[PromptTemplate, int, int]:
+    def prompt(self, settings: PrivatePredictionSettings) -> tuple[PromptTemplate, int, int]:
         """What the model's context must hold: both prompts, one reference, one text."""
-        if cfg.prompt is None:
-            raise ConfigError("methods.private_prediction.prompt is not resolved.")
-        return cfg.prompt.template, cfg.max_reference_tokens, cfg.max_tokens
+        return settings.prompt.template, settings.max_reference_tokens, settings.max_tokens
 
     def preflight(
         self,
-        cfg: PrivatePredictionConfig,
+        settings: PrivatePredictionSettings,
         unit: PrivacyUnit,
         labels: Sequence[str],
         models: Backends,
     ) -> None:
         """Logits of a public row and one around a public reference; the grammar of the schema."""
-        try_logits(models.language, self.prompt(cfg), labels)
-        if cfg.json_schema is not None:
-            models.language.grammar(cfg.json_schema).allowed([])
+        try_logits(models.language, self.prompt(settings), labels)
+        if settings.json_schema is not None:
+            models.language.grammar(settings.json_schema).allowed([])
 
     def run(
         self,
-        cfg: PrivatePredictionConfig,
-        plan: MethodPlan,
-        adjacency: Adjacency,
-        unit: PrivacyUnit,
+        settings: PrivatePredictionSettings,
+        mechanism: PrivatePredictionMechanism,
         buckets: Sequence[Bucket],
-        models: Backends,
-        noise: NoiseSource,
-        journal: Journal,
-        performance: PerformanceConfig,
-        progress: Callable[[int, int], None] = unwatched,
+        draw: Draw,
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
-        token, above = _mechanisms(cfg, adjacency, unit)
-        r = int(plan.derived["private_tokens"])
+        model, r = draw.models.language, mechanism.private_tokens
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
-            tell = partial(_tell, progress, number * r, len(buckets) * r)
-            batch = _Batch(cfg, self.prompt(cfg), models.language, bucket, performance, declared)
-            for text in _texts(cfg, r, token, above, batch, noise, journal, tell):
+            tell = partial(_tell, draw.progress, number * r, len(buckets) * r)
+            rows = draw.performance.rows_per_pass
+            batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
+            for text in _texts(settings, mechanism, batch, draw, tell):
                 tokens = [value if value >= 0 else ~value for value in text]
                 tokens = tokens[:-1] if tokens[-1] in batch.ends else tokens
                 public = sum(value < 0 for value in text)
                 yield Sample(
                     bucket.cell,
-                    ended(models.language.decode(tokens), cfg.prompt)[0],
+                    ended(model.decode(tokens), settings.prompt)[0],
                     {"tokens": len(text), "public_tokens": public},
                 )
 
 
-def _mechanisms(
-    cfg: PrivatePredictionConfig, adjacency: Adjacency, unit: PrivacyUnit
-) -> tuple[ExponentialMechanism, AboveThreshold | None]:
-    """Draw and comparison of one private token: the one place where noise and cost come from.
-
-    Scores and distances are sums over the bucket, so the divisor s stands in the scales [P2].
-    """
-    moved = adjacency.moves * unit.max_records
-    steps = cfg.batch_size * LATTICE
-    token = ExponentialMechanism(grid_bound(cfg.clip_bound) * moved, cfg.temperature * steps)
-    if cfg.svt_threshold is None:
-        return token, None
-    return token, AboveThreshold(LATTICE * moved, cfg.svt_noise * steps)
-
-
-def _rounds(token: ExponentialMechanism, above: AboveThreshold | None, r: int) -> Event:
-    """The r private tokens: each a round of comparisons, where they are made, and then a draw."""
-    return Rounds((above.event, token.event) if above else (token.event,), r)
-
-
 def _affordable(
-    cfg: PrivatePredictionConfig,
-    token: ExponentialMechanism,
-    above: AboveThreshold | None,
+    settings: PrivatePredictionSettings,
+    one: PrivatePredictionMechanism,
     target: Guarantee,
 ) -> int:
     """The most private tokens per bucket that the target buys."""
 
     def fits(r: int) -> bool:
-        return epsilon_at(_rounds(token, above, r), target.delta) <= target.epsilon
+        return epsilon_at(one.rounds(r), target.delta) <= target.epsilon
 
-    each = rho(_rounds(token, above, 1)) or 0.0
+    each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
     if enough < 1 and not fits(1):
-        drawn = rho(token.event) or 0.0
-        asked = (rho(above.event) or 0.0) if above else 0.0
+        drawn = rho(one.token.event) or 0.0
+        asked = (rho(one.above.event) or 0.0) if one.above else 0.0
         culprit = (
-            f"svt_noise={cfg.svt_noise:g} makes its comparison cost rho={asked:.3g}"
+            f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={asked:.3g}"
             if asked > drawn
-            else f"clip_bound={cfg.clip_bound:g} over batch_size={cfg.batch_size} and "
-            f"temperature={cfg.temperature:g} makes its draw cost rho={drawn:.3g}"
+            else f"clip_bound={settings.clip_bound:g} over batch_size={settings.batch_size} and "
+            f"temperature={settings.temperature:g} makes its draw cost rho={drawn:.3g}"
         )
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "
@@ -239,7 +278,7 @@ def _affordable(
     enough = max(enough, 1)
 
     def event(r: float) -> Event:
-        return _rounds(token, above, int(r))
+        return one.rounds(int(r))
 
     enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
     for _ in range(16):  # the search ends within a token or so
@@ -250,38 +289,38 @@ def _affordable(
 
 
 def _texts(
-    cfg: PrivatePredictionConfig,
-    r: int,
-    token: ExponentialMechanism,
-    above: AboveThreshold | None,
+    settings: PrivatePredictionSettings,
+    mechanism: PrivatePredictionMechanism,
     batch: _Batch,
-    noise: NoiseSource,
-    journal: Journal,
+    draw: Draw,
     tell: Callable[[int], None],
 ) -> Iterator[list[int]]:
     """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``.
 
     ``tell`` hears of the private tokens drawn.
     """
-    theta = round((cfg.svt_threshold or 0.0) * cfg.batch_size * LATTICE)
-    most = cfg.max_total_tokens or 10 * r
+    above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
+    theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
+    most = settings.max_total_tokens or 10 * r
     private = total = 0
     threshold: int | None = None
-    for number in range(cfg.max_texts):
+    for number in range(settings.max_texts):
         text: list[int] = []
         drawn: list[int] = []
-        while not batch.over(text) and len(text) < cfg.max_tokens:  # line 8
+        while not batch.over(text) and len(text) < settings.max_tokens:  # line 8
             if private == r or total == most:  # line 6, and within a text: see [P3]
-                if cfg.keep_unfinished:
+                if settings.keep_unfinished:
                     yield drawn
                 return
             if above and threshold is None:  # lines 4 and 17 [P3]
-                draw_threshold = partial(above.threshold, theta, noise)
+                draw_threshold = partial(above.threshold, theta, draw.noise)
                 [noisy] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
                 threshold = int(noisy)
             tell(private)
-            draw = partial(_draw, cfg, token, above, threshold, batch, number, text, noise)
-            [value] = journal.draw_all([(f"{batch.cell}/{number}/{len(text)}", draw)])
+            next_token = partial(
+                _draw, settings, mechanism, threshold, batch, number, text, draw.noise
+            )
+            [value] = journal.draw_all([(f"{batch.cell}/{number}/{len(text)}", next_token)])
             total += 1
             if value >= 0:
                 private, threshold = private + 1, None
@@ -297,9 +336,8 @@ def _tell(progress: Callable[[int, int], None], before: int, total: int, drawn: 
 
 
 def _draw(
-    cfg: PrivatePredictionConfig,
-    token: ExponentialMechanism,
-    above: AboveThreshold | None,
+    settings: PrivatePredictionSettings,
+    mechanism: PrivatePredictionMechanism,
     threshold: int | None,
     batch: _Batch,
     number: int,
@@ -311,14 +349,15 @@ def _draw(
     if allowed is not None and len(allowed) == 1:  # known from public facts: nothing is asked [P5]
         return ~int(allowed[0])
     step = batch.predict(number, text, allowed)
+    above = mechanism.above
     if above and threshold is not None:
-        public = cfg.batch_size * probability_grid(step.public)
+        public = settings.batch_size * probability_grid(step.public)
         distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
-            chosen = noise.noisy_max(scores, cfg.public_temperature * LATTICE, 0)
+            chosen = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
             return ~int(step.tokens[chosen])
-    return int(step.tokens[token.draw(step.scores, noise)])  # lines 14-15
+    return int(step.tokens[mechanism.token.draw(step.scores, noise)])  # lines 14-15
 
 
 @dataclass(frozen=True)
@@ -343,26 +382,27 @@ class _Batch:
 
     def __init__(
         self,
-        cfg: PrivatePredictionConfig,
+        settings: PrivatePredictionSettings,
         prompt: tuple[PromptTemplate, int, int],
         model: LogitModel,
         bucket: Bucket,
-        performance: PerformanceConfig,
+        rows_per_pass: int,
         declared: Collection[str | None],
     ) -> None:
         self._declared = declared
-        self._cfg, self._prompt, self._model, self._bucket = cfg, prompt, model, bucket
-        self._rows_per_pass = performance.rows_per_pass
+        self._settings, self._prompt = settings, prompt
+        self._model, self._bucket = model, bucket
+        self._rows_per_pass = rows_per_pass
         self._sessions: tuple[Session, Session] | None = None
         self._number, self._fed, self._rows = 0, 0, 0
-        self._grammar = model.grammar(cfg.json_schema) if cfg.json_schema else None
+        self._grammar = model.grammar(settings.json_schema) if settings.json_schema else None
         self.cell, self.ends = bucket.cell.index, model.ends
 
     def allowed(self, text: Sequence[int]) -> NDArray[np.int64] | None:
         """The tokens that public rules leave (a grammar, the shortest text); None where all may."""
         if self._grammar:
             return self._grammar.allowed(text)
-        if len(text) < (self._cfg.min_tokens or 0):
+        if len(text) < self._settings.min_tokens:
             return np.setdiff1d(np.arange(self._model.vocab_size), self._model.breaks)
         return None
 
@@ -370,28 +410,30 @@ class _Batch:
         """Whether a text has its end, or ran into the next record."""
         if not text:
             return False
-        return text[-1] in self.ends or ended(self._model.decode(text), self._cfg.prompt)[1]
+        return text[-1] in self.ends or ended(self._model.decode(text), self._settings.prompt)[1]
 
     def predict(
         self, number: int, text: Sequence[int], allowed: NDArray[np.int64] | None = None
     ) -> _Step:
         """Predictions after the tokens so far of text ``number``, over the allowed tokens."""
-        cfg, (public, private) = self._cfg, self._at(number, text)
+        settings, (public, private) = self._settings, self._at(number, text)
         z_public = public.logits()[0]
         allowed = np.arange(len(z_public)) if allowed is None else allowed
-        if cfg.public_vocabulary is not None and cfg.public_vocabulary < len(allowed):
+        if settings.public_vocabulary is not None and settings.public_vocabulary < len(allowed):
             known = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
             # [P6] by the public row alone
-            best = np.argpartition(-known, cfg.public_vocabulary - 1)[: cfg.public_vocabulary]
+            best = np.argpartition(-known, settings.public_vocabulary - 1)[
+                : settings.public_vocabulary
+            ]
             allowed = allowed[np.sort(best)]
         columns = None if len(allowed) == len(z_public) else allowed
         scores = ExactSum(len(allowed))  # [P7]
         probabilities = np.zeros(len(allowed), np.int64)
         for start in range(0, self._rows, self._rows_per_pass):
             z = private.logits(slice(start, start + self._rows_per_pass), columns)
-            clipped = clip_recentre(z, cfg.clip_bound)
-            scores.add(to_grid(clipped, cfg.clip_bound))
-            if cfg.svt_threshold is not None:
+            clipped = clip_recentre(z, settings.clip_bound)
+            scores.add(to_grid(clipped, settings.clip_bound))
+            if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
         public = z_public[allowed].astype(np.float64)
         return _Step(allowed, public, scores.held(), probabilities)
@@ -426,17 +468,18 @@ class _Batch:
         )
 
 
-def _advice(cfg: PrivatePredictionConfig, r: int, worst: int, cells: int) -> tuple[str, ...]:
+def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str, ...]:
     where = "methods.private_prediction"
     advice = []
     if not worst:
         advice.append(
-            f"{where}: {r} private tokens per bucket are fewer than max_tokens={cfg.max_tokens}: "
-            "a bucket may yield no text. Lower max_tokens, or raise svt_noise or batch_size."
+            f"{where}: {r} private tokens per bucket are fewer than "
+            f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
+            "raise svt_noise or batch_size."
         )
-    if cfg.batch_size < 100:
+    if settings.batch_size < 100:
         advice.append(
-            f"{where}.batch_size={cfg.batch_size} is small: the cost of a token falls with its "
-            "square, and the paper uses 127 to 2047."
+            f"{where}.batch_size={settings.batch_size} is small: the cost of a token falls with "
+            "its square, and the paper uses 127 to 2047."
         )
     return tuple(advice)

@@ -100,3 +100,10 @@ class PrivatePredictionConfig(Section):
             except SchemaError as error:
                 raise ValueError(f"not a JSON schema: {error.message}") from None
         return value
+
+
+class PrivatePredictionSettings(PrivatePredictionConfig):
+    """Settings with what the model left open filled in."""
+
+    prompt: PromptConfig
+    min_tokens: int = Field(default=0, ge=0)
