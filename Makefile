@@ -49,7 +49,7 @@ lint: setup
 	@$(BIN)/mypy
 
 docs: setup
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or serve it: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
 
 up: setup

@@ -143,10 +143,11 @@ def docs_site(monkeypatch):
     [
         ("[note](../code/a.md#theorem)", "[note](notes/a.md#theorem)"),
         ("![picture](images/a.png)", "![picture](images/a.png)"),
-        ("[a test](../tests/test_a.py)", "a test (`tests/test_a.py`)"),
-        ("[`tests/test_a.py`](../tests/test_a.py)", "`tests/test_a.py`"),
+        ("[a test](../tests/test_docs.py)", "a test (`tests/test_docs.py`)"),
+        ("[`tests/test_docs.py`](../tests/test_docs.py)", "`tests/test_docs.py`"),
         ("`[note](../code/a.md)`", "`[note](../code/a.md)`"),
         ("```\n[note](../code/a.md)\n```", "```\n[note](../code/a.md)\n```"),
+        ("[dead](../tests/none.py)", "[dead](../tests/none.py)"),
         ("[`a`](../code/a.md)", "[`a`](notes/a.md)"),
         ("[page](https://a.example/b)", "[page](https://a.example/b)"),
         ("[here](#above)", "[here](#above)"),
@@ -161,7 +162,7 @@ def test_links_out_of_the_documents_lead_to_pages_or_are_text(docs_site, written
 def test_the_site_builds(docs_site, tmp_path):
     """Strictly: no dead link, no page beside the nav; and nothing in it of this machine."""
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     notes = list((ROOT / "privsyn").rglob("*.md"))

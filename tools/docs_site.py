@@ -5,7 +5,8 @@ A hook of MkDocs (``hooks`` in ``mkdocs.yml``). It reads sources as text and imp
 - every module of the package with a docstring becomes a page of the reference;
 - every ``*.md`` inside the package (guarantee notes, cards of the models) and a few documents of
   the repository become pages as they are;
-- a link that leaves ``docs/`` leads to such a page, and is plain text where there is none.
+- a link that leaves ``docs/`` leads to such a page; to a file that is no page it is plain text, and
+  to no file it stays, so that the strict build fails.
 
 Nothing here names a module: what lies where is found anew at every build.
 """
@@ -129,6 +130,8 @@ def relink(markdown: str, source: str, uri: str, known: dict[str, str]) -> str:
         if "://" in target or target.startswith("mailto:") or not path:
             return match[0]
         named = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if named not in known and not (ROOT / named).exists():
+            return match[0]  # dead: the strict build says so
         if named not in known:
             bare = text.strip("`")
             same = bare in (named, posixpath.basename(named))
@@ -197,18 +200,19 @@ def _content(source: str) -> str:
 
 @functools.cache
 def _notes() -> dict[str, str]:
-    """Documents inside the package, by a short name; by a longer one where two are the same."""
-    found: dict[str, str] = {}
+    """Documents inside the package, each by as many of its folders as tell it from the others."""
+    parts = {}
     for file in sorted(PACKAGE.rglob("*.md")):
-        parts = list(file.relative_to(PACKAGE).with_suffix("").parts)
-        if parts[-1] == "README":
-            parts.pop()
-        uri = next(
-            address
-            for kept in range(1, len(parts) + 1)
-            if (address := f"notes/{'-'.join(parts[-kept:])}.md") not in found.values()
+        names = file.relative_to(PACKAGE).with_suffix("").parts
+        parts[file.relative_to(ROOT).as_posix()] = names[:-1] if names[-1] == "README" else names
+    found = {}
+    for source, own in parts.items():
+        alike = [names for other, names in parts.items() if other != source]
+        kept = next(
+            (n for n in range(1, len(own)) if all(names[-n:] != own[-n:] for names in alike)),
+            len(own),
         )
-        found[file.relative_to(ROOT).as_posix()] = uri
+        found[source] = f"notes/{'-'.join(own[-kept:])}.md"
     return found
 
 
