@@ -1,4 +1,4 @@
-# make demo | test | fuzz | lint | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
+# make demo | test | fuzz | lint | docs | up | down. Needs Python 3.11 to 3.13 and make; everything else goes to .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || echo python3)
 BIN := .venv/bin
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test fuzz lint up down lock clean
+.PHONY: help setup demo test fuzz lint docs up down lock clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
@@ -19,6 +19,7 @@ help:
 	@echo "make test    the whole suite, the same at every run"
 	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    the documentation as pages, in site/"
 
 setup: .venv/.installed
 
@@ -47,6 +48,10 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html, or serve it: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
+
 up: setup
 	@$(BIN)/python -m tools.local.services up
 
@@ -63,4 +68,4 @@ lock: setup
 	@mv requirements.lock.new requirements.lock
 
 clean:
-	@rm -rf .venv .airflow build *.egg-info
+	@rm -rf .venv .airflow build site *.egg-info

@@ -1,0 +1,225 @@
+"""Pages of the documentation site that are not in ``docs/``, and links to them.
+
+A hook of MkDocs (``hooks`` in ``mkdocs.yml``). It reads sources as text and imports none of them:
+
+- every module of the package with a docstring becomes a page of the reference;
+- every ``*.md`` inside the package (guarantee notes, cards of the models) and a few documents of
+  the repository become pages as they are;
+- a link that leaves ``docs/`` leads to such a page; to a file that is no page it is plain text, and
+  to no file it stays, so that the strict build fails.
+
+Nothing here names a module: what lies where is found anew at every build.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "privsyn"
+TEMPLATE = "template"  # a new project's own files, by links: no part of the package's code
+DOCUMENTS = {
+    "SECURITY.md": "project/security.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "benchmarks/RESULTS.md": "project/results.md",
+    "params.yaml": "project/params.md",
+}
+NOTES, REFERENCE = "notes/*", "reference/*"  # stand in `nav` for the pages found
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Anchors as GitHub makes them, and a `nav` with the pages found."""
+    for found in (modules, pages, _included, _notes):
+        found.cache_clear()  # under `mkdocs serve` files come and go
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    config.nav = _filled(
+        config.nav, {NOTES: list(_notes().values()), REFERENCE: reference_nav(modules())}
+    )
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie elsewhere or are made."""
+    for source, uri in sorted(_included().items()):
+        files.append(File.generated(config, uri, content=_content(source)))
+    found = modules()
+    for name in found:
+        text = f"# {name}\n\n::: {name}\n"
+        files.append(File.generated(config, _module_page(name), content=text))
+    files.append(File.generated(config, "reference/index.md", content=overview(found)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links to files of the repository into links to pages, or into text."""
+    uri = page.file.src_uri
+    sources = {target: source for source, target in _included().items()}
+    if uri.startswith("reference/"):
+        return markdown
+    return relink(markdown, sources.get(uri, f"docs/{uri}"), uri, pages())
+
+
+def slug(title: str, separator: str) -> str:
+    """The anchor of a heading as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", separator)
+
+
+@functools.cache
+def modules() -> dict[str, str]:
+    """Modules of the package with a docstring, and its first paragraph's first line."""
+    found = {}
+    for folder, inner, names in os.walk(PACKAGE, followlinks=True):  # privsyn/airflow is a link
+        inner[:] = [name for name in inner if name not in ("__pycache__", TEMPLATE)]
+        for name in names:
+            if not name.endswith(".py") or name == "__main__.py":
+                continue
+            path = Path(folder, name)
+            text = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+            if text:
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                dotted = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                found[dotted] = text.splitlines()[0]
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def pages() -> dict[str, str]:
+    """Files of the repository that are pages, as paths from its root, and the pages' addresses."""
+    found = _included() | {"README.md": "index.md"}
+    for name in modules():
+        stem = name.replace(".", "/")
+        for path in (f"{stem}.py", f"{stem}/__init__.py"):
+            if (ROOT / path).is_file():
+                found |= {path: _module_page(name), posixpath.dirname(path): "reference/index.md"}
+                real = (ROOT / path).resolve().relative_to(ROOT).as_posix()
+                found[real] = _module_page(name)
+    docs = ROOT / "docs"
+    for file in docs.rglob("*"):
+        if file.is_file():
+            inside = file.relative_to(docs).as_posix()
+            found[f"docs/{inside}"] = inside
+    return found
+
+
+def relink(markdown: str, source: str, uri: str, known: dict[str, str]) -> str:
+    """Links of a document that lies at ``source`` in the repository and at ``uri`` on the site.
+
+    Args:
+        markdown: The document. Code in it stays as it is.
+        source: Its path from the root of the repository.
+        uri: The address of its page.
+        known: Paths from the root, and addresses.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        if match["code"] is not None:
+            return match[0]
+        bang, text, target = match["bang"], match["text"], match["target"]
+        path, mark, anchor = target.partition("#")
+        if "://" in target or target.startswith("mailto:") or not path:
+            return match[0]
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if named not in known and not (ROOT / named).exists():
+            return match[0]  # dead: the strict build says so
+        if named not in known:
+            bare = text.strip("`")
+            same = bare in (named, posixpath.basename(named))
+            return f"`{bare}`" if same else f"{text} (`{named}`)"
+        there = posixpath.relpath(known[named], posixpath.dirname(uri) or ".")
+        return f"{bang}[{text}]({there}{mark}{anchor})"
+
+    return _LINK.sub(link, markdown)
+
+
+_LINK = re.compile(
+    r"(?P<code>^```.*?^```|`[^`\n]+`(?!\]))"
+    r"|(?P<bang>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def overview(found: dict[str, str]) -> str:
+    """The first page of the reference: every module with a line of what it holds."""
+    lines = ["# Reference", "", "From the docstrings of the code, module by module."]
+    for package, names in _by_package(found).items():
+        lines += ["", f"## {package}", "", found.get(package, ""), "", "| module | |", "|---|---|"]
+        for name in names:
+            there = posixpath.relpath(_module_page(name), "reference")
+            said = found[name].replace("|", "\\|")
+            lines.append(f"| [`{name}`]({there}) | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def reference_nav(found: dict[str, str]) -> list[Any]:
+    """The reference in the navigation: a section for each package."""
+    nav: list[Any] = [{"Overview": "reference/index.md"}]
+    for package, names in _by_package(found).items():
+        short = [{name.removeprefix(f"{package}."): _module_page(name)} for name in names]
+        nav.append({package: short})
+    return nav
+
+
+def _by_package(found: dict[str, str]) -> dict[str, list[str]]:
+    """Modules by the package right below the root; those of the root itself first."""
+    root = PACKAGE.name
+    grouped: dict[str, list[str]] = {root: []}
+    for name in found:
+        parts = name.split(".")
+        package = ".".join(parts[:2])
+        below = any(other.startswith(f"{package}.") for other in found)
+        grouped.setdefault(package if len(parts) > 1 and below else root, []).append(name)
+    return grouped
+
+
+def _module_page(name: str) -> str:
+    return f"reference/{name}.md"
+
+
+@functools.cache
+def _included() -> dict[str, str]:
+    """Documents outside of ``docs/`` that become pages: path from the root, address."""
+    return DOCUMENTS | _notes()
+
+
+def _content(source: str) -> str:
+    """A document as Markdown; settings as a listing."""
+    text = (ROOT / source).read_text("utf-8")
+    return text if source.endswith(".md") else f"# {source}\n\n```yaml\n{text}```\n"
+
+
+@functools.cache
+def _notes() -> dict[str, str]:
+    """Documents inside the package, each by as many of its folders as tell it from the others."""
+    parts = {}
+    for file in sorted(PACKAGE.rglob("*.md")):
+        names = file.relative_to(PACKAGE).with_suffix("").parts
+        parts[file.relative_to(ROOT).as_posix()] = names[:-1] if names[-1] == "README" else names
+    found = {}
+    for source, own in parts.items():
+        alike = [names for other, names in parts.items() if other != source]
+        kept = next(
+            (n for n in range(1, len(own)) if all(names[-n:] != own[-n:] for names in alike)),
+            len(own),
+        )
+        found[source] = f"notes/{'-'.join(own[-kept:])}.md"
+    return found
+
+
+def _filled(nav: Any, pages: dict[str, list[Any]]) -> Any:
+    """The `nav` of the settings with lists of pages where a name stands for them."""
+    if isinstance(nav, list):
+        return [_filled(item, pages) for item in nav]
+    if isinstance(nav, dict):
+        return {title: _filled(item, pages) for title, item in nav.items()}
+    return pages.get(nav, nav)
