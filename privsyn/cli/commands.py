@@ -7,14 +7,9 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-
-from privsyn.errors import PrivsynError
-
-if TYPE_CHECKING:
-    pass
 
 from privsyn import __version__
 from privsyn.cli.derived import distill, more
@@ -24,6 +19,7 @@ from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
 from privsyn.cli.run import check, plan, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
+from privsyn.errors import PrivsynError
 
 app = typer.Typer(
     name="privsyn",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from privsyn.cli.options import PARAMS, Overrides, Params, Publish, Release, con
 from privsyn.progress import show_progress
 from privsyn.release import layout
 from privsyn.tables import Verbatim, facts, show
-
-if TYPE_CHECKING:
-    pass
 
 
 def more(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from privsyn.cli.options import (
 )
 from privsyn.errors import LedgerUnavailable
 from privsyn.tables import show
-
-if TYPE_CHECKING:
-    pass
 
 ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from privsyn.cli.options import MethodName, out
 from privsyn.errors import ConfigError
 from privsyn.tables import Verbatim, facts, show
-
-if TYPE_CHECKING:
-    pass
 
 
 def sample_data(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from privsyn.errors import ConfigError, DataError, LedgerUnavailable
 from privsyn.methods.base import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.tables import GAP, facts, show
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan(

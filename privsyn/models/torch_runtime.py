@@ -6,14 +6,11 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.models.references import ModelLocation, ModelReference
 from privsyn.models.settings import PerformanceConfig
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample, load_method
+from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -164,7 +165,7 @@ def test_noise_grows_with_what_a_unit_can_move(adjacency, records, moved):
     unit = PrivacyUnit("user", records)
     planned = plan(config(noise_multiplier=2.0), adjacency=adjacency, unit=unit)
     assert planned.derived["noise_votes"] == pytest.approx(2 * moved, rel=1e-12)
-    mechanism = private_evolution._histogram(2.0, ReleaseFacts(adjacency, unit))
+    mechanism = mechanism_of_votes._histogram(2.0, ReleaseFacts(adjacency, unit))
     assert mechanism.sensitivity >= moved * LATTICE * (1 - 1e-15)
     assert mechanism.sigma == pytest.approx(2 * mechanism.sensitivity)
     assert planned.event.noise_multiplier == pytest.approx(2, rel=1e-12)

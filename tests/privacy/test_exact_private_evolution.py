@@ -20,6 +20,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
 from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample
+from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -105,8 +106,8 @@ def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
     """On the method's own lattice where the sum is short enough, else on the coarsest allowed."""
     spread = math.sqrt(rounds) * sigma * LATTICE
     steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
-    monkeypatch.setattr(private_evolution, "LATTICE", steps)
-    mechanism = private_evolution._histogram(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD))
+    monkeypatch.setattr(mechanism_of_votes, "LATTICE", steps)
+    mechanism = mechanism_of_votes._histogram(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD))
     assert isinstance(mechanism.event, DiscreteGaussian)
     epsilon = claimed(sigma, rounds)
     found = delta_on_lattice(mechanism.sensitivity, mechanism.sigma, rounds, epsilon)
@@ -130,6 +131,7 @@ def test_convolution_agrees_with_the_claim_as_the_lattice_gets_finer(sigma, roun
 def test_the_claim_fails_on_whole_votes(monkeypatch):
     """The broken variant: noise on the unit lattice, charged as if it were continuous."""
     monkeypatch.setattr(private_evolution, "LATTICE", 1)
+    monkeypatch.setattr(mechanism_of_votes, "LATTICE", 1)
     honest = claimed(1.0, 1)
     monkeypatch.setattr(mechanisms, "FINE_SIGMA", 0.0)
     broken = claimed(1.0, 1)
@@ -356,9 +358,9 @@ def test_catches_a_vote_for_each_of_k_variations(monkeypatch):
 
 
 def test_catches_a_sensitivity_that_forgets_replacement_or_the_unit(monkeypatch):
-    whole = private_evolution._histogram
+    whole = mechanism_of_votes._histogram
     monkeypatch.setattr(
-        private_evolution,
+        mechanism_of_votes,
         "_histogram",
         lambda sigma, facts: whole(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD)),
     )
@@ -463,7 +465,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
             assert sigma >= planned.event.noise_multiplier * moved * (1 - 1e-15)
             assert (
                 replace(planned.event, count=1)
-                == private_evolution._histogram(
+                == mechanism_of_votes._histogram(
                     planned.derived["noise_multiplier"], ReleaseFacts(adjacency, RECORD)
                 ).event
             )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.on_disk import OnDisk, Sha256
-
-if TYPE_CHECKING:
-    pass
 
 
 class DistillConfig(ReadsFiles):

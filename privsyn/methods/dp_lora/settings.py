@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,9 +12,6 @@ from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
 from privsyn.models.protocols import PromptTemplate
 from privsyn.section import Section
-
-if TYPE_CHECKING:
-    pass
 
 
 class DPLoraConfig(Section):

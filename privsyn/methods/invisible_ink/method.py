@@ -11,7 +11,6 @@ logits ``phi_pub``, private logits ``phi_i``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,30 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.accountant import Guarantee, calibrate_range, rho
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import (
     DEEPEST,
-    LATTICE,
     ExactSum,
     clip_difference,
-    grid_bound,
     public_grid,
     to_grid,
 )
-from privsyn.dp.events import BoundedRange, Disjoint
-from privsyn.dp.mechanisms import ExponentialMechanism
-from privsyn.errors import ConfigError
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
     Draw,
-    Mechanism,
-    ReleaseFacts,
     Role,
     Sample,
     Subject,
 )
+from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe
 from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
@@ -56,33 +48,6 @@ if TYPE_CHECKING:
 _PASSES_TOGETHER = 8
 """Forward passes a group of texts fills at first: rows of finished texts make room, and the more
 there are, the fuller is the last pass."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InvisibleInkMechanism(Mechanism):
-    """One bucket's texts: T draws of the exponential mechanism, in each of disjoint buckets.
-
-    Attributes:
-        token: Draws a token, and prices it.
-        clip_norm: C, in logits: what a reference may move of a token's summed score.
-        tokens: T, the most tokens of a text.
-        buckets: How many there are.
-    """
-
-    token: ExponentialMechanism
-    clip_norm: float
-    tokens: int
-    buckets: int
-
-    @property
-    def event(self) -> Disjoint:
-        """T adaptive draws in every bucket; a unit is in one bucket alone."""
-        return Disjoint((replace(self.token.event, count=self.tokens),), self.buckets)
-
-    @property
-    def derived(self) -> Mapping[str, float]:
-        """The clip norm, and what a token costs as zCDP."""
-        return {"clip_bound": self.clip_norm, "rho_per_token": rho(self.token.event) or 0.0}
 
 
 class InvisibleInk:
@@ -105,6 +70,9 @@ class InvisibleInk:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
 
+    calibrate = staticmethod(calibrate)
+    rebuild = staticmethod(rebuild)
+
     def roles(self, cfg: InvisibleInkConfig) -> tuple[Role, ...]:
         """One language model, whose logits are read."""
         return ("language",)
@@ -122,54 +90,6 @@ class InvisibleInk:
             prompt=resolved_prompt(cfg.prompt, model, subject),
             guidance=model.guidance_default if cfg.guidance is None else cfg.guidance,
             min_tokens=MIN_TOKENS if cfg.min_tokens is None else cfg.min_tokens,
-        )
-
-    def calibrate(
-        self, settings: InvisibleInkSettings, target: Guarantee, facts: ReleaseFacts
-    ) -> InvisibleInkMechanism:
-        """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
-
-        eta is the largest range of a draw of which T, chosen adaptively, stay within the target.
-
-        Raises:
-            ConfigError: The target is so small that the clip norm is under the integer grid.
-        """
-        tokens = settings.max_tokens
-        eta = calibrate_range(partial(BoundedRange, count=tokens), target, tokens)
-        scale = settings.batch_size * settings.temperature
-        return self._mechanism(settings, facts, scale * eta / 2 / facts.moved)
-
-    def rebuild(
-        self,
-        settings: InvisibleInkSettings,
-        target: Guarantee,
-        facts: ReleaseFacts,
-        derived: Mapping[str, float],
-    ) -> InvisibleInkMechanism:
-        """The mechanism of a clip norm that was solved for."""
-        return self._mechanism(settings, facts, derived["clip_bound"])
-
-    def _mechanism(
-        self, settings: InvisibleInkSettings, facts: ReleaseFacts, clip_norm: float
-    ) -> InvisibleInkMechanism:
-        """The one place where noise and cost come from."""
-        bound = grid_bound(min(clip_norm, DEEPEST))  # down: toward privacy
-        if bound < 1:
-            raise ConfigError(
-                f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
-                f"{1 / LATTICE:.3g}.",
-                hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
-            )
-        scale = settings.temperature * settings.batch_size * LATTICE
-        token = ExponentialMechanism(bound * facts.moved, scale)
-        return InvisibleInkMechanism(
-            facts=facts,
-            warnings=_advice(settings),
-            divisor=settings.batch_size,
-            token=token,
-            clip_norm=token.sensitivity / facts.moved / LATTICE,
-            tokens=settings.max_tokens,
-            buckets=len(self.cells(settings, facts.labels)),
         )
 
     def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
@@ -368,13 +288,3 @@ def _tell(progress: Callable[[int, int], None], before: int, total: int, written
 
 def _on_file() -> int:
     raise AssertionError("the journal holds this draw")
-
-
-def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
-    if settings.batch_size >= 32:
-        return ()
-    return (
-        f"methods.invisible_ink.batch_size={settings.batch_size} is below 32: buckets are filled "
-        "by hash, so some hold few references and their texts lean on the public model. Privacy is "
-        "the same.",
-    )

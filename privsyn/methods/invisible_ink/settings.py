@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.section import Section
-
-if TYPE_CHECKING:
-    pass
 
 
 class InvisibleInkConfig(Section):

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,19 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.accountant import Guarantee, calibrate, guarantee
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.events import Disjoint, Event
-from privsyn.dp.events import Sequence as InSequence
-from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
+from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ConfigError
-from privsyn.files import parse_json
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
     Draw,
-    Mechanism,
-    ReleaseFacts,
     Role,
     Sample,
     Steps,
@@ -43,13 +36,17 @@ from privsyn.methods.base import (
 from privsyn.methods.keyphrase_seeding.dp_kde import (
     Scorer,
     Structure,
-    deviation,
     exact_sums,
-    mechanism,
     queried,
-    structures,
     windows,
 )
+from privsyn.methods.keyphrase_seeding.mechanism import (
+    KeyphraseSeedingMechanism,
+    calibrate,
+    rebuild,
+    structures_of,
+)
+from privsyn.methods.keyphrase_seeding.prompts import default_prompt, fill, with_examples
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
     SHIPPED,
@@ -71,54 +68,6 @@ _TOGETHER = 64
 _ROWS = 256
 """Sequences that are scored together."""
 
-_ROOM = 1 + 1e-12
-"""Scales are this much larger than a target asks, so that roundings stay within it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyphraseSeedingMechanism(Mechanism):
-    """The choice of terms, paid once, and the estimates of every label.
-
-    Attributes:
-        choice: Noise on the histogram of terms.
-        estimate: Noise on the sums of one estimate, and its price.
-        noise_multiplier: That noise over its sensitivity.
-        structures: k, the estimates of a label.
-        labels: How many labels there are: they are disjoint in units.
-        score_deviation: Standard deviation of the noise on a score.
-        delta: Of the target, at which ``derived`` says what the estimates cost alone.
-    """
-
-    choice: Laplace
-    estimate: Laplace | DiscreteGaussian
-    noise_multiplier: float
-    structures: int
-    labels: int
-    score_deviation: float
-    delta: float
-
-    @property
-    def estimates(self) -> Event:
-        """The k estimates of every label [K3]."""
-        return Disjoint((InSequence((self.estimate.event,) * self.structures),), self.labels)
-
-    @property
-    def event(self) -> Event:
-        """The choice of terms, then the estimates."""
-        return InSequence((self.choice.event, self.estimates))
-
-    @property
-    def derived(self) -> Mapping[str, float]:
-        """Scales and costs of both parts."""
-        return {
-            "epsilon_vocabulary": self.choice.event.epsilon,
-            "vocabulary_scale": self.choice.scale,
-            "epsilon_kde": guarantee(self.estimates, self.delta).epsilon,
-            "structures": self.structures,
-            "noise_multiplier": self.noise_multiplier,
-            "score_deviation": self.score_deviation,
-        }
-
 
 class KeyphraseSeeding:
     """Sequences of phrases from private density estimates, each the seed of one text.
@@ -139,6 +88,9 @@ class KeyphraseSeeding:
     whole: ClassVar[bool] = True
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
+
+    calibrate = staticmethod(calibrate)
+    rebuild = staticmethod(rebuild)
 
     def roles(self, cfg: KeyphraseSeedingConfig) -> tuple[Role, ...]:
         """An embedder of phrases and, unless phrases are all that is wanted, a language model."""
@@ -177,79 +129,11 @@ class KeyphraseSeeding:
                     hint=f"Leave {SECTION}.document out.",
                 )
             subject = replace(subject, document=subject.document or cfg.document)
-            prompt = cfg.prompt or _default_prompt(cfg, models["text"].template_default)
+            prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
             prompt = subject.fill(prompt)
-            filled["prompt"] = _examples(cfg, prompt) + prompt
+            filled["prompt"] = with_examples(cfg, prompt) + prompt
             filled["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
         return cfg.resolved(KeyphraseSeedingSettings, filled)
-
-    def calibrate(
-        self, settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
-    ) -> KeyphraseSeedingMechanism:
-        """What the choice of terms costs is a setting; the noise of the estimates is solved for.
-
-        It is the least whose event, *with* the choice, stays within the target; or, with
-        ``epsilon_kde``, the least whose event alone is within (epsilon_kde, 0) under Laplace and
-        within (epsilon_kde, delta) under Gaussian noise.
-
-        Raises:
-            ConfigError: The choice of terms leaves nothing for the estimates.
-        """
-
-        def made(multiplier: float) -> KeyphraseSeedingMechanism:
-            return self._mechanism(settings, target, facts, multiplier)
-
-        def whole(multiplier: float) -> Event:
-            return made(multiplier).event
-
-        def estimates(multiplier: float) -> Event:
-            return made(multiplier).estimates
-
-        choice = made(1.0).choice
-        if settings.epsilon_kde is None:
-            return made(_least_noise(whole, target, choice, target))
-        delta = 0.0 if settings.noise == "laplace" else target.delta
-        goal = Guarantee(settings.epsilon_kde, delta)
-        return made(_least_noise(estimates, goal, choice, target))
-
-    def rebuild(
-        self,
-        settings: KeyphraseSeedingSettings,
-        target: Guarantee,
-        facts: ReleaseFacts,
-        derived: Mapping[str, float],
-    ) -> KeyphraseSeedingMechanism:
-        """The mechanism of a noise multiplier that was solved for."""
-        return self._mechanism(settings, target, facts, derived["noise_multiplier"])
-
-    def _mechanism(
-        self,
-        settings: KeyphraseSeedingSettings,
-        target: Guarantee,
-        facts: ReleaseFacts,
-        multiplier: float,
-    ) -> KeyphraseSeedingMechanism:
-        """The one place where noise and cost come from.
-
-        A document counts once for each of at most S terms, and has at most M sequences.
-        """
-        share = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
-        terms = settings.terms_per_document * facts.moved
-        sequences = facts.moved * settings.phrases_per_document
-        labels, k = len(self.cells(settings, facts.labels)), len(_structures(settings))
-        rows = labels * settings.sequences_per_label
-        return KeyphraseSeedingMechanism(
-            facts=facts,
-            warnings=_advice(settings, k),
-            rows=(rows, rows),
-            choice=Laplace(terms, terms / share * _ROOM),
-            estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
-            noise_multiplier=multiplier,
-            structures=k,
-            labels=labels,
-            score_deviation=deviation(settings.noise, settings.features, sequences, multiplier),
-            delta=target.delta,
-        )
 
     def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -270,7 +154,7 @@ class KeyphraseSeeding:
         try_embedder(models.embedder, SENTENCE)
         if settings.use_llm:
             models.text.check()
-            models.text.complete([_fill(settings, None, ())], max_tokens=1, temperature=0.0)
+            models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
 
     def run(
         self,
@@ -282,8 +166,8 @@ class KeyphraseSeeding:
         """The texts of every label, from all labels' documents."""
         models, journal = draw.models, draw.journal
         if settings.use_llm and not journal.drawn:  # a model that cannot answer is found out before
-            models.text.complete([_fill(settings, None, ())], max_tokens=1, temperature=0.0)
-        shapes = _structures(settings)
+            models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
+        shapes = structures_of(settings)
         pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
         steps = Steps(draw.progress, 1 + (len(shapes) + pages) * len(buckets))
         documents = [bucket.texts.reveal() for bucket in buckets]
@@ -341,26 +225,6 @@ class _Drawn:
     def __init__(self, count: int) -> None:
         self.phrases = np.empty((count, 0), np.int64)
         self.uniform = np.zeros(count, np.int64)
-
-
-def _structures(settings: KeyphraseSeedingSettings) -> list[Structure]:
-    return structures(
-        settings.ensemble, settings.sequence_length, settings.features, settings.bandwidth
-    )
-
-
-def _least_noise(
-    made: Callable[[float], Event], goal: Guarantee, choice: Laplace, target: Guarantee
-) -> float:
-    """The least noise multiplier whose event is within the goal."""
-    try:
-        return _ROOM * calibrate(made, goal, 1e-4, 1e9, increasing=False)
-    except ValueError:
-        raise ConfigError(
-            f"{SECTION}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "
-            f"leaves nothing of privacy.epsilon={target.epsilon:g} for the estimates.",
-            hint="Lower epsilon_vocabulary or vocabulary_share, or raise privacy.epsilon.",
-        ) from None
 
 
 def _chosen(
@@ -491,7 +355,7 @@ def _texts(
 ) -> Iterator[str]:
     """One completion a sequence, kept as they come."""
     for start in range(0, len(lists), _TOGETHER):
-        prompts = [_fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
+        prompts = [fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
 
         def complete(prompts: Sequence[str] = prompts) -> bytes:
             found = model.complete(
@@ -501,52 +365,6 @@ def _texts(
 
         steps.next()
         yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", complete))
-
-
-def _fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
-    """A prompt: public text, privatised phrases, and the label only where labels are public."""
-    prompt = settings.prompt or "{phrases}"
-    if settings.labels_public:
-        said = settings.label_descriptions.get(label, label) if label else ""
-        prompt = prompt.replace("{label}", said)
-    return prompt.replace("{phrases}", ", ".join(phrases))
-
-
-def _default_prompt(cfg: KeyphraseSeedingConfig, own: PromptTemplate) -> str:
-    """The paper's prompt; a model that only continues text keeps its own, phrases as reference."""
-    if own.chat:
-        of_class = " of the class {label}" if cfg.labels_public else ""
-        return (
-            f"Write a {{document}}{of_class} that contains the following terms: {{phrases}}.\n"
-            "Answer with the {document} alone."
-        )
-    lines = own.private.splitlines(keepends=True)
-    if not cfg.labels_public:
-        lines = [line for line in lines if "{label}" not in line]
-    return "".join(lines).replace("{reference}", "{phrases}")
-
-
-def _examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
-    """Public examples before the prompt: each the prompt of its phrases, then its text."""
-    if cfg.examples is None:
-        return ""
-    shown = []
-    try:
-        for line in cfg.read("examples").decode("utf-8").splitlines():
-            if line.strip():
-                example = parse_json(line)
-                phrases = ", ".join(map(str, example["phrases"]))
-                asked = prompt.replace("{phrases}", phrases)
-                if cfg.labels_public:
-                    asked = asked.replace("{label}", str(example["label"]))
-                shown.append(f"{asked}\n{example['text']}\n\n")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{SECTION}.examples={cfg.examples} cannot be read ({type(error).__name__}).",
-            hint='Every line must be like {"phrases": ["..."], "text": "..."}, with a label where '
-            "labels_public=true.",
-        ) from None
-    return "".join(shown).replace("{phrases}", "").replace("{label}", "")
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
@@ -562,19 +380,3 @@ def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
             "release, name its vocabulary, or take the version that began it.",
         )
     return data
-
-
-def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
-    told: list[str] = []
-    if cfg.document is not None:
-        told.append(
-            f"{SECTION}.document is now dataset.document, which feeds the prompts of all methods: "
-            "move it there."
-        )
-    if cfg.ensemble == "linear" and k > 4:
-        fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
-        told.append(
-            f"{SECTION}.ensemble=linear shares the budget among {k} estimates; logarithmic needs "
-            f"{fewer}."
-        )
-    return tuple(told)

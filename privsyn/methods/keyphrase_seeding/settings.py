@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -13,9 +13,6 @@ from privsyn.methods.keyphrase_seeding.dp_kde import (
     Noise,
 )
 from privsyn.on_disk import OnDisk, Sha256
-
-if TYPE_CHECKING:
-    pass
 
 SECTION = "methods.keyphrase_seeding"
 

@@ -12,10 +12,7 @@ populations S_t, noisy histograms, parents S'_t.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -24,18 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.accountant import Guarantee, calibrate
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.events import Event
-from privsyn.dp.mechanisms import DiscreteGaussian
-from privsyn.errors import ConfigError, ModelError
+from privsyn.errors import ModelError
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
     Draw,
     Exhibit,
-    Mechanism,
-    ReleaseFacts,
     Role,
     Sample,
     Steps,
@@ -43,6 +35,13 @@ from privsyn.methods.base import (
     unwatched,
 )
 from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
+from privsyn.methods.private_evolution.mechanism import (
+    LATTICE,
+    PrivateEvolutionMechanism,
+    calibrate,
+    rebuild,
+    sizes_of,
+)
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
@@ -57,48 +56,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LATTICE = 1 << 20
-"""Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
 
 SHEETS = 24
 """Contact sheets of a release at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateEvolutionMechanism(Mechanism):
-    """All histograms of a run, each with the same noise.
-
-    Attributes:
-        histogram: Adds noise to one histogram of votes, and prices it.
-        noise_multiplier: Its sigma over its sensitivity.
-        threshold: H, in votes: bins below it have no offspring.
-        histograms: How many there are.
-    """
-
-    histogram: DiscreteGaussian
-    noise_multiplier: float
-    threshold: float
-    histograms: int
-
-    @property
-    def event(self) -> Event:
-        """The composition of all histograms."""
-        return replace(self.histogram.event, count=self.histograms)
-
-    @property
-    def noise_votes(self) -> float:
-        """Standard deviation of the noise on a bin, in votes."""
-        return self.histogram.sigma / LATTICE
-
-    @property
-    def derived(self) -> Mapping[str, float]:
-        """The noise, in multiples of the sensitivity and in votes, and the threshold."""
-        return {
-            "noise_multiplier": self.noise_multiplier,
-            "noise_votes": self.noise_votes,
-            "threshold": self.threshold,
-            "histograms": self.histograms,
-        }
 
 
 class PrivateEvolution:
@@ -119,6 +79,9 @@ class PrivateEvolution:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
 
+    calibrate = staticmethod(calibrate)
+    rebuild = staticmethod(rebuild)
+
     def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
         """The embedder and the generator of the modality."""
         return ("embedder", "text") if cfg.modality == "text" else ("image_embedder", "image")
@@ -136,57 +99,6 @@ class PrivateEvolution:
             models["text"].template_default, subject.document, dict(subject.descriptions)
         )
         return cfg.model_copy(update={"text": text})
-
-    def calibrate(
-        self, settings: PrivateEvolutionConfig, target: Guarantee, facts: ReleaseFacts
-    ) -> PrivateEvolutionMechanism:
-        """The noise that the target asks for, where the config leaves sigma open.
-
-        Raises:
-            ConfigError: ``label_split`` does not name the labels, or no noise reaches the target.
-        """
-        sigma = settings.noise_multiplier
-        if sigma is None:
-
-            def event(sigma: float) -> Event:
-                return replace(_histogram(sigma, facts).event, count=settings.histograms)
-
-            try:
-                sigma = calibrate(event, target, 1e-3, 1e6, increasing=False)
-            except ValueError:
-                raise ConfigError(
-                    f"methods.private_evolution: rounds={settings.rounds} cannot be had for "
-                    f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}.",
-                    hint="Lower rounds, or raise privacy.epsilon.",
-                ) from None
-        return self._mechanism(settings, facts, sigma)
-
-    def rebuild(
-        self,
-        settings: PrivateEvolutionConfig,
-        target: Guarantee,
-        facts: ReleaseFacts,
-        derived: Mapping[str, float],
-    ) -> PrivateEvolutionMechanism:
-        """The mechanism of a noise multiplier that was solved for."""
-        return self._mechanism(settings, facts, derived["noise_multiplier"])
-
-    def _mechanism(
-        self, settings: PrivateEvolutionConfig, facts: ReleaseFacts, sigma: float
-    ) -> PrivateEvolutionMechanism:
-        """The one place where noise and cost come from."""
-        histogram = _histogram(sigma, facts)
-        noise_votes = histogram.sigma / LATTICE
-        rows = sum(_sizes(settings, list(facts.labels) or [None]))
-        return PrivateEvolutionMechanism(
-            facts=facts,
-            warnings=_advice(settings, noise_votes),
-            rows=(rows, rows),
-            histogram=histogram,
-            noise_multiplier=sigma,
-            threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
-            histograms=settings.histograms,
-        )
 
     def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -257,18 +169,6 @@ class PrivateEvolution:
                     made += 1
 
 
-def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
-    """Noise of one histogram.
-
-    A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
-    takes m from one and puts m into another, of the same label or of two [E3].
-    """
-    moved = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
-    while Fraction(moved) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
-        moved = math.nextafter(moved, math.inf)
-    return DiscreteGaussian(moved, sigma * moved)
-
-
 def _evolve(
     settings: PrivateEvolutionConfig,
     mechanism: PrivateEvolutionMechanism,
@@ -285,7 +185,7 @@ def _evolve(
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
         private.embed()  # first of all: what fails before the first draw can be resumed
-    sizes = _sizes(settings, labels)
+    sizes = sizes_of(settings, labels)
     if settings.noisy_label_split:  # [E8]
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
         sizes = label_split.apportion(
@@ -436,23 +336,6 @@ def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
     own = weights.astype(np.float64)
     shares = own / own.sum() if own.any() else None
     return rng.choice(len(own), len(own), p=shares).astype(np.int64)
-
-
-def _sizes(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
-    """Candidates of every label."""
-    where = "methods.private_evolution"
-    paid = cfg.noisy_label_split
-    return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
-
-
-def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
-    where = "methods.private_evolution"
-    if cfg.threshold is not None and cfg.threshold < noise_votes:
-        return (
-            f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
-            "a bin: many candidates that nobody voted for will have offspring.",
-        )
-    return ()
 
 
 def _checked(samples: list[T], count: int) -> list[T]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.models.language.text_variation import TextSettings
 from privsyn.section import Section
-
-if TYPE_CHECKING:
-    pass
 
 
 class PrivateEvolutionConfig(Section):

@@ -19,35 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.dp.accountant import (
-    Guarantee,
-    calibrate_composed,
-    calibrate_rho,
-    epsilon_at,
-    rho,
-)
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import (
     LATTICE,
     ExactSum,
     clip_recentre,
-    grid_bound,
     probability_grid,
     public_grid,
     to_grid,
 )
-from privsyn.dp.events import Disjoint, Event, Rounds
-from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
-from privsyn.errors import ConfigError
 from privsyn.methods.base import (
     ANYTHING,
     Backends,
     Draw,
-    Mechanism,
-    ReleaseFacts,
     Role,
     Sample,
     Subject,
+)
+from privsyn.methods.private_prediction.mechanism import (
+    PrivatePredictionMechanism,
+    calibrate,
+    rebuild,
 )
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -61,47 +53,6 @@ from privsyn.models.trial import try_logits
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivatePredictionMechanism(Mechanism):
-    """One bucket's private tokens: rounds of a comparison, where asked for, and a draw.
-
-    Scores and distances are sums over the bucket, so the divisor s stands in the scales [P2].
-
-    Attributes:
-        token: Draws a token from the summed clipped logits.
-        above: Compares private with public predictions; None where every token is private.
-        private_tokens: r, of every bucket, however many are used.
-        buckets: How many there are.
-        texts_at_worst: Whole texts that the private tokens of all buckets suffice for.
-    """
-
-    token: ExponentialMechanism
-    above: AboveThreshold | None
-    private_tokens: int
-    buckets: int
-    texts_at_worst: int
-
-    @property
-    def event(self) -> Disjoint:
-        """Of r rounds in every bucket; a unit is in one bucket alone."""
-        return Disjoint((self.rounds(self.private_tokens),), self.buckets)
-
-    @property
-    def derived(self) -> Mapping[str, float]:
-        """r, and what its parts cost as zCDP."""
-        return {
-            "private_tokens": self.private_tokens,
-            "rho_per_token": rho(self.token.event) or 0.0,
-            "rho_per_comparison": (rho(self.above.event) or 0.0) if self.above else 0.0,
-            "texts_at_worst": self.texts_at_worst,
-        }
-
-    def rounds(self, r: int) -> Event:
-        """The event of r private tokens: each a round of comparisons, if made, and then a draw."""
-        above = (self.above.event,) if self.above else ()
-        return Rounds((*above, self.token.event), r)
 
 
 class PrivatePrediction:
@@ -126,6 +77,9 @@ class PrivatePrediction:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "private tokens"
 
+    calibrate = staticmethod(calibrate)
+    rebuild = staticmethod(rebuild)
+
     def roles(self, cfg: PrivatePredictionConfig) -> tuple[Role, ...]:
         """One language model, whose logits are read."""
         return ("language",)
@@ -145,51 +99,6 @@ class PrivatePrediction:
                 cfg.prompt, models["language"], subject, cfg.task, cfg.json_schema
             ),
             min_tokens=least,
-        )
-
-    def calibrate(
-        self, settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts
-    ) -> PrivatePredictionMechanism:
-        """As many private tokens as the target buys, where the config leaves r open.
-
-        Raises:
-            ConfigError: The target does not buy one token; says which setting costs most.
-        """
-        one = self._mechanism(settings, facts, 1)
-        r = settings.private_tokens or _affordable(settings, one, target)
-        return self._mechanism(settings, facts, r)
-
-    def rebuild(
-        self,
-        settings: PrivatePredictionSettings,
-        target: Guarantee,
-        facts: ReleaseFacts,
-        derived: Mapping[str, float],
-    ) -> PrivatePredictionMechanism:
-        """The mechanism of a number of private tokens that was solved for."""
-        return self._mechanism(settings, facts, int(derived["private_tokens"]))
-
-    def _mechanism(
-        self, settings: PrivatePredictionSettings, facts: ReleaseFacts, r: int
-    ) -> PrivatePredictionMechanism:
-        """The one place where noise and cost come from."""
-        steps = settings.batch_size * LATTICE
-        reach = grid_bound(settings.clip_bound) * facts.moved
-        svt = settings.svt_threshold is not None
-        buckets = len(self.cells(settings, facts.labels))
-        worst = min(r // settings.max_tokens, settings.max_texts)
-        return PrivatePredictionMechanism(
-            facts=facts,
-            warnings=_advice(settings, r, worst),
-            rows=(0, buckets * settings.max_texts),
-            divisor=settings.batch_size,
-            token=ExponentialMechanism(reach, settings.temperature * steps),
-            above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps)
-            if svt
-            else None,
-            private_tokens=r,
-            buckets=buckets,
-            texts_at_worst=worst * buckets,
         )
 
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
@@ -247,45 +156,6 @@ class PrivatePrediction:
                     ended(model.decode(tokens), settings.prompt)[0],
                     {"tokens": len(text), "public_tokens": public},
                 )
-
-
-def _affordable(
-    settings: PrivatePredictionSettings,
-    one: PrivatePredictionMechanism,
-    target: Guarantee,
-) -> int:
-    """The most private tokens per bucket that the target buys."""
-
-    def fits(r: int) -> bool:
-        return epsilon_at(one.rounds(r), target.delta) <= target.epsilon
-
-    each = rho(one.rounds(1)) or 0.0
-    enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
-    if enough < 1 and not fits(1):
-        drawn = rho(one.token.event) or 0.0
-        asked = (rho(one.above.event) or 0.0) if one.above else 0.0
-        culprit = (
-            f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={asked:.3g}"
-            if asked > drawn
-            else f"clip_bound={settings.clip_bound:g} over batch_size={settings.batch_size} and "
-            f"temperature={settings.temperature:g} makes its draw cost rho={drawn:.3g}"
-        )
-        raise ConfigError(
-            f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "
-            f"private token: {culprit}.",
-            hint="Raise svt_noise, batch_size, temperature or privacy.epsilon.",
-        )
-    enough = max(enough, 1)
-
-    def event(r: float) -> Event:
-        return one.rounds(int(r))
-
-    enough = int(calibrate_composed(event, target, enough, tolerance=0.3 / enough))
-    for _ in range(16):  # the search ends within a token or so
-        if not fits(enough + 1):
-            break
-        enough += 1
-    return enough
 
 
 def _texts(
@@ -466,20 +336,3 @@ class _Batch:
                 declared=self._declared,
             ),
         )
-
-
-def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str, ...]:
-    where = "methods.private_prediction"
-    advice = []
-    if not worst:
-        advice.append(
-            f"{where}: {r} private tokens per bucket are fewer than "
-            f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
-            "raise svt_noise or batch_size."
-        )
-    if settings.batch_size < 100:
-        advice.append(
-            f"{where}.batch_size={settings.batch_size} is small: the cost of a token falls with "
-            "its square, and the paper uses 127 to 2047."
-        )
-    return tuple(advice)

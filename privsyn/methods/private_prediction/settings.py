@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from privsyn.methods.shared.prompts import PromptConfig, Task
 from privsyn.section import Section
-
-if TYPE_CHECKING:
-    pass
 
 
 class PrivatePredictionConfig(Section):

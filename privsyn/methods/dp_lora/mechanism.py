@@ -1,0 +1,158 @@
+"""What DP-LoRA draws with and what that costs: steps of sampled, noisy gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from privsyn.dp import accountant
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.events import Event
+from privsyn.dp.events import Sequence as EventSequence
+from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
+from privsyn.errors import ConfigError
+from privsyn.methods.base import (
+    Mechanism,
+    ReleaseFacts,
+)
+from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
+from privsyn.methods.shared import label_split
+
+LATTICE = 1 << 20
+
+_TOLERANCE = 1e-3
+"""How close to the least noise the solver goes: each look at a loss distribution takes a while."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPLoraMechanism(Mechanism):
+    """All steps of training and, where asked for, one histogram of the labels.
+
+    Attributes:
+        steps: Samples units and adds noise at every step, and prices them together.
+        histogram: Adds noise to the records per label; None where their split is public.
+        delta: Of the target, at which ``derived`` says what the release costs.
+    """
+
+    steps: SampledGaussian
+    histogram: DiscreteGaussian | None
+    delta: float
+
+    @property
+    def event(self) -> Event:
+        """T steps, then the histogram [L6]."""
+        if self.histogram is None:
+            return self.steps.event
+        return EventSequence((self.steps.event, self.histogram.event))
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The noise, and the cost by the Renyi curve and, where there is one, more tightly."""
+        tight = accountant.loss_distribution_epsilon(self.event, self.delta)
+        return {
+            "noise_multiplier": self.steps.noise_multiplier,
+            "epsilon_rdp": accountant.renyi_epsilon(self.event, self.delta),
+            **({"epsilon_pld": tight} if math.isfinite(tight) else {}),
+        }
+
+
+def calibrate(settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts) -> DPLoraMechanism:
+    """The least noise the target allows, where the config leaves sigma open.
+
+    Raises:
+        ConfigError: Adjacency replace_one, a split that does not fit the labels, or a target
+            that so many steps cannot reach.
+    """
+    sigma = settings.noise_multiplier
+    if sigma is None:
+        one = _mechanism(settings, target, facts, 1.0)  # refuses what cannot be priced
+        sigma = _least_noise(one.steps, one.histogram, target)
+    return _mechanism(settings, target, facts, sigma)
+
+
+def rebuild(
+    settings: DPLoraSettings,
+    target: Guarantee,
+    facts: ReleaseFacts,
+    derived: Mapping[str, float],
+) -> DPLoraMechanism:
+    """The mechanism of a noise multiplier that was solved for."""
+    return _mechanism(settings, target, facts, derived["noise_multiplier"])
+
+
+def _mechanism(
+    settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts, sigma: float
+) -> DPLoraMechanism:
+    """The one place where noise and cost come from.
+
+    A unit's m records may all be of one label.
+    """
+    if facts.adjacency is Adjacency.REPLACE_ONE:  # [L1]
+        raise ConfigError(
+            "account.adjacency=replace_one: Poisson sampling is not private in this sense at "
+            "the price charged here.",
+            hint="Use an account with add_remove or replace_null, or another method.",
+        )
+    rows = sum(sizes_of(settings, list(facts.labels) or [None]))
+    most = float(facts.unit.max_records * LATTICE)
+    noise = settings.label_noise
+    return DPLoraMechanism(
+        facts=facts,
+        warnings=_advice(settings, sigma),
+        rows=(rows, rows),
+        steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, settings.sampler),
+        histogram=None if noise is None else DiscreteGaussian(most, noise * most),
+        delta=target.delta,
+    )
+
+
+@lru_cache(maxsize=64)
+def _least_noise(
+    one: SampledGaussian, histogram: DiscreteGaussian | None, target: Guarantee
+) -> float:
+    """The least sigma within the target, up to _TOLERANCE, rounded up to 4 digits."""
+
+    def event(sigma: float) -> Event:
+        steps = replace(one, noise_multiplier=sigma, sampler="opendp").event  # the same price
+        return steps if histogram is None else EventSequence((steps, histogram.event))
+
+    solve = partial(accountant.calibrate, event, target, increasing=False)
+    try:
+        # By the Renyi curve first: quick, and not more than a few percent too high.
+        safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)
+        safe = solve(max(0.0625, 0.7 * safe), safe, tolerance=_TOLERANCE)
+    except ValueError:
+        raise ConfigError(
+            f"methods.dp_lora: steps={one.steps} at sampling_rate={one.rate:g} cannot be had for "
+            f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}, whatever the noise.",
+            hint="Lower steps or sampling_rate, or raise privacy.epsilon.",
+        ) from None
+    return float(math.ceil(safe * 1e4) / 1e4)
+
+
+def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
+    """Texts of every label."""
+    paid = cfg.label_noise is not None
+    return label_split.sizes(
+        "methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split, paid=paid
+    )
+
+
+def _advice(cfg: DPLoraConfig, sigma: float) -> tuple[str, ...]:
+    where, told = "methods.dp_lora", []
+    epochs = cfg.sampling_rate * cfg.steps
+    if epochs < 1:
+        told.append(
+            f"{where}: steps={cfg.steps} at sampling_rate={cfg.sampling_rate:g} are {epochs:.2g} "
+            "passes over the data; more steps would use more of it."
+        )
+    if sigma / cfg.expected_batch > 0.05:
+        told.append(
+            f"{where}: noise of {sigma:.3g} clip norms on a mean over expected_batch="
+            f"{cfg.expected_batch:g} units drowns small models; a larger batch, or more budget, "
+            "helps."
+        )
+    return tuple(told)

@@ -1,0 +1,110 @@
+"""What InvisibleInk draws with and what that costs: the exponential mechanism of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from privsyn.data.records import Cell
+from privsyn.dp.accountant import Guarantee, calibrate_range, rho
+from privsyn.dp.clipping import (
+    DEEPEST,
+    LATTICE,
+    grid_bound,
+)
+from privsyn.dp.events import BoundedRange, Disjoint
+from privsyn.dp.mechanisms import ExponentialMechanism
+from privsyn.errors import ConfigError
+from privsyn.methods.base import (
+    Mechanism,
+    ReleaseFacts,
+)
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvisibleInkMechanism(Mechanism):
+    """One bucket's texts: T draws of the exponential mechanism, in each of disjoint buckets.
+
+    Attributes:
+        token: Draws a token, and prices it.
+        clip_norm: C, in logits: what a reference may move of a token's summed score.
+        tokens: T, the most tokens of a text.
+        buckets: How many there are.
+    """
+
+    token: ExponentialMechanism
+    clip_norm: float
+    tokens: int
+    buckets: int
+
+    @property
+    def event(self) -> Disjoint:
+        """T adaptive draws in every bucket; a unit is in one bucket alone."""
+        return Disjoint((replace(self.token.event, count=self.tokens),), self.buckets)
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The clip norm, and what a token costs as zCDP."""
+        return {"clip_bound": self.clip_norm, "rho_per_token": rho(self.token.event) or 0.0}
+
+
+def calibrate(
+    settings: InvisibleInkSettings, target: Guarantee, facts: ReleaseFacts
+) -> InvisibleInkMechanism:
+    """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
+
+    eta is the largest range of a draw of which T, chosen adaptively, stay within the target.
+
+    Raises:
+        ConfigError: The target is so small that the clip norm is under the integer grid.
+    """
+    tokens = settings.max_tokens
+    eta = calibrate_range(partial(BoundedRange, count=tokens), target, tokens)
+    scale = settings.batch_size * settings.temperature
+    return _mechanism(settings, facts, scale * eta / 2 / facts.moved)
+
+
+def rebuild(
+    settings: InvisibleInkSettings,
+    target: Guarantee,
+    facts: ReleaseFacts,
+    derived: Mapping[str, float],
+) -> InvisibleInkMechanism:
+    """The mechanism of a clip norm that was solved for."""
+    return _mechanism(settings, facts, derived["clip_bound"])
+
+
+def _mechanism(
+    settings: InvisibleInkSettings, facts: ReleaseFacts, clip_norm: float
+) -> InvisibleInkMechanism:
+    """The one place where noise and cost come from."""
+    bound = grid_bound(min(clip_norm, DEEPEST))  # down: toward privacy
+    if bound < 1:
+        raise ConfigError(
+            f"privacy.epsilon buys a clip bound of {clip_norm:.3g}, below the grid of "
+            f"{1 / LATTICE:.3g}.",
+            hint="Raise privacy.epsilon or batch_size, or lower max_tokens.",
+        )
+    scale = settings.temperature * settings.batch_size * LATTICE
+    token = ExponentialMechanism(bound * facts.moved, scale)
+    return InvisibleInkMechanism(
+        facts=facts,
+        warnings=_advice(settings),
+        divisor=settings.batch_size,
+        token=token,
+        clip_norm=token.sensitivity / facts.moved / LATTICE,
+        tokens=settings.max_tokens,
+        buckets=len(Cell.grid(facts.labels, settings.texts_per_label)),
+    )
+
+
+def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
+    if settings.batch_size >= 32:
+        return ()
+    return (
+        f"methods.invisible_ink.batch_size={settings.batch_size} is below 32: buckets are filled "
+        "by hash, so some hold few references and their texts lean on the public model. Privacy is "
+        "the same.",
+    )

@@ -1,0 +1,142 @@
+"""What private evolution draws with and what that costs: histograms of votes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from privsyn.dp import accountant
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Event
+from privsyn.dp.mechanisms import DiscreteGaussian
+from privsyn.errors import ConfigError
+from privsyn.methods.base import (
+    Mechanism,
+    ReleaseFacts,
+)
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.shared import label_split
+
+LATTICE = 1 << 20
+"""Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateEvolutionMechanism(Mechanism):
+    """All histograms of a run, each with the same noise.
+
+    Attributes:
+        histogram: Adds noise to one histogram of votes, and prices it.
+        noise_multiplier: Its sigma over its sensitivity.
+        threshold: H, in votes: bins below it have no offspring.
+        histograms: How many there are.
+    """
+
+    histogram: DiscreteGaussian
+    noise_multiplier: float
+    threshold: float
+    histograms: int
+
+    @property
+    def event(self) -> Event:
+        """The composition of all histograms."""
+        return replace(self.histogram.event, count=self.histograms)
+
+    @property
+    def noise_votes(self) -> float:
+        """Standard deviation of the noise on a bin, in votes."""
+        return self.histogram.sigma / LATTICE
+
+    @property
+    def derived(self) -> Mapping[str, float]:
+        """The noise, in multiples of the sensitivity and in votes, and the threshold."""
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "noise_votes": self.noise_votes,
+            "threshold": self.threshold,
+            "histograms": self.histograms,
+        }
+
+
+def calibrate(
+    settings: PrivateEvolutionConfig, target: Guarantee, facts: ReleaseFacts
+) -> PrivateEvolutionMechanism:
+    """The noise that the target asks for, where the config leaves sigma open.
+
+    Raises:
+        ConfigError: ``label_split`` does not name the labels, or no noise reaches the target.
+    """
+    sigma = settings.noise_multiplier
+    if sigma is None:
+
+        def event(sigma: float) -> Event:
+            return replace(_histogram(sigma, facts).event, count=settings.histograms)
+
+        try:
+            sigma = accountant.calibrate(event, target, 1e-3, 1e6, increasing=False)
+        except ValueError:
+            raise ConfigError(
+                f"methods.private_evolution: rounds={settings.rounds} cannot be had for "
+                f"privacy.epsilon={target.epsilon:g} at delta={target.delta:g}.",
+                hint="Lower rounds, or raise privacy.epsilon.",
+            ) from None
+    return _mechanism(settings, facts, sigma)
+
+
+def rebuild(
+    settings: PrivateEvolutionConfig,
+    target: Guarantee,
+    facts: ReleaseFacts,
+    derived: Mapping[str, float],
+) -> PrivateEvolutionMechanism:
+    """The mechanism of a noise multiplier that was solved for."""
+    return _mechanism(settings, facts, derived["noise_multiplier"])
+
+
+def _mechanism(
+    settings: PrivateEvolutionConfig, facts: ReleaseFacts, sigma: float
+) -> PrivateEvolutionMechanism:
+    """The one place where noise and cost come from."""
+    histogram = _histogram(sigma, facts)
+    noise_votes = histogram.sigma / LATTICE
+    rows = sum(sizes_of(settings, list(facts.labels) or [None]))
+    return PrivateEvolutionMechanism(
+        facts=facts,
+        warnings=_advice(settings, noise_votes),
+        rows=(rows, rows),
+        histogram=histogram,
+        noise_multiplier=sigma,
+        threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
+        histograms=settings.histograms,
+    )
+
+
+def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
+    """Noise of one histogram.
+
+    A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
+    takes m from one and puts m into another, of the same label or of two [E3].
+    """
+    moved = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
+    while Fraction(moved) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
+        moved = math.nextafter(moved, math.inf)
+    return DiscreteGaussian(moved, sigma * moved)
+
+
+def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:
+    """Candidates of every label."""
+    where = "methods.private_evolution"
+    paid = cfg.noisy_label_split
+    return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
+
+
+def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
+    where = "methods.private_evolution"
+    if cfg.threshold is not None and cfg.threshold < noise_votes:
+        return (
+            f"{where}.threshold={cfg.threshold:g} is below the noise of {noise_votes:.3g} votes on "
+            "a bin: many candidates that nobody voted for will have offspring.",
+        )
+    return ()
