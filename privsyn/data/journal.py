@@ -34,7 +34,6 @@ import hashlib
 import json
 import os
 import secrets
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,15 +50,25 @@ from privsyn.data.artifacts import (
     storage_error,
     sync_folder,
 )
-from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost, VerificationError
+from privsyn.data.journal_lines import (
+    damaged,
+    digest_of,
+    entry_of,
+    header_of,
+    line_of,
+    parsed,
+    refuse_other,
+)
+from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost
 
 T = TypeVar("T")
 
-_FORMAT = 1
 _KEPT = "kept "
 """Begins the keys of what is no draw."""
+
 _DRAWN = b"drawn"
 """Tells the names of drawn files from those of kept ones."""
+
 _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
 
@@ -95,8 +104,8 @@ class Journal:
             VerificationError: A file is there with another header, or is damaged.
             StorageError: The file cannot be written; none is there then.
         """
-        wanted = _header(header)
-        line, _ = _line(json.dumps(wanted, sort_keys=True), 0)
+        wanted = header_of(header)
+        line, _ = line_of(json.dumps(wanted, sort_keys=True), 0)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             if not path.exists():
@@ -114,7 +123,7 @@ class Journal:
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        _refuse_other(path, _parsed(path, 1, first, 0)[0], wanted)
+        refuse_other(path, parsed(path, 1, first, 0)[0], wanted)
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
@@ -201,7 +210,7 @@ class Journal:
             self._failure = ReleaseLost(
                 f"journal {self._path}: a draw raised before it was written."
             )
-            body = _entry(key, draw(), room or _VALUE)
+            body = entry_of(key, draw(), room or _VALUE)
             self._append(body)
             self._values[key] = json.loads(body)["v"]
             self._failure = None
@@ -244,7 +253,7 @@ class Journal:
         if not self.has(key):
             value = make()
             _store(file, value)
-        [noted] = self.draw_all([(key, lambda: _digest(value))])
+        [noted] = self.draw_all([(key, lambda: digest_of(value))])
         self._drawn = drawn  # nothing private came out
         return _stored(file, noted)
 
@@ -269,7 +278,7 @@ class Journal:
         def stored() -> str:
             value = draw()
             _store(file, value)
-            return _digest(value)
+            return digest_of(value)
 
         [noted] = self.draw_all([(key, stored)])
         return _stored(file, noted)
@@ -341,11 +350,11 @@ class Journal:
         whole = data.rfind(b"\n") + 1  # what follows was torn by a crash before anyone saw it
         bodies = [self._check(n, line) for n, line in enumerate(data[:whole].splitlines(True), 1)]
         if not bodies:  # never a new journal: ``create`` leaves a whole header or no file
-            raise _damaged(self._path, 1)
-        _refuse_other(self._path, bodies[0], _header(header))
+            raise damaged(self._path, 1)
+        refuse_other(self._path, bodies[0], header_of(header))
         for n, body in enumerate(bodies[1:], 2):
             if set(body) != {"k", "v"} or body["k"] in self._values:
-                raise _damaged(self._path, n)
+                raise damaged(self._path, n)
             self._values[body["k"]] = body["v"]
         self._drawn = any(not key.startswith(_KEPT) for key in self._values)
         self._length = whole
@@ -359,17 +368,17 @@ class Journal:
             raise storage_error("write", self._path, error) from error
 
     def _check(self, number: int, line: bytes) -> dict[str, Any]:
-        body, self._crc = _parsed(self._path, number, line, self._crc)
+        body, self._crc = parsed(self._path, number, line, self._crc)
         return body
 
     def _try_room(self, key: str, room: int) -> None:
         """Write as many blanks as the line will have and take them back."""
-        blank, _ = _line(_entry(key, None, room), 0)
+        blank, _ = line_of(entry_of(key, None, room), 0)
         self._write(b" " * len(blank))
         self._truncate()
 
     def _append(self, text: str) -> None:
-        line, crc = _line(text, self._crc)
+        line, crc = line_of(text, self._crc)
         self._write(line)
         self._crc = crc
         self._length += len(line)
@@ -405,18 +414,6 @@ def _opener(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW)
 
 
-def _header(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The header as JSON gives it back."""
-    header: dict[str, Any] = json.loads(json.dumps({"journal": _FORMAT, **fields}, allow_nan=False))
-    return header
-
-
-def _entry(key: str, value: Any, room: int) -> str:
-    """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
-    text = json.dumps({"k": key, "v": value}, allow_nan=False)
-    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
-
-
 def _store(file: Path, value: bytes) -> None:
     """Write a file beside the journal, durably."""
     if not file.parent.is_dir():
@@ -437,49 +434,9 @@ def _stored(file: Path, noted: str) -> bytes:
         found = None
     except OSError as error:
         raise storage_error("read", file, error) from error
-    if found is None or _digest(found) != noted:
+    if found is None or digest_of(found) != noted:
         raise ReleaseLost(
             f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
             hint="Restore the file, or give the release up: its cost stays charged.",
         )
     return found
-
-
-def _digest(value: bytes) -> str:
-    return hashlib.blake2b(value, digest_size=15).hexdigest()
-
-
-def _line(text: str, crc: int) -> tuple[bytes, int]:
-    """A line and the checksum the next one runs on from."""
-    body = text.encode("ascii")
-    crc = zlib.crc32(body, crc)
-    return b"%08x %s\n" % (crc, body), crc
-
-
-def _parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
-    """What a line holds and the checksum the next one runs on from."""
-    body = line[9:-1]
-    crc = zlib.crc32(body, crc)
-    if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
-        raise _damaged(path, number)
-    try:
-        value = json.loads(body)
-    except ValueError:
-        raise _damaged(path, number) from None
-    if not isinstance(value, dict):
-        raise _damaged(path, number)
-    return value, crc
-
-
-def _damaged(path: Path, number: int) -> VerificationError:
-    return VerificationError(
-        f"journal {path} is damaged at line {number}; its draws cannot be replayed."
-    )
-
-
-def _refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-    if differing:
-        raise VerificationError(
-            f"journal {path} belongs to another run: {', '.join(differing)} differ."
-        )

@@ -150,7 +150,7 @@ def _open(row: Change, told: _Told) -> None:
 
 
 def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
-    from privsyn.dp.accountant import filter_budget, gaussian_budget
+    from privsyn.dp.filters import filter_budget, gaussian_budget
 
     split, delta = split_of(values), values["delta"]
     for epsilon, order, budget, gaussian in (

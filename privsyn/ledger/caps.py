@@ -94,7 +94,7 @@ class Cap:
 
     @classmethod
     def _of(cls, epsilon: float, delta: float, split: Split) -> Cap:
-        from privsyn.dp.accountant import filter_budget, filter_order, gaussian_budget
+        from privsyn.dp.filters import filter_budget, filter_order, gaussian_budget
 
         if delta == 0:
             return cls(epsilon, delta, None, filter_budget(epsilon, delta, math.inf))
@@ -106,7 +106,8 @@ class Cap:
 
     def charge(self, event: Event) -> Charge:
         """What an event takes; inf where a filter cannot admit its kind."""
-        from privsyn.dp.accountant import gaussian_mu_squared, loss_at
+        from privsyn.dp.accountant import loss_at
+        from privsyn.dp.filters import gaussian_mu_squared
 
         loss = float(loss_at(event, self.order or math.inf))
         mu_squared = float(gaussian_mu_squared(event)) if self.split else None
@@ -125,7 +126,8 @@ class Cap:
         room = self.gaussian_budget
         if room and self._within([charge.mu_squared for charge in (*held, asked)], room):
             return "gaussian"
-        from privsyn.dp.accountant import epsilon_at, pure_loss
+        from privsyn.dp.accountant import epsilon_at
+        from privsyn.dp.filters import pure_loss
 
         events = [load(charge.event) for charge in (*held, asked)]
         pure = [pure_loss(event) for event in events]
@@ -149,7 +151,7 @@ class Cap:
         Of a sampled Gaussian at least so many: its repeats take seconds to count exactly, which
         ``admits`` does for the one that is asked.
         """
-        from privsyn.dp.accountant import pure_loss
+        from privsyn.dp.filters import pure_loss
 
         charges = [*held, asked]
         rules = [([charge.loss for charge in charges], self.budget)]
@@ -176,7 +178,8 @@ class Cap:
             return self.room_epsilon(held)
         if self.split is not None and not held:
             return self.epsilon  # as a first release
-        from privsyn.dp.accountant import epsilon_at, scaled
+        from privsyn.dp.accountant import epsilon_at
+        from privsyn.dp.event_tree import scaled
 
         def fits(log_factor: float) -> bool:
             try:
@@ -219,7 +222,7 @@ class Cap:
 
     def spent_epsilon(self, held: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, that a filter bounds what is charged by; at most the cap."""
-        from privsyn.dp.accountant import filter_epsilon
+        from privsyn.dp.filters import filter_epsilon
 
         if not held:
             return 0.0
@@ -271,8 +274,9 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
 
     What fitted and what did not is remembered: more copies never cost less.
     """
-    from privsyn.dp.accountant import epsilon_at, repeated
+    from privsyn.dp.accountant import epsilon_at
     from privsyn.dp.conversions import LATTICE_SLACK
+    from privsyn.dp.event_tree import repeated
 
     def fit(number: int) -> bool:
         copies = repeated(event, number)

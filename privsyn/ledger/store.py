@@ -248,7 +248,7 @@ class Ledger(LedgerView):
                 chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        from privsyn.dp.accountant import gaussian_mu_squared  # late: loads numpy
+        from privsyn.dp.filters import gaussian_mu_squared
 
         gaussian_mu_squared(event)  # kept in memory: not computed while others wait for the lock
         asked = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}

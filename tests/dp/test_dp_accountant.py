@@ -10,20 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from privsyn.dp.accountant import (
-    Guarantee,
-    calibrate,
-    calibrate_rho,
-    epsilon_at,
-    filter_budget,
-    filter_epsilon,
-    filter_order,
-    guarantee,
-    loss_at,
-    rdp,
-    rho,
-    shown,
-)
+from privsyn.dp.accountant import Guarantee, epsilon_at, guarantee, loss_at, rdp, rho, shown
+from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
     DiscreteGaussian,
@@ -34,6 +22,7 @@ from privsyn.dp.events import (
     SampledGaussian,
     Sequence,
 )
+from privsyn.dp.filters import filter_budget, filter_epsilon, filter_order
 
 ORDERS = (1.001, 1.5, 2.0, 4.4, 9.0, 22.0, 300.0)
 

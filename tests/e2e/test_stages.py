@@ -508,8 +508,8 @@ def test_a_count_of_private_records_on_the_certificate_is_always_seen(
     """The check above must not depend on the account's random key."""
     run = InvisibleInk.run
 
-    def counting(self, cfg, planned, adjacency, unit, buckets, *rest, **more):
-        samples = run(self, cfg, planned, adjacency, unit, buckets, *rest, **more)
+    def counting(self, cfg, mechanism, buckets, draw):
+        samples = run(self, cfg, mechanism, buckets, draw)
         for sample, bucket in zip(samples, buckets, strict=True):
             counts = {"references": len(bucket.texts.reveal())}
             yield dataclasses.replace(sample, counts=counts)

@@ -11,7 +11,8 @@ from ledger_cases import PURE, RENYI, Clock, finish, reserve
 from scipy.integrate import quad
 
 from privsyn.config import parse_config
-from privsyn.dp.accountant import Guarantee, calibrate_rho, guarantee
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
     DiscreteGaussian,

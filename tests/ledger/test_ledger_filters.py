@@ -10,17 +10,10 @@ from functools import cache, partial
 import pytest
 
 from privsyn.dp import bounded_range, conversions
-from privsyn.dp.accountant import (
-    Guarantee,
-    calibrate,
-    calibrate_range,
-    calibrate_rho,
-    composed_epsilon,
-    epsilon_at,
-    gaussian_mu_squared,
-    repeated,
-)
+from privsyn.dp.accountant import Guarantee, composed_epsilon, epsilon_at
 from privsyn.dp.bounded_range import Draw
+from privsyn.dp.calibration import calibrate, calibrate_range, calibrate_rho
+from privsyn.dp.event_tree import repeated
 from privsyn.dp.events import (
     BoundedRange,
     DiscreteGaussian,
@@ -30,6 +23,7 @@ from privsyn.dp.events import (
     SampledGaussian,
     Sequence,
 )
+from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import BudgetExceeded
 from privsyn.ledger.accounts import Split
 from privsyn.ledger.caps import Cap, Charge

@@ -19,8 +19,8 @@ from ledger_cases import (
     reserve,
 )
 
-from privsyn.dp.accountant import filter_budget, filter_order
 from privsyn.dp.events import ZCDP, Event, Pure
+from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import BudgetExceeded, VerificationError
 from privsyn.ledger import balances, chain, database
 from privsyn.ledger.accounts import AccountSpec

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.dp.accountant import filter_budget, filter_epsilon, filter_order
+from privsyn.dp.filters import filter_budget, filter_epsilon, filter_order
 
 EPSILON, DELTA = 3.0, 1e-6
 FIRST = ((0.7141, 0.9340), (7.01e-5, 1.2362))

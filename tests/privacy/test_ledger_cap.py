@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from privsyn.dp.accountant import Guarantee, filter_budget, filter_order
+from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, Gaussian, Pure, dump
+from privsyn.dp.filters import filter_budget, filter_order
 from privsyn.errors import AccountMismatch, BudgetExceeded
 from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.caps import Cap, Charge

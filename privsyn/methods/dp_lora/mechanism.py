@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from privsyn.dp import accountant
+from privsyn.dp import accountant, calibration
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Event
@@ -119,7 +119,7 @@ def _least_noise(
         steps = replace(one, noise_multiplier=sigma, sampler="opendp").event  # the same price
         return steps if histogram is None else EventSequence((steps, histogram.event))
 
-    solve = partial(accountant.calibrate, event, target, increasing=False)
+    solve = partial(calibration.calibrate, event, target, increasing=False)
     try:
         # By the Renyi curve first: quick, and not more than a few percent too high.
         safe = solve(0.0625, 1e4, price=accountant.renyi_epsilon, tolerance=1e-2)

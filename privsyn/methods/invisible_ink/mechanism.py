@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from privsyn.data.records import Cell
-from privsyn.dp.accountant import Guarantee, calibrate_range, rho
+from privsyn.dp.accountant import Guarantee, rho
+from privsyn.dp.calibration import calibrate_range
 from privsyn.dp.clipping import (
     DEEPEST,
     LATTICE,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from privsyn.data.records import Cell
-from privsyn.dp import accountant
+from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.events import Disjoint, Event
 from privsyn.dp.events import Sequence as InSequence
@@ -159,7 +159,7 @@ def _least_noise(
 ) -> float:
     """The least noise multiplier whose event is within the goal."""
     try:
-        return _ROOM * accountant.calibrate(made, goal, 1e-4, 1e9, increasing=False)
+        return _ROOM * calibration.calibrate(made, goal, 1e-4, 1e9, increasing=False)
     except ValueError:
         raise ConfigError(
             f"{SECTION}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "

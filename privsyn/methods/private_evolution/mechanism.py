@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from privsyn.dp import accountant
+from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
@@ -75,7 +75,7 @@ def calibrate(
             return replace(_histogram(sigma, facts).event, count=settings.histograms)
 
         try:
-            sigma = accountant.calibrate(event, target, 1e-3, 1e6, increasing=False)
+            sigma = calibration.calibrate(event, target, 1e-3, 1e6, increasing=False)
         except ValueError:
             raise ConfigError(
                 f"methods.private_evolution: rounds={settings.rounds} cannot be had for "

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from privsyn.data.records import Cell
-from privsyn.dp.accountant import (
-    Guarantee,
-    calibrate_composed,
-    calibrate_rho,
-    epsilon_at,
-    rho,
-)
+from privsyn.dp.accountant import Guarantee, epsilon_at, rho
+from privsyn.dp.calibration import calibrate_composed, calibrate_rho
 from privsyn.dp.clipping import (
     LATTICE,
     grid_bound,

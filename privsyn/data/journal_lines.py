@@ -1,0 +1,73 @@
+"""The lines of a journal: a header, then a draw each, chained by checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from privsyn.errors import VerificationError
+
+FORMAT = 1
+
+
+def header_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The header as JSON gives it back."""
+    header: dict[str, Any] = json.loads(json.dumps({"journal": FORMAT, **fields}, allow_nan=False))
+    return header
+
+
+def entry_of(key: str, value: Any, room: int) -> str:
+    """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
+    text = json.dumps({"k": key, "v": value}, allow_nan=False)
+    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
+
+
+def digest_of(value: bytes) -> str:
+    """What a line notes of a file kept beside the journal."""
+    return hashlib.blake2b(value, digest_size=15).hexdigest()
+
+
+def line_of(text: str, crc: int) -> tuple[bytes, int]:
+    """A line and the checksum the next one runs on from."""
+    body = text.encode("ascii")
+    crc = zlib.crc32(body, crc)
+    return b"%08x %s\n" % (crc, body), crc
+
+
+def parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
+    """What a line holds and the checksum the next one runs on from."""
+    body = line[9:-1]
+    crc = zlib.crc32(body, crc)
+    if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
+        raise damaged(path, number)
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise damaged(path, number) from None
+    if not isinstance(value, dict):
+        raise damaged(path, number)
+    return value, crc
+
+
+def damaged(path: Path, number: int) -> VerificationError:
+    """The error for a line that is not what was written."""
+    return VerificationError(
+        f"journal {path} is damaged at line {number}; its draws cannot be replayed."
+    )
+
+
+def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse a journal that was begun with another header.
+
+    Raises:
+        VerificationError: Names the fields that differ.
+    """
+    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    if differing:
+        raise VerificationError(
+            f"journal {path} belongs to another run: {', '.join(differing)} differ."
+        )

@@ -1,0 +1,169 @@
+"""The largest parameter, or the least noise, whose event stays within a target guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from privsyn.dp import conversions
+from privsyn.dp.accountant import Guarantee, composed_roughly, epsilon_at
+from privsyn.dp.event_tree import FAR
+from privsyn.dp.events import (
+    Event,
+)
+from privsyn.dp.filters import filter_budget, filter_order
+
+CALIBRATION_MARGIN = 1e-12
+"""Relative room left below a target, for the roundings of the caller's own arithmetic."""
+
+
+def calibrate_rho(target: Guarantee) -> float:
+    """Largest rho whose zCDP guarantee stays within ``target``, rounded down.
+
+    Guarantee: ``guarantee(ZCDP(rho), target.delta).epsilon <= target.epsilon``, also after a few
+    roundings of rho by the caller; and the release fits a fresh account of the same cap.
+
+    Raises:
+        ValueError: delta is 0, which no zCDP mechanism reaches.
+
+    >>> round(calibrate_rho(Guarantee(1.0, 1e-6)), 6)
+    0.024356
+    """
+    if target.delta == 0:
+        raise ValueError("delta=0 is reached by pure events only; set delta above 0")
+    if target.epsilon == 0:
+        return 0.0
+    order = filter_order(target.epsilon, target.delta)
+    slack = CALIBRATION_MARGIN
+    budget = filter_budget(target.epsilon, target.delta, order)
+    found = max(0.0, budget / order * (1 - slack))  # so that order times it is within the budget
+    while conversions.zcdp_epsilon(found, target.delta) > target.epsilon * (1 - CALIBRATION_MARGIN):
+        found *= 1 - slack
+        slack = min(2 * slack, 0.5)
+    return found
+
+
+def calibrate(
+    make: Callable[[float], Event],
+    target: Guarantee,
+    low: float,
+    high: float,
+    increasing: bool,
+    *,
+    price: Callable[[Event, float], float] | None = None,
+    tolerance: float = 1e-10,
+) -> float:
+    """The parameter in [low, high] whose event comes closest to ``target`` from the private side.
+
+    Args:
+        make: Event of a parameter, its epsilon monotone in it.
+        target: What the event may cost.
+        low: Smallest parameter, above 0.
+        high: Largest parameter.
+        increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
+            largest one within the target is wanted; else (a noise scale) the smallest.
+        price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
+        tolerance: How close, relative to the parameter or to epsilon, whichever comes first.
+
+    Returns:
+        A parameter that was itself checked: its event is within the target.
+
+    Raises:
+        ValueError: Not even the most private end of the range is within the target.
+    """
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"low={low!r} and high={high!r} must be finite with 0 < low <= high")
+
+    ends = {math.log(low): low, math.log(high): high}
+
+    def parameter(log_value: float) -> float:
+        return ends.get(log_value) or min(max(math.exp(log_value), low), high)
+
+    def excess(log_value: float) -> float:
+        """Logarithm of epsilon over the target: at most 0 where the parameter fits."""
+        epsilon = (price or epsilon_at)(make(parameter(log_value)), target.delta)
+        if epsilon <= target.epsilon:
+            return max(-FAR, math.log(epsilon / target.epsilon)) if epsilon else -FAR
+        return min(FAR, math.log(epsilon / target.epsilon)) if target.epsilon else FAR
+
+    safe, bold = math.log(low if increasing else high), math.log(high if increasing else low)
+    at_safe = excess(safe)
+    if at_safe > 0:
+        raise ValueError(
+            f"no parameter in [{low:g}, {high:g}] reaches epsilon={target.epsilon:g} at "
+            f"delta={target.delta:g}; widen the range"
+        )
+    at_bold = excess(bold)
+    if at_bold <= 0:
+        return parameter(bold)
+    width = math.inf
+    while abs(bold - safe) > tolerance and at_safe < -tolerance:
+        # A secant in logarithms, aimed a little to the safe side; the middle where it gains little.
+        middle = (safe + bold) / 2
+        if max(at_bold, -at_safe) < FAR and abs(bold - safe) < width / 2:
+            middle = safe + (bold - safe) * (at_safe + tolerance / 2) / (at_safe - at_bold)
+            middle = min(max(middle, min(safe, bold)), max(safe, bold))
+        width = abs(bold - safe)
+        if middle in (safe, bold):
+            break
+        at_middle = excess(middle)
+        if at_middle <= 0:
+            safe, at_safe = middle, at_middle
+        else:
+            bold, at_bold = middle, at_middle
+    return parameter(safe)
+
+
+def calibrate_range(make: Callable[[float], Event], target: Guarantee, count: int) -> float:
+    """Largest range of ``count`` bounded-range draws whose event stays within ``target``.
+
+    Guarantee: ``epsilon_at(make(range), target.delta) <= target.epsilon``.
+
+    Args:
+        make: Event of a range.
+        target: What the event may cost.
+        count: Draws that make up most of the event: where the search begins.
+
+    Raises:
+        ValueError: delta is 0, or no range is within the target.
+    """
+    by_rho = math.sqrt(8 * calibrate_rho(target) / count)  # what zCDP would allow
+    return calibrate_composed(make, target, by_rho * (1 - 1e-6), _RANGE_TOLERANCE)
+
+
+def calibrate_composed(
+    make: Callable[[float], Event], target: Guarantee, by_zcdp: float, tolerance: float
+) -> float:
+    """Largest parameter whose event stays within ``target``, where more of it costs more.
+
+    Guarantee: ``epsilon_at(make(parameter), target.delta) <= target.epsilon``.
+
+    Exact composition mostly buys a few hundredths to tenths more than zCDP: it is looked for
+    coarsely first, then exactly.
+
+    Args:
+        make: Event of a parameter.
+        target: What the event may cost.
+        by_zcdp: A parameter within the target, by its cost in zCDP.
+        tolerance: As in ``calibrate``.
+
+    Raises:
+        ValueError: by_zcdp is not within the target.
+    """
+    safe = by_zcdp
+    for price, widest, near in (
+        (composed_roughly, 1.15, max(tolerance, 1e-4)),
+        (epsilon_at, 1.02, tolerance),
+    ):
+        if price(make(safe), target.delta) > target.epsilon:
+            safe = by_zcdp  # all prices are above the truth, and not in one order
+            if price is composed_roughly:
+                continue
+        bold = safe * widest
+        while safe < bold:
+            found = calibrate(make, target, safe, bold, True, price=price, tolerance=near)
+            safe, bold = found, (2 * bold if found == bold else found)
+    return safe
+
+
+_RANGE_TOLERANCE = 1e-5

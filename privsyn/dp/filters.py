@@ -1,0 +1,111 @@
+"""What the ledger compares: an account's order, its budget there, and what events weigh in it."""
+
+from __future__ import annotations
+
+import math
+
+from privsyn.dp import bounded_range, conversions
+from privsyn.dp.event_tree import check_delta, composition, fold, mu_squared_of_leaf, pure_of_leaf
+from privsyn.dp.events import (
+    Event,
+    Rounds,
+    Sequence,
+    leaves,
+)
+
+
+def filter_order(epsilon: float, delta: float) -> float:
+    """The order an account of this cap fixes at creation: the one that admits most zCDP.
+
+    It maximises ``filter_budget(a) / a``. Infinite at delta 0: pure losses are summed.
+
+    >>> [round(filter_order(epsilon, 1e-6), 1) for epsilon in (1, 3, 8)]
+    [22.0, 8.9, 4.4]
+    """
+    _check_cap(epsilon, delta)
+    return conversions.zcdp_order(epsilon, delta) if delta else math.inf
+
+
+def filter_budget(epsilon: float, delta: float, order: float) -> float:
+    """Total Renyi loss at ``order`` an account may spend: eps + (ln d + ln a)/(a-1) - ln(1-1/a).
+
+    Guarantee: releases chosen adaptively, in any order, whose losses at ``order`` sum to at most
+    this are together (epsilon, delta)-DP. Rounded down; may be negative at a bad order.
+    """
+    _check_cap(epsilon, delta)
+    _check_order(order, delta)
+    return conversions.rdp_budget(epsilon, order, delta)
+
+
+def filter_epsilon(spent: float, delta: float, order: float) -> float:
+    """Epsilon at ``delta`` of a loss ``spent`` at ``order``, rounded up; 0 if nothing is spent."""
+    check_delta(delta)
+    _check_order(order, delta)
+    if not spent >= 0:
+        raise ValueError(f"spent={spent!r} must be at least 0")
+    return conversions.rdp_epsilon(spent, order, delta) if spent else 0.0
+
+
+def gaussian_mu_squared(event: Event) -> float:
+    """Squared mu of an event that is mu-Gaussian DP; infinite where none is known.
+
+    Guarantee: events chosen adaptively, whose squared mu add up to mu^2, are together mu-Gaussian
+    DP (Dong, Roth, Su 2022). Draws get the least mu whose curve covers theirs [B16]. A sampled
+    Gaussian has none: its noise is on a lattice, or from a table, for which a release owes delta
+    that a sum of mu does not hold.
+    """
+    gaussian = all(math.isfinite(mu_squared_of_leaf(leaf)) for leaf in leaves(event))
+    return fold(event, mu_squared_of_leaf) if gaussian else _covered(event)
+
+
+def _covered(event: Event) -> float:
+    """By the curve of exact composition, in pieces of so many steps; sums over what has none."""
+    composed = composition(event)
+    if composed is not None:
+        total = composed.mu_squared
+        for steps, count in composed.blocks:
+            rounds = max(1, _MU_PIECE // len(steps))
+            whole, rest = divmod(count, rounds)
+            for times, pieces in ((rounds, whole), (rest, 1)):
+                if times and pieces:
+                    total += pieces * bounded_range.gaussian_mu(((steps, times),)) ** 2
+        return total
+    match event:
+        case Sequence(events):
+            return math.fsum(gaussian_mu_squared(child) for child in events)
+        case Rounds(events, count):
+            return count * math.fsum(gaussian_mu_squared(child) for child in events)
+        case _:
+            return math.inf
+
+
+_MU_PIECE = 128
+
+
+def pure_loss(event: Event) -> float:
+    """Pure epsilon of an event; infinite where it has none."""
+    return fold(event, pure_of_leaf)
+
+
+def gaussian_budget(epsilon: float, delta: float) -> float:
+    """Total squared mu an account may spend at (epsilon, delta), rounded down [B16]."""
+    _check_cap(epsilon, delta)
+    low, high = 0.0, 2 * max(epsilon, 1.0) * 4
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        fits = conversions.gaussian_epsilon(math.sqrt(middle), delta) <= epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _check_cap(epsilon: float, delta: float) -> None:
+    check_delta(delta)
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be a finite number above 0")
+
+
+def _check_order(order: float, delta: float) -> None:
+    if not order > 1 or (delta == 0) != math.isinf(order):
+        raise ValueError(f"order={order!r} must be above 1, and infinite exactly where delta is 0")
