@@ -32,7 +32,9 @@ def test_pricing_a_zcdp_release_loads_neither_scipy_nor_opendp() -> None:
     code = (
         "import sys\n"
         "import privsyn.dp.mechanisms, privsyn.dp.clipping\n"
-        "from privsyn.dp.accountant import Guarantee, calibrate_rho, filter_order, guarantee\n"
+        "from privsyn.dp.accountant import Guarantee, guarantee\n"
+        "from privsyn.dp.calibration import calibrate_rho\n"
+        "from privsyn.dp.filters import filter_order\n"
         "from privsyn.dp.events import ZCDP\n"
         "guarantee(ZCDP(calibrate_rho(Guarantee(1.0, 1e-6))), 1e-6); filter_order(1.0, 1e-6)\n"
         "print(*[name for name in ('scipy', 'opendp', 'torch') if name in sys.modules])\n"

@@ -167,7 +167,7 @@ def test_shipped_settings_are_those_of_a_project_that_brings_none() -> None:
 PUBLISH = """
 import sys
 from pathlib import Path
-from privsyn.publishing import DvcPublisher
+from privsyn.publishing.dvc import DvcPublisher
 print(DvcPublisher(Path(sys.argv[1])).publish(Path(sys.argv[1], "releases", sys.argv[2])).md5)
 """
 

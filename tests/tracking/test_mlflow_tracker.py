@@ -270,7 +270,7 @@ def test_an_error_leaves_its_class_and_none_of_its_text(
 RACER = """
 import sys
 from pathlib import Path
-from privsyn.tracking import MlflowTracker
+from privsyn.tracking.mlflow import MlflowTracker
 tracker = MlflowTracker(f"sqlite:///{sys.argv[1]}/mlflow.db", "race")
 for stage in ("reserve", "generate"):
     with tracker.stage_run("ink-1", stage) as run_id:
