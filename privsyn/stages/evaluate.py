@@ -83,7 +83,7 @@ def _texts(
 
     rows = read_rows(artifact)
     synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
-    texts = [record.text for record in real]
+    texts = [record.content for record in real]
     metrics = [
         *downstream(synthetic, labels, texts, [record.label for record in real]),
         *compare_lengths(synthetic, texts),
@@ -169,7 +169,7 @@ def _images(
     rows = read_image_rows(artifact)
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
-    images = [decode(record.text) for record in real]
+    images = [decode(record.content) for record in real]
     metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
     if config.evaluate.embeddings:

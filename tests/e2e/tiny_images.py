@@ -69,7 +69,7 @@ class TinyImages:
         pictures = []
         for number, bucket in enumerate(buckets):
             progress(number, len(buckets))
-            tops = [int(decode(text).max()) for text in bucket.texts.reveal()]
+            tops = [int(decode(text).max()) for text in bucket.contents.reveal()]
             total = np.array([sum(tops)], np.int64)
             key = f"{bucket.cell.index}"
             (drawn,) = journal.draw_all([(key, lambda t=total: int(mechanism.draw(t, noise)[0]))])

@@ -100,7 +100,7 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
         return
     if split_suffix(cfg.path)[0] == ".parquet":
         for record in read_records(cfg):
-            text = record.reveal().text
+            text = record.reveal().content
             yield Private([text, *text.splitlines()])
         return
     with open_bytes(cfg.path) as stream:

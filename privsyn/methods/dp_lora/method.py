@@ -303,7 +303,7 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> list[list[Any]]:
     """Training sequences by unit, over all labels."""
     units: dict[str, list[Any]] = {}
     for bucket in buckets:
-        pairs = zip(bucket.units.reveal(), bucket.texts.reveal(), strict=True)
+        pairs = zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True)
         for unit, text in pairs:
             units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
     return [units[unit] for unit in sorted(units)]
@@ -312,7 +312,7 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> list[list[Any]]:
 def _label_histogram(
     sigma: float, buckets: Sequence[Bucket], unit: PrivacyUnit, noise: NoiseSource
 ) -> Any:
-    counts = np.array([len(bucket.texts.reveal()) for bucket in buckets], np.int64)
+    counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
     return _histogram(sigma, unit.max_records).draw(counts * _LATTICE, noise)
 
 

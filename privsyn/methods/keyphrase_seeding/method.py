@@ -232,7 +232,7 @@ class KeyphraseSeeding:
         shapes = _structures(cfg)
         pages = len(buckets) * -(-cfg.sequences_per_label // _TOGETHER) if cfg.use_llm else 0
         steps = Steps(progress, 1 + len(shapes) * len(buckets) + pages)
-        documents = [bucket.texts.reveal() for bucket in buckets]
+        documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
         data = journal.keep("public vocabulary", partial(_vocabulary, cfg))

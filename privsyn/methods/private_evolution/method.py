@@ -344,12 +344,12 @@ class _Private(Generic[T]):
 
     def counts(self) -> NDArray[np.int64]:
         """Records of every label."""
-        return np.array([len(bucket.texts.reveal()) for bucket in self._buckets], np.int64)
+        return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
     def embed(self) -> None:
         """Make the vectors of all records."""
         for bucket in self._buckets:
-            read = [self._kind.read(content) for content in bucket.texts.reveal()]
+            read = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in read if sample is not None]  # [E6]
             vectors = np.empty((0, self._kind.embedder.width), np.float32)
             if samples:
