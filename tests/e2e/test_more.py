@@ -11,8 +11,9 @@ from small_project import METHODS, build_project
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.derived.more import more
 from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
-from privsyn.stages.certify import seal, write_records
+from privsyn.stages.certify import seal
 from privsyn.stages.run import run
 
 NAME = "private_evolution"
@@ -89,7 +90,7 @@ def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
     forged = tmp_path / "forged"
     rows = [{"id": "x-0", "label": "Billing", "text": "the private text itself"}]
     (tmp_path / "building").mkdir()
-    artifact = write_records(tmp_path / "building", rows)
+    artifact = modality_of(ctx.config.dataset).write(tmp_path / "building", rows)
     sealed = certificate.derive(
         certificate.read(parent)[1], artifact, name="x", how={"more": 1}, root=project.root
     )
@@ -116,7 +117,7 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     change(sealed)
     body = {key: value for key, value in sealed.items() if key != "seal"}
     (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
-    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate._seal(body)})
+    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate.seal_of(body)})
     with pytest.raises(VerificationError):
         verification.raise_failed(tmp_path, verification.verify(tmp_path, None))
 
