@@ -149,7 +149,7 @@ def test_images_beside_a_release_of_texts_do_not_verify(tmp_path):
         "rows": 1,
         "media_type": "application/jsonl",
     }
-    checks = certificate._artifact(tmp_path, {"artifact": artifact})
+    checks = verification._artifact(tmp_path, {"artifact": artifact})
     assert [check.name for check in checks if not check.passed] == ["images are unchanged"]
 
 
