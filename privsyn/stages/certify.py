@@ -103,7 +103,7 @@ def copy_release(source: Path, target: Path) -> Path:
         _, sealed = certificate.read(source)
         for name in (str(sealed["artifact"]["file"]), layout.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
-        for name in (layout.IMAGES, layout.EXHIBITS, layout.MODEL):
+        for name in layout.FOLDERS:
             if (source / name).is_dir():
                 shutil.copytree(source / name, fresh / name)
         shutil.rmtree(target, ignore_errors=True)
