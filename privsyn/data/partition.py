@@ -86,7 +86,7 @@ class _Key:
         hasher = self._record.copy()
         label = record.label or ""
         lengths = f"{len(record.unit)} {len(label)} "  # so that no two records run together alike
-        hasher.update(f"{lengths}{record.unit}{label}{record.text}".encode())
+        hasher.update(f"{lengths}{record.unit}{label}{record.content}".encode())
         return hasher.hexdigest()
 
 
@@ -259,7 +259,7 @@ def _spill(
                 order = key.order(record)
                 row = (
                     f'{{"cell":{cell.index},"order":"{order}","unit":"{place.unit}",'
-                    f'"text":{json.dumps(record.text)}}}\n'
+                    f'"text":{json.dumps(record.content)}}}\n'
                 )
                 line = f"{place.unit}{order}{cell.index % n_shards:05d}{row}"
                 files[int(place.unit[:4], 16) % _SPILLS].write(line.encode("ascii"))

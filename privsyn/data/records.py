@@ -52,12 +52,12 @@ class Record:
     Attributes:
         unit: Stable id of the person or thing protected.
         label: One of the declared labels, or None where the dataset has none.
-        text: The content.
+        content: A text; of an image its PNG file in base64.
     """
 
     unit: str
     label: str | None
-    text: str
+    content: str
 
     def __repr__(self) -> str:
         return "Record(<redacted>)"
@@ -86,21 +86,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A cell and the private texts that fell into it; possibly none.
+    """A cell and the private records that fell into it; possibly none.
 
     Attributes:
         cell: The cell.
-        texts: Its texts.
-        units: Keyed hash of the unit each text belongs to, in the order of the texts. A unit has
-            the same one in every bucket. Left out, each text is a unit of its own.
+        contents: What its records hold.
+        units: Keyed hash of the unit each record belongs to, in the order of the contents. A unit
+            has the same one in every bucket. Left out, each record is a unit of its own.
     """
 
     cell: Cell
-    texts: Private[list[str]]
+    contents: Private[list[str]]
     units: Private[list[str]] = field(default_factory=lambda: Private([]))
 
     def __post_init__(self) -> None:
-        count, named = len(self.texts._value), len(self.units._value)
+        count, named = len(self.contents._value), len(self.units._value)
         if count and not named:
             own = [f"{self.cell.index}/{number}" for number in range(count)]
             object.__setattr__(self, "units", Private(own))

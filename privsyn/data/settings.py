@@ -174,11 +174,6 @@ class DatasetConfig(Section):
                 raise ValueError(f"{name} is empty")
         return self
 
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """Columns a text is made of, in the order they are first named."""
-        return tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
-
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in version and paths filled in from a logical date."""
         try:

@@ -66,7 +66,7 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     _units: array[int] = field(default_factory=lambda: array("q"), repr=False)
-    _texts: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _contents: array[int] = field(default_factory=lambda: array("q"), repr=False)
 
     def drop(self, reason: str) -> None:
         """A row is not used."""
@@ -76,13 +76,13 @@ class Tally:
         """A row has a label that is not declared, though nearly ``declared``, where that is set."""
         self.drop(UNDECLARED if declared is None else f"label: {declared!r} {_NEAR}")
 
-    def keep(self, unit: str, label: str | None, text: str) -> None:
+    def keep(self, unit: str, label: str | None, content: str) -> None:
         """A record is handed out."""
         self.kept += 1
         if label is not None:
             self.labels[label] += 1
         self._units.append(hash(unit))
-        self._texts.append(hash(text))
+        self._contents.append(hash(content))
 
     def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
         """The counts as one JSON value.
@@ -92,7 +92,7 @@ class Tally:
             most: Records of a unit that are used (m).
         """
         _, records = np.unique(np.frombuffer(self._units, np.int64), return_counts=True)
-        distinct = len(np.unique(np.frombuffer(self._texts, np.int64)))
+        distinct = len(np.unique(np.frombuffer(self._contents, np.int64)))
         return {
             "rows": self.rows,
             "kept": self.kept,

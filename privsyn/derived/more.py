@@ -13,11 +13,12 @@ from privsyn.data.artifacts import private_folder
 from privsyn.derived.parent import open_parent, records
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.filelock import file_lock
-from privsyn.methods.base import METHODS, Offspring, content_field, load_method
+from privsyn.methods.base import METHODS, Offspring, load_method
+from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout
 from privsyn.stages.base import Context
-from privsyn.stages.certify import seal, write_records
+from privsyn.stages.certify import seal
 from privsyn.stages.generate import check_models, load_models
 from privsyn.stages.lineage import PAGE
 from privsyn.stages.validate import examine, place, said
@@ -58,22 +59,23 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
         )
     backends = load_models(ctx, plan)
     check_models(plan, backends)
+    kind = modality_of(plan.dataset)
     rows: list[dict[str, Any]] = []
     with _free_name(ctx, release_id) as name:
         for label, content in method.more(
             settings,
             backends,
-            records(parent),
+            records(opened),
             count,
             trained if (trained := parent / layout.MODEL).is_dir() else None,
             lambda done, total: ctx.progress("more", done, total),
         ):
             row = {"id": f"{name}-{len(rows):06d}"} | ({} if label is None else {"label": label})
-            rows.append(row | content_field(content))
+            rows.append(row | kind.entry(content))
         folder = ctx.workspace.release(name)
         building = folder.with_name(f".{name}.new")
         shutil.rmtree(building, ignore_errors=True)
-        artifact = write_records(building, rows)
+        artifact = kind.write(building, rows)
         derived = certificate.derive(
             sealed, artifact, name=name, how={"more": count}, root=ctx.workspace.root
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ConfigError, DataError
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -58,12 +59,12 @@ def planned_by(sealed: Mapping[str, Any]) -> Plan:
     return Plan.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
 
 
-def records(folder: Path) -> list[tuple[str | None, str | bytes]]:
+def records(parent: Parent) -> list[tuple[str | None, str | bytes]]:
     """Label and content of every record of a release."""
     found: list[tuple[str | None, str | bytes]] = []
+    kind, folder = modality_of(parent.plan.dataset), parent.folder
     with (folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
         for line in stream:
             row = json.loads(line)
-            content = (folder / row["file"]).read_bytes() if "file" in row else row["text"]
-            found.append((row.get("label"), content))
+            found.append((row.get("label"), kind.released(folder, row)))
     return found

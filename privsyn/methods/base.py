@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,13 +131,6 @@ class Sample:
     cell: Cell
     content: str | bytes
     counts: Mapping[str, int] = field(default_factory=dict)
-
-
-def content_field(content: str | bytes) -> dict[str, str]:
-    """A record's content as a JSON row holds it: ``text``, or ``image`` in base64."""
-    if isinstance(content, str):
-        return {"text": content}
-    return {"image": base64.b64encode(content).decode("ascii")}
 
 
 @dataclass(frozen=True)

@@ -16,5 +16,10 @@ MODEL_ROWS = "application/jsonl; profile=model"
 IMAGES, EXHIBITS, MODEL = "images", "exhibits", "model"
 """Folders of a release: its images, pictures and tables about it, the model it was drawn from."""
 
+FOLDERS = (IMAGES, EXHIBITS, MODEL)
+
+NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
+"""Media type of an artifact whose rows name files -> the folder of these."""
+
 REPORTS = ("validation.json", "validation.html", "quality.json")
 """Written after the certificate, by validation; the ledger notes their digests."""

@@ -15,6 +15,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event, agree, as_zcdp, load
 from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject, load_method
+from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 
 PLAN_SCHEMA = "privsyn-plan/2"
@@ -136,7 +137,7 @@ class Plan(Section):
     @property
     def things(self) -> str:
         """What the records are: texts or images."""
-        return "texts" if self.dataset.images is None else "images"
+        return modality_of(self.dataset).things
 
     @property
     def target(self) -> Guarantee:

@@ -26,15 +26,7 @@ from privsyn.release.certificate import (
     read,
     seal_of,
 )
-from privsyn.release.layout import (
-    CERTIFICATE,
-    EXHIBITS,
-    IMAGE_ROWS,
-    IMAGES,
-    MODEL,
-    MODEL_ROWS,
-    REPORTS,
-)
+from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS
 from privsyn.release.plan import Plan
 
 
@@ -139,7 +131,7 @@ def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     files = {CERTIFICATE, str(certificate["artifact"]["file"]), *REPORTS}
     wrong = []
     for path in sorted(folder.iterdir()):
-        if path.name in (IMAGES, EXHIBITS, MODEL):
+        if path.name in FOLDERS:
             fine = path.is_dir() and not path.is_symlink()  # what is in them is checked by digest
         else:
             fine = path.name in files and is_plain_file(path)
@@ -192,9 +184,9 @@ def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
         inside: [
             (f"{inside}/{name}", digest) for name, digest in certificate.get(inside, {}).items()
         ]
-        for inside in (IMAGES, EXHIBITS, MODEL)
+        for inside in FOLDERS
     }
-    by_rows = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}.get(artifact["media_type"])
+    by_rows = NAMED_BY_ROWS.get(artifact["media_type"])
     if by_rows:
         rows = map(parse_json, lines)
         named[by_rows] += [(str(row["file"]), str(row["sha256"])) for row in rows]

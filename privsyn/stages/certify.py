@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
 from privsyn.ledger.entries import State
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -103,7 +103,7 @@ def copy_release(source: Path, target: Path) -> Path:
         _, sealed = certificate.read(source)
         for name in (str(sealed["artifact"]["file"]), layout.CERTIFICATE):
             shutil.copyfile(source / name, fresh / name)
-        for name in (layout.IMAGES, layout.EXHIBITS, layout.MODEL):
+        for name in layout.FOLDERS:
             if (source / name).is_dir():
                 shutil.copytree(source / name, fresh / name)
         shutil.rmtree(target, ignore_errors=True)
@@ -118,7 +118,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(ctx, plan, scratch, shards)
-    artifact = write_records(building, rows)
+    artifact = modality_of(plan.dataset).write(building, rows)
     exhibits = _take_along(exhibit_folder(scratch), building / layout.EXHIBITS)
     model = _take_along(trained(scratch), building / layout.MODEL)
     sealed = certificate.build(
@@ -134,18 +134,6 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         root=ctx.workspace.root,
     )
     seal(building, sealed, folder)
-
-
-def write_records(folder: Path, rows: list[dict[str, Any]]) -> ArtifactRef:
-    """Write the artifact of a release: rows with a text, or with an ``image`` (base64 of a PNG).
-
-    Images go to files of their own, which the rows then name.
-    """
-    if rows and "image" in rows[0]:
-        rows = _write_images(folder / layout.IMAGES, rows)
-        artifact = write_jsonl_atomic(folder / layout.ARTIFACT, rows)
-        return replace(artifact, media_type=layout.IMAGE_ROWS)
-    return write_jsonl_atomic(folder / layout.ARTIFACT, rows)
 
 
 def write_model(folder: Path, files: Mapping[str, bytes]) -> ArtifactRef:
@@ -181,22 +169,6 @@ def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
         sync_folder(folder.parent)
     except OSError as error:
         raise storage_error("write", folder, error) from error
-
-
-def _write_images(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put the images of the rows into files; the rows name them and their digests."""
-    named = []
-    for row in rows:
-        content = base64.b64decode(row["image"])
-        file = folder / f"{row['id'].rpartition('-')[2]}.png"
-        with atomic_file(file, mode=0o644) as stream:
-            stream.write(content)
-        place = {
-            "file": f"{folder.name}/{file.name}",
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
-        named.append({key: row[key] for key in ("id", "label") if key in row} | place)
-    return named
 
 
 def _take_along(source: Path, target: Path) -> dict[str, str]:
@@ -241,9 +213,10 @@ def _merged(
         raise DataError(
             f"release {plan.id} holds {len(drawn)} rows, planned were {plan.rows_said}."
         )
+    field = modality_of(plan.dataset).field
     rows = [
         {"id": f"{plan.id}-{number:06d}"}
-        | {key: row[key] for key in ("label", "text", "image") if key in row}
+        | {key: row[key] for key in ("label", field) if key in row}
         for number, row in enumerate(drawn)
     ]
     counts: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import read_records
 from privsyn.data.tally import Tally, advice
 from privsyn.errors import DataError
+from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
@@ -61,9 +62,7 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         f"{counts['units_above_the_bound']:,} unit(s) are beyond max_records_per_unit={bound}",
         "same text again": f"{counts['duplicate_texts']:,}",
     }
-    if dataset.images is None:
-        said["encoding"] = dataset.encoding
-    return said
+    return {**said, **modality_of(dataset).read_as}
 
 
 def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:

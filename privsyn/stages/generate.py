@@ -18,7 +18,8 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.leases import Lease
-from privsyn.methods.base import Backends, Draw, Drawn, Exhibit, Sample, Trained, content_field
+from privsyn.methods.base import Backends, Draw, Drawn, Exhibit, Sample, Trained
+from privsyn.modalities.registry import modality_of
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -260,6 +261,7 @@ def _draw(
             buckets,
             Draw(drawn.backends, drawn.noise, drawn.journal, performance, progress),
         )
+    kind_of_record = modality_of(plan.dataset)
     rows: list[dict[str, Any]] = []
     for sample in samples:
         if isinstance(sample, Exhibit):
@@ -267,7 +269,7 @@ def _draw(
                 stream.write(sample.content)
             continue
         lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, Any] = {"cell": sample.cell.index} | content_field(sample.content)
+        row: dict[str, Any] = {"cell": sample.cell.index} | kind_of_record.entry(sample.content)
         if sample.counts:
             row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:

@@ -12,12 +12,14 @@ import numpy as np
 
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
+from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Sequence as Composed
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
 from privsyn.methods.base import Method, ReleaseFacts, Role, Trained, load_method
+from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
@@ -57,11 +59,10 @@ def plan(
     given = ctx.settings(method_name)
     ctx.check_files(method_name)
     models = {role: describe_role(config.models, role, cache) for role in method.roles(given)}
-    texts = config.dataset.images is None
     _check_modality(config, method_name, models)
     if config.evaluate.enabled and config.evaluate.embeddings:
         # Refused now, not after the budget is spent.
-        describe_role(config.models, "embedder" if texts else "image_embedder", cache)
+        describe_role(config.models, modality_of(config.dataset).embedder, cache)
     dataset = config.dataset.resolved(ctx.day)
     identity = DatasetIdentity(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
@@ -156,18 +157,21 @@ def _shards(method: Method, wanted: int, cells: int, rows: int) -> int:
 
 def _check_modality(config: Config, method: str, models: Mapping[Role, ModelIdentity]) -> None:
     """Refuse a method that draws texts for a dataset of images, or images of another form."""
-    wanted, generator = config.dataset.images, models.get("image")
-    if wanted is None and generator is None:
-        return
-    if wanted is None or generator is None:
-        reads, holds = ("texts", "images") if generator is None else ("images", "texts")
+    wanted, drawn = modality_of(config.dataset), drawn_with(models)
+    if wanted.name != drawn.name:
         raise ConfigError(
-            f"methods.{method} draws {reads}, and dataset {config.dataset.name} holds {holds} "
-            f"(dataset.images is {'set' if wanted else 'not set'}).",
-            hint=f"Set methods.{method}.modality={holds[:-1]}, or name another dataset."
+            f"methods.{method} draws {drawn.things}, and dataset {config.dataset.name} holds "
+            f"{wanted.things} ({wanted.chosen}).",
+            hint=f"Set methods.{method}.modality={wanted.name}, or name another dataset."
             if method == "private_evolution"
             else "Use private_evolution for images.",
         )
+    if wanted.generator is not None:
+        _check_form(config, wanted.form, models[wanted.generator])
+
+
+def _check_form(config: Config, wanted: ImageConfig, generator: ModelIdentity) -> None:
+    """Refuse a generator of images that knows other labels, or draws another size or mode."""
     for label in config.dataset.labels if generator.labels else ():
         refuse_unknown_label(generator.labels, label, f"models.image={config.models.image}")
     if generator.image is not None and generator.image != (wanted.size, wanted.size, wanted.mode):

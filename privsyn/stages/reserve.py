@@ -12,6 +12,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.methods.base import Trained
+from privsyn.modalities.registry import modality_of
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -19,6 +20,7 @@ from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
 from privsyn.stages.partition import refuse_given_up
 from privsyn.stages.plan import plan as make_plan
+from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
 
@@ -43,12 +45,13 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     source = ctx.source(plan)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
+        kind = modality_of(plan.dataset)
         load_suite(
             ctx.config.validation,
             plan.dataset.labels,
             plan.row_bounds,
             ctx.files,
-            plan.dataset.images,
+            kind_of(kind.name, kind.form),
         )
         method, settings = ctx.planned(plan)
         prompt = method.prompt(settings)

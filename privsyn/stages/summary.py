@@ -20,6 +20,7 @@ from privsyn.evaluation.beside import verdict
 from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
+from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
@@ -102,10 +103,7 @@ def summary(console: Console, ctx: Context, plan: Plan) -> None:
 def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     """Commands that can be given now, by what they are for."""
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
-    look = {"read some": f"head -3 {place / layout.ARTIFACT}"}
-    if plan.dataset.images is not None:
-        look = {"see some": f"xdg-open {place / layout.IMAGES}"}
-    commands = look | {
+    commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
         "validation": f"xdg-open {place / PAGE}",
         "accounts": "privsyn ledger show",

@@ -16,12 +16,14 @@ from privsyn.data.artifacts import (
 from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
 from privsyn.ledger.settings import PrivacyConfig
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
+from privsyn.stages.measure import MEASURES
 
 if TYPE_CHECKING:
     from privsyn.evaluation.metrics import Metric
@@ -79,8 +81,11 @@ def examine(
         bounds: Fewest and most rows there may be.
     """
     from privsyn.validation.gx import validate_file
-    from privsyn.validation.image_profile import ImageProfile, sample_sheet
+    from privsyn.validation.kinds import kind_of
     from privsyn.validation.page import render_page
+
+    modality = modality_of(plan.dataset)
+    kind = kind_of(modality.name, modality.form)
 
     result = validate_file(
         folder / layout.ARTIFACT,
@@ -88,41 +93,21 @@ def examine(
         plan.dataset.labels,
         bounds,
         files=ctx.files,
-        images=plan.dataset.images,
+        kind=kind,
     )
     _, sealed = certificate.read(folder)
     shown = facts(sealed) | {"cautions": cautions(ctx, plan)}
     for half in folder.glob(".*.tmp"):  # what a killed validation was writing
         half.unlink(missing_ok=True)
     write_json_atomic(folder / VALIDATION, {"release_id": shown["release_id"]} | result.to_json())
-    quality = _quality(ctx, plan, folder / layout.ARTIFACT)
+    quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
     write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
-    profile = result.profile
-    sheet = sample_sheet(folder, profile) if isinstance(profile, ImageProfile) else None
+    sheet = kind.sheet(folder, result.profile)
     page = render_page(result, shown, sheet, _pictures(folder))
     with atomic_file(folder / PAGE, mode=0o644) as stream:
         stream.write(page.encode())
     certificate.note_reports(folder, ctx.ledger)
     return result, quality
-
-
-def _quality(ctx: Context, plan: Plan, artifact: Path) -> list[Metric]:
-    """Numbers about the synthetic file alone."""
-    if plan.dataset.images is not None:
-        from privsyn.evaluation.images import image_fidelity
-        from privsyn.validation.image_profile import read_image_rows
-
-        return image_fidelity(read_image_rows(artifact))
-    from privsyn.evaluation.fidelity import fidelity
-    from privsyn.evaluation.structured import structure
-    from privsyn.validation.profile import read_rows
-    from privsyn.validation.suite import read_schema
-
-    texts = [row.text or "" for row in read_rows(artifact)]
-    quality = fidelity(texts)
-    if ctx.config.validation.json_schema is not None:
-        quality += structure(texts, read_schema(ctx.config.validation, ctx.files))
-    return quality
 
 
 def _pictures(folder: Path) -> list[Picture]:

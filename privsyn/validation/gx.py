@@ -14,44 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.public_files import PublicFiles
-from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
-from privsyn.validation.image_profile import ImageProfile, profile_images, read_image_rows
-from privsyn.validation.profile import Profile, profile, read_rows
+from privsyn.validation.image_profile import ImageProfile
+from privsyn.validation.kinds import TEXT, Kind
+from privsyn.validation.profile import Profile
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import Suite, load_suite
 
 SCHEMA = "privsyn-validation/1"
 NAMED_LINES = 5
 SET_COUNTS = ("unexpected_count", "missing_count")
-COLUMNS = {
-    "id": "id",
-    "text": "text",
-    "label": "label",
-    "row_well_formed": "well_formed",
-    "text_is_json": "text_is_json",
-}
-"""Columns a suite of texts may name, and the field of a row they show."""
-IMAGE_COLUMNS = {
-    "row_well_formed": "well_formed",
-    **{
-        name: name
-        for name in (
-            "id",
-            "label",
-            "file",
-            "readable",
-            "width",
-            "height",
-            "mode",
-            "mean",
-            "spread",
-            "pixels_sha256",
-            "label_rows",
-        )
-    },
-}
-"""The same of images."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +86,7 @@ def validate_file(
     expected_rows: tuple[int, int],
     *,
     files: PublicFiles | None = None,
-    images: ImageConfig | None = None,
+    kind: Kind = TEXT,
 ) -> ValidationResult:
     """Run the configured suite on a synthetic file.
 
@@ -127,31 +99,24 @@ def validate_file(
         labels: The declared labels; empty where the dataset has none.
         expected_rows: Fewest and most rows the plan allows; no rows at all fail always.
         files: Opens a suite and a JSON schema that the config names.
-        images: Form of the images; None where the file holds texts.
+        kind: What the file holds.
 
     Raises:
         DataError: The file is missing or cannot be read.
         ConfigError: The suite or the JSON schema is missing or malformed.
     """
-    suite = load_suite(cfg, labels, expected_rows, files, images)
-    shown: Profile | ImageProfile
-    if images is None:
-        texts = read_rows(artifact)
-        rows, columns, shown = len(texts), _table(texts, COLUMNS), profile(texts, labels)
-    else:
-        pictures = read_image_rows(artifact)
-        rows, columns = len(pictures), _table(pictures, IMAGE_COLUMNS)
-        shown = profile_images(pictures, labels)
-    checks, version = _run(suite, columns)
+    suite = load_suite(cfg, labels, expected_rows, files, kind)
+    rows = kind.rows(artifact)
+    checks, version = _run(suite, _table(rows, kind.columns))
     return ValidationResult(
         success=all(check.success for check in checks),
-        rows=rows,
+        rows=len(rows),
         expectations=checks,
         left_out=suite.left_out,
         suite=suite.name,
         suite_sha256=suite.sha256,
         gx_version=version,
-        profile=shown,
+        profile=kind.profile(rows, labels),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -73,7 +73,7 @@ def render_page(
         _cautions(release),
         f'<div class="two">{_guarantee(release)}{_facts(result, release)}</div>',
         _checks(result),
-        *_content(result.profile, release, sheet),
+        *_content(result.profile, str(release.get("release_id", "")), sheet),
         _exhibits(exhibits),
         _footer(result),
     ]
@@ -81,8 +81,7 @@ def render_page(
 
 
 def _subtitle(result: ValidationResult, release: Mapping[str, Any]) -> str:
-    things = "images" if isinstance(result.profile, ImageProfile) else "texts"
-    parts = [f"{result.rows:,} synthetic {things}"]
+    parts = [f"{result.rows:,} synthetic {CONTENTS[type(result.profile)].things}"]
     if "method" in release:
         parts.append(f"by {_text(release['method'])}")
     if "reserved" in release:
@@ -233,12 +232,11 @@ def _check(check: Check) -> str:
 
 
 def _content(
-    profile: Profile | ImageProfile, release: Mapping[str, Any], sheet: bytes | None
+    profile: Profile | ImageProfile, release_id: str, sheet: bytes | None
 ) -> tuple[str, str]:
     """The charts, and samples."""
-    if isinstance(profile, ImageProfile):
-        return _shape(profile, _brightness(profile)), _sheet(profile, sheet)
-    return _shape(profile, _lengths(profile)), _samples(profile, release)
+    of = CONTENTS[type(profile)]
+    return _shape(profile, of.chart(profile)), of.samples(profile, release_id, sheet)
 
 
 def _lengths(profile: Profile) -> str:
@@ -276,18 +274,17 @@ def _shape(profile: Profile | ImageProfile, lengths: str) -> str:
     )
 
 
-def _samples(profile: Profile, release: Mapping[str, Any]) -> str:
+def _samples(profile: Profile, release_id: str, sheet: bytes | None) -> str:
     if not profile.samples:
         return ""
-    prefix = f"{release.get('release_id', '')}-"
-    figures = "".join(_sample(row, prefix) for row in profile.samples)
+    figures = "".join(_sample(row, f"{release_id}-") for row in profile.samples)
     return (
         '<section class="card"><h2>Samples, at even distances through the file</h2>'
         f'<div class="samples">{figures}</div></section>'
     )
 
 
-def _sheet(profile: ImageProfile, sheet: bytes | None) -> str:
+def _sheet(profile: ImageProfile, release_id: str, sheet: bytes | None) -> str:
     if sheet is None:
         return ""
     names = [label for label, _ in profile.labels][: len(profile.samples) // COLUMNS]
@@ -298,6 +295,28 @@ def _sheet(profile: ImageProfile, sheet: bytes | None) -> str:
         f'<section class="card"><h2>Samples</h2>{_image(sheet, "Samples of the synthetic images")}'
         f'<p class="note">{rows}</p></section>'
     )
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the page shows of one kind of records.
+
+    Attributes:
+        things: What they are called.
+        chart: Of their profile.
+        samples: Some of them, from profile, release id and contact sheet.
+    """
+
+    things: str
+    chart: Callable[[Any], str]
+    samples: Callable[[Any, str, bytes | None], str]
+
+
+CONTENTS: Mapping[type, Contents] = {
+    Profile: Contents("texts", _lengths, _samples),
+    ImageProfile: Contents("images", _brightness, _sheet),
+}
+"""By the kind's profile."""
 
 
 def _exhibits(pictures: Sequence[Picture]) -> str:

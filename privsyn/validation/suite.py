@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.public_files import PublicFiles
-from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
 from privsyn.spelling import nearest
+from privsyn.validation.kinds import SUITES, TEXT, Kind
 from privsyn.validation.settings import ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")
@@ -65,7 +65,7 @@ def load_suite(
     labels: Sequence[str],
     rows: tuple[int, int],
     files: PublicFiles | None = None,
-    images: ImageConfig | None = None,
+    kind: Kind = TEXT,
 ) -> Suite:
     """The suite the config names, with the values of its placeholders.
 
@@ -74,15 +74,15 @@ def load_suite(
         labels: The declared labels; empty where the dataset has none.
         rows: Fewest and most rows the plan allows.
         files: Opens a suite and a JSON schema that the config names.
-        images: Form of the images; None where the file holds texts.
+        kind: What the file holds.
 
     Raises:
         ConfigError: The suite or the JSON schema is missing or malformed, is one for the other kind
             of records, or a placeholder has no value.
     """
-    shipped = "text" if images is None else "images"
+    shipped = kind.suite
     named = cfg.suite or shipped
-    if named != shipped and named in ("text", "images"):
+    if named != shipped and named in SUITES:
         raise ConfigError(
             f"validation.suite={named} does not fit records that are {shipped}.",
             hint="Leave validation.suite out.",
@@ -100,14 +100,8 @@ def load_suite(
         "record_number_pattern": cfg.record_number_pattern,
         "min_json_share": cfg.min_json_share,
         "json_schema": schema,
+        **kind.values(cfg),
     }
-    if images is not None:
-        values |= {
-            "size": images.size,
-            "modes": [images.mode],
-            "min_spread": cfg.min_spread,
-            "min_rows_per_label": cfg.min_rows_per_label,
-        }
     asked = {
         "labels": bool(labels),
         "json_schema": schema is not None,

@@ -54,4 +54,4 @@ def test_the_reader_takes_all_of_it_as_it_is(digits: Path) -> None:
     assert len({record.unit for record in records}) == 1797
     assert [record.label for record in records] == [str(label) for label in file["label"]]
     for number in range(0, 1797, 211):
-        assert (decode(records[number].text) == file["image"][number]).all()
+        assert (decode(records[number].content) == file["image"][number]).all()

@@ -52,7 +52,7 @@ def labelled(path: Path) -> DatasetConfig:
 
 def records(cfg: DatasetConfig, tally: Tally | None = None) -> list[tuple[str, str | None, str]]:
     found = (private.reveal() for private in read_records(cfg, tally=tally))
-    return [(record.unit, record.label, record.text) for record in found]
+    return [(record.unit, record.label, record.content) for record in found]
 
 
 def texts(path: Path, **settings: Any) -> list[str]:

@@ -40,7 +40,7 @@ def records(cfg: DatasetConfig) -> dict[str, tuple[str | None, int]]:
     """Unit -> label and brightest value."""
     found = [record.reveal() for record in read_records(cfg)]
     assert len({record.unit for record in found}) == len(found)
-    return {record.unit: (record.label, int(decode(record.text).max())) for record in found}
+    return {record.unit: (record.label, int(decode(record.content).max())) for record in found}
 
 
 def image(value: int, size: int = 8) -> np.ndarray:
@@ -186,7 +186,7 @@ def test_arrays_by_name(tmp_path):
         path, images=ImageConfig(size=8, mode="L", column="scan"), label="digit", unit="who"
     )
     found = [record.reveal() for record in read_records(cfg)]
-    assert [(r.unit, r.label, decode(r.text).max()) for r in found] == [
+    assert [(r.unit, r.label, decode(r.content).max()) for r in found] == [
         ("ann", "0", 5),
         ("bob", "1", 6),
         ("ann", "0", 7),
@@ -356,9 +356,9 @@ def test_partition_and_hold_out_share_the_images_of_a_folder(tmp_path):
     trained = [
         int(decode(text).max())
         for bucket in load_shard(tmp_path / "out", 0, cells, 1)
-        for text in bucket.texts.reveal()
+        for text in bucket.contents.reveal()
     ]
-    held = [int(decode(record.reveal().text).max()) for record in read_holdout(cfg, key)]
+    held = [int(decode(record.reveal().content).max()) for record in read_holdout(cfg, key)]
     assert sorted(trained + held) == list(values)
     assert 5 < len(held) < 35
 

@@ -48,7 +48,7 @@ def buckets(out: Path, n_shards: int, cells: list[Cell] = CELLS) -> dict[int, li
         for bucket in load_shard(out, shard, cells, n_shards):
             assert bucket.cell.index % n_shards == shard
             assert bucket.cell.index not in found
-            found[bucket.cell.index] = bucket.texts.reveal()
+            found[bucket.cell.index] = bucket.contents.reveal()
     assert sorted(found) == sorted(cell.index for cell in cells)
     return found
 
@@ -74,7 +74,7 @@ def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
 def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
     """Unit hash and text of every row of each cell, in order, of a partition of one shard."""
     return {
-        bucket.cell.index: list(zip(bucket.units.reveal(), bucket.texts.reveal(), strict=True))
+        bucket.cell.index: list(zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True))
         for bucket in load_shard(out, 0, CELLS, 1)
     }
 
@@ -178,7 +178,7 @@ def test_labels_without_a_cell_are_left_out(tmp_path: Path) -> None:
     cells = [Cell(4, "a", 0)]
     partition(cfg, KEY, cells, tmp_path / "out", 1)
     (bucket,) = load_shard(tmp_path / "out", 0, cells, 1)
-    assert 0 < len(bucket.texts.reveal()) <= 40 * 3
+    assert 0 < len(bucket.contents.reveal()) <= 40 * 3
 
 
 def test_without_labels_or_units(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from small_project import METHODS, build_project
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.derived.more import more
 from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
-from privsyn.stages.certify import seal, write_records
+from privsyn.stages.certify import seal
 from privsyn.stages.run import run
 
 NAME = "private_evolution"
@@ -89,7 +90,7 @@ def test_records_that_the_ledger_never_noted_do_not_pass(grown, tmp_path):
     forged = tmp_path / "forged"
     rows = [{"id": "x-0", "label": "Billing", "text": "the private text itself"}]
     (tmp_path / "building").mkdir()
-    artifact = write_records(tmp_path / "building", rows)
+    artifact = modality_of(ctx.config.dataset).write(tmp_path / "building", rows)
     sealed = certificate.derive(
         certificate.read(parent)[1], artifact, name="x", how={"more": 1}, root=project.root
     )

@@ -511,7 +511,7 @@ def test_a_count_of_private_records_on_the_certificate_is_always_seen(
     def counting(self, cfg, mechanism, buckets, draw):
         samples = run(self, cfg, mechanism, buckets, draw)
         for sample, bucket in zip(samples, buckets, strict=True):
-            counts = {"references": len(bucket.texts.reveal())}
+            counts = {"references": len(bucket.contents.reveal())}
             yield dataclasses.replace(sample, counts=counts)
 
     monkeypatch.setattr(InvisibleInk, "run", counting)

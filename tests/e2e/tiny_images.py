@@ -84,7 +84,7 @@ class TinyImages:
         pictures = []
         for number, bucket in enumerate(buckets):
             draw.progress(number, len(buckets))
-            tops = [int(decode(text).max()) for text in bucket.texts.reveal()]
+            tops = [int(decode(text).max()) for text in bucket.contents.reveal()]
             total = np.array([sum(tops)], np.int64)
             key = f"{bucket.cell.index}"
             (drawn,) = draw.journal.draw_all([(key, lambda t=total: int(image.draw(t, noise)[0]))])

@@ -173,7 +173,7 @@ def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
 def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
     cfg = config(guidance=3.0)
     before = buckets(cfg)
-    texts = list(before[5].texts.reveal())
+    texts = list(before[5].contents.reveal())
     changed = {
         "nulled": texts[1:],
         "doubled": [texts[0], *texts],

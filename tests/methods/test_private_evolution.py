@@ -306,7 +306,7 @@ def test_parents_are_those_that_private_records_voted_for(tmp_path):
     data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
     samples, exhibits = run(tmp_path, cfg, data, Quiet())
     fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
-    private = np.stack([decode(content)[0] for content in data[0].texts.reveal()]) / 255
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
     distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
     votes = np.bincount(distances.argmin(1), minlength=30)
     allowed = {tuple(point) for point in np.rint(fresh[votes > 1] * 255)}
@@ -575,8 +575,8 @@ def test_catches_a_population_that_is_not_kept(tmp_path, monkeypatch):
 
 def leaks(tmp_path, data, clean) -> list[str]:
     """Where a clean histogram, a private vector or a record lies in a file, in any likely form."""
-    vectors = [Coordinates().embed([decode(text)])[0] for b in data for text in b.texts.reveal()]
-    forms = {content.encode() for bucket in data for content in bucket.texts.reveal()}
+    vectors = [Coordinates().embed([decode(text)])[0] for b in data for text in b.contents.reveal()]
+    forms = {content.encode() for bucket in data for content in bucket.contents.reveal()}
     for votes in clean:
         for steps in (1, LATTICE):
             for kind in ("<i8", "<i4", "<f8", "<f4"):
@@ -617,7 +617,9 @@ def test_catches_a_clean_histogram_on_disk(tmp_path, monkeypatch):
     clean, data = spied(monkeypatch), buckets(records=12)
     run(tmp_path, config(), data, Quiet())  # no noise: the journal holds the clean votes
     assert leaks(tmp_path, data, clean)
-    np.save(tmp_path / "vectors.npy", Coordinates().embed([decode(data[0].texts.reveal()[3])] * 2))
+    np.save(
+        tmp_path / "vectors.npy", Coordinates().embed([decode(data[0].contents.reveal()[3])] * 2)
+    )
     (tmp_path / "journal").unlink()
     np.save(tmp_path / "copy.npy", clean[1].astype(np.float32))
     assert leaks(tmp_path, data, clean) == ["copy.npy"]
@@ -716,7 +718,7 @@ def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
         noise_multiplier=None,
     )  # fmt: skip
     data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(3000)))]
-    private = np.stack([decode(content)[0] for content in data[0].texts.reveal()]).astype(float)
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]).astype(float)
     samples, _ = run(tmp_path, cfg, data, target=Guarantee(epsilon, 1e-5))
     gaps = [gap(np.stack(Plane().random(150, None)).reshape(-1, 2).astype(float), private)]
     for t in range(2, 8):

@@ -321,7 +321,7 @@ def test_resumes_in_the_middle_with_the_same_prefix_and_threshold(tmp_path, deat
 def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
     cfg = config()
     before = buckets(cfg)
-    texts = list(before[2].texts.reveal())
+    texts = list(before[2].contents.reveal())
     changed = {
         "nulled": texts[1:],
         "doubled": [texts[0], *texts],

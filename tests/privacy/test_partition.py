@@ -54,9 +54,9 @@ def lay_out(rows: Sequence[Row], *, unit: str | None = "u", holdout: float = 0.3
             (f"cell {bucket.cell.index}", text)
             for shard in range(2)
             for bucket in load_shard(out, shard, CELLS, 2)
-            for text in bucket.texts.reveal()
+            for text in bucket.contents.reveal()
         ]
-        found += [("held out", private.reveal().text) for private in read_holdout(cfg, KEY)]
+        found += [("held out", private.reveal().content) for private in read_holdout(cfg, KEY)]
     return by_unit(found)
 
 

@@ -23,6 +23,7 @@ from privsyn.validation.image_profile import (
     read_image_rows,
     sample_sheet,
 )
+from privsyn.validation.kinds import ImageFile
 from privsyn.validation.page import Picture, render_page
 from privsyn.validation.settings import ValidationConfig
 
@@ -71,7 +72,7 @@ def put(folder: Path, row: dict[str, Any], content: bytes) -> None:
 
 def check(folder: Path, rows: Iterable[Any], **settings: Any) -> ValidationResult:
     cfg = ValidationConfig(**settings)
-    return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), images=FORM)
+    return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), kind=ImageFile(FORM))
 
 
 def failed(result: ValidationResult) -> set[str]:

@@ -12,7 +12,8 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
 from privsyn.data.settings import ImageConfig
 from privsyn.errors import ConfigError
-from privsyn.validation.gx import IMAGE_COLUMNS, validate_file
+from privsyn.validation.gx import validate_file
+from privsyn.validation.kinds import IMAGE_COLUMNS, kind_of
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED, load_suite
 
@@ -59,7 +60,7 @@ def test_every_documented_placeholder_has_a_value() -> None:
 
 def test_every_documented_placeholder_of_images_has_a_value() -> None:
     form = ImageConfig(size=8, mode="L")
-    suite = load_suite(ValidationConfig(), LABELS, (3, 3), images=form)
+    suite = load_suite(ValidationConfig(), LABELS, (3, 3), kind=kind_of("image", form))
     raw = json.loads((SHIPPED / "images.json").read_text())
     assert suite.name == "images"
     assert set(raw["meta"]["privsyn"]["parameters"]) <= set(suite.parameters)
@@ -69,9 +70,9 @@ def test_every_documented_placeholder_of_images_has_a_value() -> None:
 
 @pytest.mark.parametrize(("named", "images"), [("text", True), ("images", False)])
 def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> None:
-    form = ImageConfig(size=8) if images else None
+    kind = kind_of("image", ImageConfig(size=8)) if images else kind_of("text", None)
     with pytest.raises(ConfigError, match=f"suite={named} does not fit"):
-        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), images=form)
+        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), kind=kind)
 
 
 def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_path: Path) -> None:

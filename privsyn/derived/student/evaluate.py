@@ -154,7 +154,7 @@ def _non_private(
 
 
 def _texts(records: list[Record]) -> list[tuple[str | None, str]]:
-    return [(record.label, record.text) for record in records]
+    return [(record.label, record.content) for record in records]
 
 
 def _percent(ctx: Context, stage: str) -> Callable[[int, int], None]:

@@ -17,6 +17,8 @@ from privsyn.derived.student.settings import DistillConfig
 from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
 from privsyn.filelock import file_lock
+from privsyn.modalities.registry import modality_of
+from privsyn.modalities.text import Texts
 from privsyn.models.hub import fetch_all
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference
@@ -50,9 +52,10 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         ModelError: A model cannot be found, or is not the one the release was made with.
     """
     config: DistillConfig = ctx.settings("distill")
-    if parent.dataset.images is not None:
+    kind = modality_of(parent.dataset)
+    if kind.name != Texts.name:
         raise ConfigError(
-            f"release {parent.release_id} holds images, and a student is trained on texts.",
+            f"release {parent.release_id} holds {kind.things}, and a student is trained on texts.",
             hint="Name a release of texts.",
         )
     if config.distil_logits and parent.method != TEACHER:
@@ -283,7 +286,7 @@ def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
 
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:
     """Train on the release's texts; what was trained, and its files."""
-    found = records(parent.folder)
+    found = records(parent)
     texts = [(label, text) for label, text in found if isinstance(text, str)]
     if len(texts) < 2:
         raise DataError(

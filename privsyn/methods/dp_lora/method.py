@@ -260,7 +260,7 @@ def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> list[list[Any]]:
     """Training sequences by unit, over all labels."""
     units: dict[str, list[Any]] = {}
     for bucket in buckets:
-        pairs = zip(bucket.units.reveal(), bucket.texts.reveal(), strict=True)
+        pairs = zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True)
         for unit, text in pairs:
             units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
     return [units[unit] for unit in sorted(units)]
@@ -270,7 +270,7 @@ def _label_histogram(
     histogram: DiscreteGaussian, buckets: Sequence[Bucket], noise: NoiseSource
 ) -> Any:
     """Noisy records per label, on the lattice."""
-    counts = np.array([len(bucket.texts.reveal()) for bucket in buckets], np.int64)
+    counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
     return histogram.draw(counts * LATTICE, noise)
 
 

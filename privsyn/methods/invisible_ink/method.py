@@ -264,7 +264,7 @@ class _Lines:
         labels: list[str | None] = []
         references: list[str] = []
         for bucket in self.group:
-            texts = bucket.texts.reveal()
+            texts = bucket.contents.reveal()
             self.rows.append(slice(len(references), len(references) + len(texts)))
             references += texts
             labels += [bucket.cell.label] * len(texts)

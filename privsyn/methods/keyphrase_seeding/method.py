@@ -170,7 +170,7 @@ class KeyphraseSeeding:
         shapes = structures_of(settings)
         pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
         steps = Steps(draw.progress, 1 + (len(shapes) + pages) * len(buckets))
-        documents = [bucket.texts.reveal() for bucket in buckets]
+        documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
         data = journal.keep("public vocabulary", partial(_vocabulary, settings))

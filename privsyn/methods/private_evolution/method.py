@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data.arrays import from_npy, to_npy
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ModelError
@@ -34,7 +35,6 @@ from privsyn.methods.base import (
     Subject,
     unwatched,
 )
-from privsyn.methods.modality import Images, Modality, Texts, from_npy, to_npy
 from privsyn.methods.private_evolution.mechanism import (
     LATTICE,
     PrivateEvolutionMechanism,
@@ -42,10 +42,10 @@ from privsyn.methods.private_evolution.mechanism import (
     rebuild,
     sizes_of,
 )
+from privsyn.methods.private_evolution.samples import KINDS, Samples
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
-from privsyn.models.language.text_variation import TextVariation
 from privsyn.models.protocols import VariationAPI
 from privsyn.models.trial import try_embedder
 
@@ -84,7 +84,7 @@ class PrivateEvolution:
 
     def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
         """The embedder and the generator of the modality."""
-        return ("embedder", "text") if cfg.modality == "text" else ("image_embedder", "image")
+        return KINDS[cfg.modality].roles
 
     def resolve(
         self,
@@ -172,7 +172,7 @@ class PrivateEvolution:
 def _evolve(
     settings: PrivateEvolutionConfig,
     mechanism: PrivateEvolutionMechanism,
-    kind: Modality[T],
+    kind: Samples[T],
     buckets: Sequence[Bucket],
     draw: Draw,
     rng: np.random.Generator,
@@ -267,28 +267,26 @@ def _figures(
     }
 
 
-def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Modality[Any]:
+def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
     """The generator and the embedder of a release."""
-    if cfg.modality == "text":
-        return Texts(TextVariation(cfg.text, models.text), models.embedder)
-    return Images(models.image, models.image_embedder)
+    return KINDS[cfg.modality].samples(cfg, models)
 
 
 class _Private(Generic[T]):
     """The private records of every label; their vectors are made once and stay in memory."""
 
-    def __init__(self, kind: Modality[T], buckets: Sequence[Bucket]) -> None:
+    def __init__(self, kind: Samples[T], buckets: Sequence[Bucket]) -> None:
         self._kind, self._buckets = kind, buckets
         self._voters: list[Voters] = []
 
     def counts(self) -> NDArray[np.int64]:
         """Records of every label."""
-        return np.array([len(bucket.texts.reveal()) for bucket in self._buckets], np.int64)
+        return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
     def embed(self) -> None:
         """Make the vectors of all records."""
         for bucket in self._buckets:
-            read = [self._kind.read(content) for content in bucket.texts.reveal()]
+            read = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in read if sample is not None]  # [E6]
             vectors = np.empty((0, self._kind.embedder.width), np.float32)
             if samples:
@@ -319,7 +317,7 @@ def _offspring(
 
 
 def _vectors(
-    kind: Modality[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
+    kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
 ) -> NDArray[np.float32]:
     """What stands for each candidate: the mean vector of k variations of it, or its own [E5]."""
     steps.next()
@@ -345,7 +343,7 @@ def _checked(samples: list[T], count: int) -> list[T]:
 
 
 def _kept(
-    kind: Modality[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
+    kind: Samples[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
     """A population as the journal keeps it: a file for every label."""
 

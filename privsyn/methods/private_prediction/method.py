@@ -323,7 +323,7 @@ class _Batch:
 
     def _start(self) -> tuple[Session, Session]:
         template, reference_tokens, max_tokens = self._prompt
-        label, texts = self._bucket.cell.label, self._bucket.texts.reveal()
+        label, texts = self._bucket.cell.label, self._bucket.contents.reveal()
         self._rows = len(texts)
         return (
             self._model.public_rows(template, [label], max_tokens),

@@ -1,0 +1,130 @@
+"""What a kind of record is: from a row of the private file to what lies in a release.
+
+How a released file is checked, and how it is measured, stands in two tables keyed by a modality's
+name: ``validation/kinds.py`` and ``stages/measure.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from privsyn.data.artifacts import ArtifactRef
+from privsyn.data.readers.lines import Row
+
+T = TypeVar("T")
+
+Generator = Literal["image"]
+"""Roles of models that draw one kind of record alone."""
+Embedder = Literal["embedder", "image_embedder"]
+"""Roles of models that map records to vectors."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How source files of one format are checked and read.
+
+    Attributes:
+        check: Refuses a file whose shape does not fit; given the path and setting -> column.
+        rows: Its rows; in place of one that cannot be parsed the reason.
+        packed: Whether such a file may be compressed.
+    """
+
+    check: Callable[[Path, Mapping[str, str]], None]
+    rows: Callable[[Path, Mapping[str, str]], Iterator[Row | str]]
+    packed: bool = True
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A record that is dropped, and why, in words that hold nothing of it."""
+
+    reason: str
+
+
+class Modality(Protocol):
+    """A kind of record, with the public settings that say what form its records have.
+
+    ``record`` is a function of one row's values and these settings: it never raises on them.
+    """
+
+    name: ClassVar[str]
+    """What settings and tables call it: text."""
+    things: ClassVar[str]
+    """What people call its records: texts."""
+    chosen: ClassVar[str]
+    """By which setting a dataset is of it, for messages."""
+    generator: ClassVar[Generator | None]
+    """Role of the model that draws it and nothing else; None where no role tells."""
+    embedder: ClassVar[Embedder]
+    """Role of the model that maps it to vectors."""
+    field: ClassVar[str]
+    """Where a drawn row holds its content."""
+    searched: ClassVar[bool]
+    """Whether its source files are looked through for what public files say, too."""
+
+    @property
+    def form(self) -> Any:
+        """Settings of the one form its records are brought to; None where there is none."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Setting -> column of the content."""
+
+    @property
+    def formats(self) -> Mapping[str, Format]:
+        """Suffix -> how such a source file is read."""
+
+    @property
+    def folder(self) -> Format | None:
+        """How a folder is read; None where the source is a file."""
+
+    @property
+    def offered(self) -> str:
+        """The formats, for messages."""
+
+    @property
+    def read_as(self) -> Mapping[str, str]:
+        """How the source is read, for the owner who checks it."""
+
+    def unit(self, path: Path) -> str | None:
+        """Column of the unit where the settings name none; None: every row is its own."""
+
+    def record(self, values: Sequence[Any]) -> str | Unusable:
+        """Content of a record from the values of ``columns``, in their order."""
+
+    def entry(self, content: str | bytes) -> dict[str, str]:
+        """A drawn record's content as a JSON row holds it."""
+
+    def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
+        """Write the artifact of a release from rows with an ``entry``."""
+
+    def released(self, folder: Path, row: Mapping[str, Any]) -> str | bytes:
+        """Content of a row of a finished release."""
+
+    def look(self, folder: Path) -> dict[str, str]:
+        """A command that shows some of a release, by what it is for."""
+
+
+class SampleForm(Protocol[T]):
+    """How models hold a sample of a modality, and how that is read and written."""
+
+    def read(self, content: str) -> T | None:
+        """A private record; None where it cannot be read."""
+
+    def pack(self, samples: Sequence[T]) -> bytes:
+        """Samples as a file."""
+
+    def unpack(self, data: bytes) -> list[T]:
+        """The samples of such a file."""
+
+    def content(self, sample: T) -> str | bytes:
+        """A sample as it is released."""
+
+    def released(self, content: str | bytes) -> T:
+        """A sample from what was released."""
+
+    def sheet(self, population: Sequence[Sequence[T]]) -> bytes | None:
+        """A picture of some samples of every label; None where there is nothing to see."""

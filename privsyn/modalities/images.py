@@ -1,0 +1,175 @@
+"""Records that are images: PNG files of one form."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privsyn.data.arrays import from_npy, to_npy
+from privsyn.data.artifacts import ArtifactRef, atomic_file, write_jsonl_atomic
+from privsyn.data.images import (
+    Pixels,
+    contact_sheet,
+    decode,
+    decode_png,
+    encode,
+    from_array,
+    read_image,
+    to_content,
+)
+from privsyn.data.readers.image_files import (
+    FILE,
+    check_folder,
+    check_npz,
+    folder_rows,
+    npz_rows,
+    read_file,
+)
+from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
+from privsyn.data.readers.streams import COMPRESSIONS
+from privsyn.data.settings import ImageConfig
+from privsyn.data.tally import IMAGE
+from privsyn.errors import ModelError
+from privsyn.modalities.base import Embedder, Format, Generator, Unusable
+from privsyn.release import layout
+
+SHEET_COLUMNS = 10
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images; a record's content is its PNG file in base64.
+
+    Attributes:
+        form: Size and mode all of them are brought to, and their column.
+    """
+
+    form: ImageConfig
+
+    name: ClassVar[str] = "image"
+    things: ClassVar[str] = "images"
+    chosen: ClassVar[str] = "dataset.images is set"
+    generator: ClassVar[Generator | None] = "image"
+    embedder: ClassVar[Embedder] = "image_embedder"
+    field: ClassVar[str] = "image"
+    searched: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The column or array of the images."""
+        return {IMAGE_COLUMN: self.form.column}
+
+    @property
+    def formats(self) -> Mapping[str, Format]:
+        """Arrays in an .npz file, and Parquet."""
+        return {
+            ".npz": Format(check_npz, npz_rows, packed=False),
+            ".parquet": Format(check_parquet, parquet_rows),
+        }
+
+    @property
+    def folder(self) -> Format:
+        """A sub-folder per label."""
+        return Format(check_folder, folder_rows)
+
+    @property
+    def offered(self) -> str:
+        """The formats, for messages."""
+        packings = ", ".join(COMPRESSIONS)
+        return f"a folder, .npz and .parquet, the last also with {packings}, for images"
+
+    @property
+    def read_as(self) -> Mapping[str, str]:
+        """Nothing that the settings do not say."""
+        return {}
+
+    def unit(self, path: Path) -> str | None:
+        """In a folder every file is a unit."""
+        return FILE if path.is_dir() else None
+
+    def record(self, values: Sequence[Any]) -> str | Unusable:
+        """An image file or an array of pixels in canonical form."""
+        (value,) = values
+        if isinstance(value, dict):  # as the datasets library writes images
+            value = value.get("bytes")
+        if isinstance(value, Path):
+            value = read_file(value)
+        pixels = None
+        if isinstance(value, bytes):
+            pixels = read_image(value, self.form.size, self.form.mode)
+        elif isinstance(value, np.ndarray):
+            pixels = from_array(value, self.form.size, self.form.mode)
+        return Unusable(IMAGE) if pixels is None else to_content(pixels)
+
+    def entry(self, content: str | bytes) -> dict[str, str]:
+        """A PNG file in base64.
+
+        Raises:
+            TypeError: It is none.
+        """
+        if not isinstance(content, bytes):
+            raise TypeError("a method drew a text where the dataset holds images")
+        return {self.field: base64.b64encode(content).decode("ascii")}
+
+    def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
+        """The images as files, and a JSON Lines file whose rows name them and their digests."""
+        named = []
+        for row in rows:
+            content = base64.b64decode(row[self.field])
+            file = f"{layout.IMAGES}/{row['id'].rpartition('-')[2]}.png"
+            with atomic_file(folder / file, mode=0o644) as stream:
+                stream.write(content)
+            place = {"file": file, "sha256": hashlib.sha256(content).hexdigest()}
+            named.append({key: row[key] for key in ("id", "label") if key in row} | place)
+        artifact = write_jsonl_atomic(folder / layout.ARTIFACT, named)
+        return replace(artifact, media_type=layout.IMAGE_ROWS)
+
+    def released(self, folder: Path, row: Mapping[str, Any]) -> bytes:
+        """The PNG file that a row names."""
+        return (folder / str(row["file"])).read_bytes()
+
+    def look(self, folder: Path) -> dict[str, str]:
+        """The folder of the images."""
+        return {"see some": f"xdg-open {folder / layout.IMAGES}"}
+
+
+class ImageForm:
+    """Samples that are uint8 arrays of one shape."""
+
+    def read(self, content: str) -> Pixels | None:
+        """The pixels of a PNG file in base64; None where it is damaged."""
+        try:
+            return decode(content)
+        except ValueError:
+            return None
+
+    def pack(self, samples: Sequence[Pixels]) -> bytes:
+        """An .npy file; ModelError where shapes differ."""
+        if len({(sample.shape, sample.dtype.str) for sample in samples}) > 1:
+            raise ModelError("models.image: the generator gave images of more than one shape.")
+        return to_npy(np.stack(samples))
+
+    def unpack(self, data: bytes) -> list[Pixels]:
+        """The images of an .npy file."""
+        return list(from_npy(data))
+
+    def content(self, sample: Pixels) -> bytes:
+        """A PNG file."""
+        return encode(sample)
+
+    def released(self, content: str | bytes) -> Pixels:
+        """The pixels of a PNG file."""
+        return decode_png(bytes(content) if isinstance(content, bytes) else content.encode())
+
+    def sheet(self, population: Sequence[Sequence[Pixels]]) -> bytes:
+        """One row of images per label; ten rows where there are no labels."""
+        columns = min(SHEET_COLUMNS, *map(len, population))
+        rows = 1 if len(population) > 1 else SHEET_COLUMNS
+        shown = [image for group in population for image in group[: rows * columns]]
+        return contact_sheet(shown, columns)

@@ -1,0 +1,146 @@
+"""Records that are texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
+from privsyn.data.readers.lines import CSV, JSONLines
+from privsyn.data.readers.parquet import check_parquet, parquet_rows
+from privsyn.data.readers.streams import COMPRESSIONS
+from privsyn.data.readers.values import as_text, fault
+from privsyn.data.settings import PLACEHOLDER
+from privsyn.modalities.base import Embedder, Format, Generator, Unusable
+from privsyn.release import layout
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts: a column, or a form over several.
+
+    Attributes:
+        text: The column or the form, as ``dataset.text``.
+        encoding: Of files read line by line.
+        delimiter: Between the columns of a CSV; None: by the file's suffix.
+    """
+
+    text: str
+    encoding: str
+    delimiter: str | None
+
+    name: ClassVar[str] = "text"
+    things: ClassVar[str] = "texts"
+    chosen: ClassVar[str] = "dataset.images is not set"
+    generator: ClassVar[Generator | None] = None
+    embedder: ClassVar[Embedder] = "embedder"
+    field: ClassVar[str] = "text"
+    searched: ClassVar[bool] = True
+
+    @property
+    def form(self) -> None:
+        """A text is as long as it is."""
+        return
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Columns a text is made of, in the order they are first named."""
+        names = tuple(dict.fromkeys(PLACEHOLDER.findall(self.text))) or (self.text,)
+        return {"text" if not n else f"text ({n + 1})": name for n, name in enumerate(names)}
+
+    @property
+    def formats(self) -> Mapping[str, Format]:
+        """JSON Lines, CSV and Parquet."""
+        lines = JSONLines(self.encoding)
+        commas = CSV(self.encoding, self.delimiter or ",")
+        tabs = CSV(self.encoding, self.delimiter or "\t")
+        by_line = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format(lines.check, lines.rows))
+        return by_line | {
+            ".csv": Format(commas.check, commas.rows),
+            ".tsv": Format(tabs.check, tabs.rows),
+            ".parquet": Format(check_parquet, parquet_rows),
+        }
+
+    @property
+    def folder(self) -> None:
+        """No folder is read."""
+        return
+
+    @property
+    def offered(self) -> str:
+        """The formats, for messages."""
+        return f"{', '.join(self.formats)}, each also with {', '.join(COMPRESSIONS)}"
+
+    @property
+    def read_as(self) -> Mapping[str, str]:
+        """The encoding."""
+        return {"encoding": self.encoding}
+
+    def unit(self, path: Path) -> None:
+        """Every row is its own unit."""
+        return
+
+    def record(self, values: Sequence[Any]) -> str | Unusable:
+        """The text; none where a column holds none."""
+        texts: dict[str, str] = {}
+        for column, value in zip(self.columns.values(), values, strict=True):
+            text = as_text(value)
+            if text is None:
+                return Unusable(f"text: {fault(value)}")
+            texts[column] = text
+        if self.text in texts:
+            return texts[self.text]
+        return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
+
+    def entry(self, content: str | bytes) -> dict[str, str]:
+        """The text.
+
+        Raises:
+            TypeError: It is none.
+        """
+        if not isinstance(content, str):
+            raise TypeError("a method drew bytes where the dataset holds texts")
+        return {self.field: content}
+
+    def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
+        """One JSON Lines file."""
+        return write_jsonl_atomic(folder / layout.ARTIFACT, rows)
+
+    def released(self, folder: Path, row: Mapping[str, Any]) -> str:
+        """The text of a row."""
+        return str(row["text"])
+
+    def look(self, folder: Path) -> dict[str, str]:
+        """The first lines."""
+        return {"read some": f"head -3 {folder / layout.ARTIFACT}"}
+
+
+class TextForm:
+    """Samples that are strings."""
+
+    def read(self, content: str) -> str:
+        """The text."""
+        return content
+
+    def pack(self, samples: Sequence[str]) -> bytes:
+        """A JSON list."""
+        return json.dumps(list(samples)).encode("ascii")
+
+    def unpack(self, data: bytes) -> list[str]:
+        """The texts of a JSON list."""
+        return [str(text) for text in json.loads(data)]
+
+    def content(self, sample: str) -> str:
+        """The text."""
+        return sample
+
+    def released(self, content: str | bytes) -> str:
+        """The text."""
+        return str(content)
+
+    def sheet(self, population: Sequence[Sequence[str]]) -> None:
+        """Nothing to see."""
+        return

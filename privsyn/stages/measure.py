@@ -1,0 +1,176 @@
+"""What is measured of a release, by the modality of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from privsyn.data.records import Record
+from privsyn.methods.base import Backends
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+from privsyn.validation.profile import read_rows
+
+if TYPE_CHECKING:
+    from privsyn.evaluation.embeddings import EmbeddedOnce
+    from privsyn.evaluation.metrics import Metric
+
+Draw = Callable[[Path], list[Path]]
+"""Draws the plots into a folder; returns the files."""
+
+
+def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
+    from privsyn.evaluation.fidelity import fidelity
+    from privsyn.evaluation.structured import structure
+    from privsyn.validation.suite import read_schema
+
+    texts = [row.text or "" for row in read_rows(artifact)]
+    quality = fidelity(texts)
+    if ctx.config.validation.json_schema is not None:
+        quality += structure(texts, read_schema(ctx.config.validation, ctx.files))
+    return quality
+
+
+def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
+    from privsyn.evaluation.images import image_fidelity
+    from privsyn.validation.image_profile import read_image_rows
+
+    return image_fidelity(read_image_rows(artifact))
+
+
+def _texts(
+    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+) -> tuple[list[Metric], Draw]:
+    from privsyn.evaluation.classify import downstream
+    from privsyn.evaluation.fidelity import compare_lengths
+    from privsyn.evaluation.plots import draw_plots
+
+    rows = read_rows(artifact)
+    synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
+    texts = [record.content for record in real]
+    metrics = [
+        *downstream(synthetic, labels, texts, [record.label for record in real]),
+        *compare_lengths(synthetic, texts),
+    ]
+    if ctx.config.evaluate.embeddings:
+        from privsyn.evaluation.embeddings import EmbeddedOnce
+        from privsyn.models.language.loading import load_embedder
+
+        config, theirs = ctx.config, [record.label for record in real]
+        load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
+        once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+        metrics += _by_vectors(ctx, synthetic, labels, texts, theirs, once)
+        if any(labels) and any(theirs):
+            metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
+    return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
+
+
+def _headline(
+    ctx: Context,
+    plan: Plan,
+    synthetic: tuple[Sequence[str], Sequence[str | None]],
+    real: tuple[Sequence[str], Sequence[str | None]],
+    backends: Backends | None,
+    once: EmbeddedOnce,
+) -> list[Metric]:
+    """The release beside its baselines. See evaluation.beside."""
+    from privsyn.evaluation.beside import headline, labelled
+    from privsyn.stages.alone import public_alone
+
+    settings = ctx.config.evaluate
+    ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
+    public = None
+    if settings.public_alone:
+        names = [label for _, label in ours]
+        written = public_alone(ctx, plan, names, backends)
+        public = None if written is None else list(zip(written, names, strict=True))
+    return headline(ours, theirs, public, once.embed, _called(ctx))
+
+
+def _by_vectors(
+    ctx: Context,
+    synthetic: Sequence[str],
+    synthetic_labels: Sequence[str | None],
+    texts: Sequence[str],
+    labels: Sequence[str | None],
+    once: EmbeddedOnce,
+) -> list[Metric]:
+    """Metrics in the space of the sentence embedder."""
+    from privsyn.evaluation.embeddings import compare_embeddings, embed_both
+    from privsyn.evaluation.mlp import downstream_mlp
+
+    settings, called = ctx.config.evaluate, _called(ctx)
+    classifier = settings.classifier and any(synthetic_labels) and any(labels)
+    both = embed_both(synthetic, texts, lambda: once, settings.embedded_texts, alike=not classifier)
+    if both is None:
+        return []
+    ours, theirs = both
+    metrics = compare_embeddings(ours, theirs, called)
+    if classifier:
+        metrics += downstream_mlp(
+            ours.vectors,
+            [synthetic_labels[i] for i in ours.rows],
+            theirs.vectors,
+            [labels[i] for i in theirs.rows],
+            called,
+        )
+    return metrics
+
+
+def _called(ctx: Context) -> str:
+    return f"models.embedder={ctx.config.models.embedder}"
+
+
+def _images(
+    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+) -> tuple[list[Metric], Draw]:
+    from privsyn.data.images import decode
+    from privsyn.evaluation.images import compare_images, downstream_images
+    from privsyn.evaluation.plots import draw_image_plots
+    from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
+    from privsyn.validation.image_profile import sample_sheet as sheet_of
+
+    rows = read_image_rows(artifact)
+    pairs = list(load_images(artifact.parent, rows))
+    synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
+    images = [decode(record.content) for record in real]
+    metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
+    config = ctx.config
+    if config.evaluate.embeddings:
+        from privsyn.models.roles import load_role
+
+        load = partial(load_role, config.models, "image_embedder", config.performance)
+        metrics += compare_images(
+            synthetic,
+            images,
+            load if backends is None else lambda: backends.image_embedder,
+            config.evaluate.embedded_texts,
+            f"models.image_embedder={config.models.image_embedder}",
+        )
+    sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
+    return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of one kind of records.
+
+    Attributes:
+        alone: Numbers about the synthetic file alone.
+        beside: Numbers about it beside held-out real records, internal, and what draws the plots.
+    """
+
+    alone: Callable[[Context, Path], list[Metric]]
+    beside: Callable[
+        [Context, Plan, Path, Sequence[Record], Backends | None], tuple[list[Metric], Draw]
+    ]
+
+
+MEASURES: Mapping[str, Measures] = {
+    "text": Measures(_text_quality, _texts),
+    "image": Measures(_image_quality, _images),
+}
+"""By the modality's name."""
