@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EVALUATION = "evaluation.json"
 
 
-@traced
+@traced("evaluate")
 def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
     """Measure a release against held-out real records.
 

@@ -53,7 +53,7 @@ def trained(scratch: Path) -> Path:
     return scratch / "model"
 
 
-@traced
+@traced("generate", shard="shard")
 def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
     """Draw the samples of one shard, resuming from its journal.
 

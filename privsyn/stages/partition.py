@@ -161,7 +161,7 @@ def refuse_given_up(ctx: Context, release_id: str) -> None:
         raise lost(release_id, entry.reason or "")
 
 
-@traced
+@traced("partition")
 def partition(ctx: Context, plan: Plan) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
 

@@ -18,7 +18,7 @@ from privsyn.stages.lineage import traced
 from privsyn.stages.partition import BUCKETS, TRAIN
 
 
-@traced
+@traced("train")
 def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
     """Train the release's model, resuming from its last checkpoint.
 
