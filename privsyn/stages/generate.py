@@ -18,7 +18,7 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.leases import Lease
-from privsyn.methods.base import Backends, Drawn, Exhibit, Sample, Trained, content_field
+from privsyn.methods.base import Backends, DrawsSamples, Exhibit, Sample, TrainsModel, content_field
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -235,7 +235,7 @@ def _draw(
         ctx.progress(f"generate {shard + 1}/{shards}", done, total, method.counts)
 
     samples: Iterator[Sample | Exhibit]
-    if isinstance(method, Trained):
+    if isinstance(method, TrainsModel):
         kind = noise_of_training(scratch)
         samples = method.write(
             settings,
@@ -247,7 +247,7 @@ def _draw(
             progress,
         )
     else:
-        assert isinstance(method, Drawn)  # noqa: S101  every method is one of the two
+        assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
         buckets = load_shard(
             scratch / BUCKETS,
             shard,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from privsyn.methods.base import Trained
+from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
@@ -58,7 +58,7 @@ def _here(ctx: Context, planned: Plan) -> Plan:
     in several goes on in those.
     """
     method, _ = ctx.planned(planned)
-    return planned.model_copy(update={"shards": 1}) if isinstance(method, Trained) else planned
+    return planned.model_copy(update={"shards": 1}) if isinstance(method, TrainsModel) else planned
 
 
 def run(ctx: Context, method: str, *, published: bool = True, told: Told = unheard) -> Plan:

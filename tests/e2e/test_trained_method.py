@@ -44,6 +44,8 @@ class ToyTrainer:
     paper: ClassVar[str] = "none"
     Config: ClassVar[type[ToyConfig]] = ToyConfig
     whole: ClassVar[bool] = True
+    samples: ClassVar[bool] = False
+    makes_students: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
     seen: ClassVar[list[str]] = []
     fits: ClassVar[bool] = True

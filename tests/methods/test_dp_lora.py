@@ -22,7 +22,14 @@ from privsyn.dp.events import DiscreteGaussian, SampledGaussian, Sequence
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
-from privsyn.methods.base import Backends, Drawn, Offspring, Subject, Trained, load_method
+from privsyn.methods.base import (
+    Backends,
+    DrawsSamples,
+    MakesMore,
+    Subject,
+    TrainsModel,
+    load_method,
+)
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
@@ -121,9 +128,9 @@ class Recorded:
 
 def test_it_is_found_and_trains_and_makes_more():
     method = load_method("dp_lora")
-    assert isinstance(method, Trained)
-    assert isinstance(method, Offspring)
-    assert not isinstance(method, Drawn)
+    assert isinstance(method, TrainsModel)
+    assert isinstance(method, MakesMore)
+    assert not isinstance(method, DrawsSamples)
 
 
 def test_reproduces_the_papers_cost():
