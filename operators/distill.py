@@ -41,13 +41,14 @@ class BaselineOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.derived.student.release import TEACHER
+        from privsyn.derived.student.release import private_baseline
 
         config = ctx.config.method("distill")
         if "private" not in config.baselines:
             raise AirflowSkipException("methods.distill.baselines does not name private.")
-        size = f"methods.{TEACHER}.student={config.student}"
-        self.run_child(ctx, context, "run", "--method", TEACHER, "--no-publish", extra=[size])
+        method, changes = private_baseline(ctx.config, self.planned(), config.student)
+        extra = [f"methods.{method}.{name}={value}" for name, value in changes.items()]
+        self.run_child(ctx, context, "run", "--method", method, "--no-publish", extra=extra)
         return None, "the student is trained on the records, at a charge of its own"
 
 

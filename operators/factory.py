@@ -24,7 +24,7 @@ from privsyn.airflow.generate import (
     TrainOperator,
 )
 from privsyn.airflow.params import form
-from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches
+from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
@@ -33,8 +33,10 @@ from privsyn.methods.base import load_method
 from privsyn.release.cautions import of_account, of_release, said
 
 OWNER = "privsyn"
-_TEACHING = """\
+_TRAINING = """\
 Before it `train` trains the model, in the same pool; a killed try goes on from its checkpoint.
+"""
+_TEACHING = """\
 `distil` trains a student on the texts, at no cost; `baseline`, if asked for, trains it on the
 records by DP-SGD, at a charge of its own; `evaluate_student` measures both; `publish_student`
 publishes the student. By hand: `privsyn distill`; settings: `methods.distill`.
@@ -84,8 +86,9 @@ def _broken(project: Project, kind: str, error: ConfigError) -> DAG:
 def method_dag(method: str, project: Project | None = None) -> DAG:
     """The DAG of a method, its schedule, trigger form and asset from params.yaml.
 
-    A method that trains a model has a task ``train`` before its shards, and after the release is
-    valid a student is trained on its texts, checked, measured and published.
+    A method that trains a model has a task ``train`` before its shards. Where a release brings the
+    model that wrote it, a student is trained on its texts once it is valid, checked, measured and
+    published.
 
     Raises:
         ConfigError: params.yaml does not load; Airflow shows it as the DAG's import error.
@@ -136,10 +139,11 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             >> publish
             >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
         )
-        if teaches(method):
-            pool = schedule.gpu_pool
+        pool = schedule.gpu_pool
+        if trains(method):
             train = TrainOperator(task_id="train", pool=pool)
             partition >> train >> generate
+        if teaches(method):
             distil = DistillOperator(task_id="distil", pool=pool)
             baseline = BaselineOperator(task_id="baseline", pool=pool)
             measure = EvaluateStudentOperator(
@@ -162,6 +166,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:
     """The DAG's page: what it does, what it costs, where to look. All from params.yaml."""
     implementation = load_method(method)
+    training = _TRAINING if trains(method) else ""
     teaching = _TEACHING if teaches(method) else ""
     account, privacy = config.account, config.privacy
     when = f"on the schedule `{schedule.cron}`" if schedule.cron else "by hand only"
@@ -195,9 +200,9 @@ untouched reservation back and wipes the scratch. `preflight` tries models, gram
 public inputs, while a mistake still costs nothing. `partition` opens the records. `generate` draws,
 one mapped task per shard, in the pool `{schedule.gpu_pool}`; a killed one resumes from its
 journal.
-{teaching}`certify` commits the digests to the ledger. `validate` runs the Great Expectations
-suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes to DVC, in
-the pool `{dvc_pool}`.
+{training}{teaching}`certify` commits the digests to the ledger. `validate` runs the Great
+Expectations suite; a failed release stays in quarantine. `evaluate` is internal. `publish` pushes
+to DVC, in the pool `{dvc_pool}`.
 
 **Look.** Buttons on `validate` and `publish` open the validation report and the MLflow run;
 MLflow is at {config.services.mlflow_ui}. Method: {implementation.paper}.

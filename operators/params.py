@@ -12,7 +12,7 @@ from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import PrivacyConfig
-from privsyn.methods.base import Trained, load_method, settings_model
+from privsyn.methods.base import as_teacher, load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
 from privsyn.release.cautions import factor
 from privsyn.spelling import nearest
@@ -44,6 +44,7 @@ def form(config: Config, method: str) -> dict[str, Param]:
     path: a setting that may be one offers the names under ``files``, or is not on the form.
     """
     implementation = load_method(method)
+    teaches = as_teacher(implementation) is not None
     privacy = _fields(PrivacyConfig, "privacy", "Privacy", config.privacy.model_dump(mode="json"))
     # More than the lifetime cap can never be paid, so the form need not offer it.
     limits = config.account.limits
@@ -64,7 +65,7 @@ def form(config: Config, method: str) -> dict[str, Param]:
             config.method(method).model_dump(mode="json"),
             config.files,
         ),
-        **(_student(config) if isinstance(implementation, Trained) else {}),
+        **(_student(config) if teaches else {}),
     }
 
 

@@ -99,11 +99,18 @@ def project_of(dag_id: str) -> Project | None:
     return None
 
 
-def teaches(method: str) -> bool:
-    """Whether a method trains a model, so that its DAG goes on to students."""
-    from privsyn.methods.base import Trained, load_method
+def trains(method: str) -> bool:
+    """Whether a method trains a model, so that its DAG has a task for it."""
+    from privsyn.methods.base import TrainsModel, load_method
 
-    return isinstance(load_method(method), Trained)
+    return isinstance(load_method(method), TrainsModel)
+
+
+def teaches(method: str) -> bool:
+    """Whether a method's releases bring the model that wrote them: its DAG goes on to students."""
+    from privsyn.methods.base import as_teacher, load_method
+
+    return as_teacher(load_method(method)) is not None
 
 
 def kind_of(method: str) -> str:

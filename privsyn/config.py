@@ -134,9 +134,9 @@ class Config(Section):
     @property
     def first_method(self) -> str:
         """What is run where no method is named: the first of the pipeline that makes releases."""
-        from privsyn.methods.base import METHODS
+        from privsyn.methods.base import FIRST, METHODS
 
-        return next((name for name in self.pipeline if name in METHODS), "invisible_ink")
+        return next((name for name in self.pipeline if name in METHODS), FIRST)
 
     def method(self, name: str) -> Any:
         """Settings of one method, or of ``distill``, validated against their own model.

@@ -13,7 +13,7 @@ from privsyn.data.artifacts import private_folder
 from privsyn.derived.parent import open_parent, records
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.filelock import file_lock
-from privsyn.methods.base import METHODS, Offspring, load_method
+from privsyn.methods.base import METHODS, MakesMore, load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout
@@ -50,8 +50,8 @@ def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -
     opened = open_parent(ctx, release_id)
     parent, sealed, plan = opened.folder, opened.sealed, opened.plan
     method, settings = ctx.planned(plan)
-    if not isinstance(method, Offspring):
-        able = [name for name in METHODS if isinstance(load_method(name), Offspring)]
+    if not isinstance(method, MakesMore):
+        able = [name for name in METHODS if isinstance(load_method(name), MakesMore)]
         raise ConfigError(
             f"release {release_id} is of {plan.method}, which makes no more without the data.",
             hint=f"Methods that do: {', '.join(able)}. Here a fresh draw is a new charge: "

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
@@ -41,6 +41,9 @@ METHODS: Mapping[str, str] = {
     "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
 }
 """Name -> "module:Class", imported on demand."""
+
+FIRST = "invisible_ink"
+"""What is run where neither a method is named nor a pipeline."""
 
 SETTINGS: Mapping[str, str] = {"distill": "privsyn.derived.student.settings:DistillConfig"}
 """Sections of ``methods`` that are no method: what is made from a finished release."""
@@ -235,7 +238,7 @@ class Steps:
 class Method(Protocol):
     """A generator: a cost computed without data, and a draw that never costs more.
 
-    Every method is Drawn or Trained.
+    Every method is DrawsSamples or TrainsModel.
     """
 
     name: ClassVar[str]
@@ -304,7 +307,7 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Drawn(Protocol):
+class DrawsSamples(Protocol):
     """A method that draws its release from the records, sample by sample."""
 
     def run(
@@ -314,7 +317,7 @@ class Drawn(Protocol):
 
 
 @runtime_checkable
-class Offspring(Protocol):
+class MakesMore(Protocol):
     """A method whose releases yield more records at no cost: post-processing of what is public.
 
     ``trained`` is the folder of the release's own model, None where it holds none.
@@ -333,11 +336,15 @@ class Offspring(Protocol):
 
 
 @runtime_checkable
-class Trained(Protocol):
+class TrainsModel(Protocol):
     """A method that trains a model on the records, and writes its release from that model alone.
 
     Its releases are trained once and written in as many shards as wanted.
     """
+
+    makes_students: ClassVar[bool]
+    """Whether a release of it brings the language model that wrote it, so that students can follow
+    its logits: the method is a Teacher then."""
 
     def check_models(self, cfg: Any, models: ModelsConfig) -> None:
         """Refuse models that cannot be trained as the settings ask, from their configs alone.
@@ -364,6 +371,41 @@ class Trained(Protocol):
         progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[Sample]:
         """The samples of one shard (number, of how many) from these files, by public randomness."""
+
+
+class Teacher(TrainsModel, Protocol):
+    """A method that trains a language model, of the role ``base``, and releases it."""
+
+    def writes_behind(self, cfg: Any, labels: Sequence[str]) -> PromptTemplate:
+        """The prompt that its texts stand behind."""
+
+    def teacher(self, cfg: Any, base: Path, trained: Path, dtype: str, device: Any) -> Any:
+        """The model that wrote a release, ready to be asked for logits.
+
+        Args:
+            cfg: The release's settings.
+            base: Folder of the language model it was trained from.
+            trained: The release's own model.
+            dtype: Name of the type of the weights.
+            device: Where they go.
+
+        Raises:
+            ModelError: It cannot be loaded.
+        """
+
+    def as_student(self, size: str) -> Mapping[str, Any]:
+        """Settings on top with which it trains a student of a size itself, on the records."""
+
+
+def as_teacher(method: object) -> Teacher | None:
+    """A method whose releases bring the model that wrote them; None for any other one."""
+    makes_students = isinstance(method, TrainsModel) and method.makes_students
+    return cast(Teacher, method) if makes_students else None
+
+
+def teachers() -> list[str]:
+    """Names of the methods whose releases bring the model that wrote them."""
+    return [name for name in METHODS if as_teacher(load_method(name))]
 
 
 def load_method(name: str) -> Method:

@@ -11,7 +11,7 @@ import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.methods.base import Backends
-from privsyn.methods.shared.alone import Alone, Recipe, write_alone
+from privsyn.methods.shared.alone import Alone, BoundsTexts, Recipe, write_alone
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -48,7 +48,9 @@ def public_alone(
     else:
         recipe = Recipe(
             prompt=resolved_prompt(None, identity, plan.dataset.subject),
-            max_tokens=getattr(settings, "max_tokens", _MOST_TOKENS),
+            max_tokens=method.longest_text(settings)
+            if isinstance(method, BoundsTexts)
+            else _MOST_TOKENS,
             min_tokens=MIN_TOKENS,
         )
     if recipe is None:

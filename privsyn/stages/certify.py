@@ -33,7 +33,7 @@ from privsyn.stages.lineage import certified, traced
 from privsyn.stages.partition import Run
 
 
-@traced
+@traced("certify")
 def certify(ctx: Context, plan: Plan) -> Path:
     """Write the release folder and commit its digests to the ledger.
 

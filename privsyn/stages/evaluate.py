@@ -21,7 +21,7 @@ from privsyn.stages.measure import MEASURES
 EVALUATION = "evaluation.json"
 
 
-@traced
+@traced("evaluate")
 def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
     """Measure a release against held-out real records.
 

@@ -18,7 +18,7 @@ from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import DataError, ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.leases import Lease
-from privsyn.methods.base import Backends, Draw, Drawn, Exhibit, Sample, Trained
+from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
@@ -54,7 +54,7 @@ def trained(scratch: Path) -> Path:
     return scratch / "model"
 
 
-@traced
+@traced("generate", shard="shard")
 def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
     """Draw the samples of one shard, resuming from its journal.
 
@@ -236,7 +236,7 @@ def _draw(
         ctx.progress(f"generate {shard + 1}/{shards}", done, total, method.counts)
 
     samples: Iterator[Sample | Exhibit]
-    if isinstance(method, Trained):
+    if isinstance(method, TrainsModel):
         kind = noise_of_training(scratch)
         samples = method.write(
             settings,
@@ -248,7 +248,7 @@ def _draw(
             progress,
         )
     else:
-        assert isinstance(method, Drawn)  # noqa: S101  every method is one of the two
+        assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
         buckets = load_shard(
             scratch / BUCKETS,
             shard,

@@ -7,6 +7,7 @@ internal: at least their durations depend on the data, and evaluate's numbers do
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,24 +33,46 @@ R = TypeVar("R")
 
 
 def traced(
-    stage: Callable[Concatenate[Context, Plan, P], R],
-) -> Callable[Concatenate[Context, Plan, P], R]:
+    name: str, *, shard: str | None = None
+) -> Callable[
+    [Callable[Concatenate[Context, Plan, P], R]], Callable[Concatenate[Context, Plan, P], R]
+]:
     """Run a stage inside its nested run. A store that is down never stops a stage.
 
-    Parallel shards of generate have runs of their own. A stage that finds its work done, because
-    the release exists, leaves the nested run of the one that did it as it is.
+    A stage that finds its work done, because the release exists, leaves the nested run of the one
+    that did it as it is.
+
+    Args:
+        name: The nested run's name.
+        shard: The stage's parameter that says which shard: parallel shards have runs of their own,
+            with the shard's number behind the name. None: the stage has no shards.
+
+    Raises:
+        TypeError: The stage has no such parameter: found when its module is imported.
     """
 
-    @functools.wraps(stage)
-    def run(ctx: Context, plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if _done(ctx, plan, stage.__name__):
-            return stage(ctx, plan, *args, **kwargs)
-        shard = kwargs.get("shard", args[0] if args else None)
-        name = stage.__name__ if shard is None else f"{stage.__name__}-{shard}"
-        with ctx.lineage.stage_run(plan.id, name):
-            return stage(ctx, plan, *args, **kwargs)
+    def around(
+        stage: Callable[Concatenate[Context, Plan, P], R],
+    ) -> Callable[Concatenate[Context, Plan, P], R]:
+        signature = inspect.signature(stage)
+        if shard is not None and shard not in signature.parameters:
+            raise TypeError(f"the stage {name} has no parameter {shard}")
 
-    return run
+        @functools.wraps(stage)
+        def run(ctx: Context, plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if _done(ctx, plan, name):
+                return stage(ctx, plan, *args, **kwargs)
+            own = name
+            if shard is not None:
+                given = signature.bind(ctx, plan, *args, **kwargs)
+                given.apply_defaults()
+                own = f"{name}-{given.arguments[shard]}"
+            with ctx.lineage.stage_run(plan.id, own):
+                return stage(ctx, plan, *args, **kwargs)
+
+        return run
+
+    return around
 
 
 DRAWING = ("partition", "train", "generate", "certify")

@@ -31,7 +31,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger.checks import lost
-from privsyn.methods.base import Trained
+from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import keep, refuse_empty
@@ -161,7 +161,7 @@ def refuse_given_up(ctx: Context, release_id: str) -> None:
         raise lost(release_id, entry.reason or "")
 
 
-@traced
+@traced("partition")
 def partition(ctx: Context, plan: Plan) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
 
@@ -201,7 +201,7 @@ def partition(ctx: Context, plan: Plan) -> int:
     header = journal_header(ctx, plan)
 
     parts: list[int | str] = list(range(run.shards))
-    if isinstance(method, Trained):
+    if isinstance(method, TrainsModel):
         parts.append(TRAIN)
 
     def before_finish() -> None:

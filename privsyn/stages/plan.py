@@ -18,7 +18,7 @@ from privsyn.dp.events import Sequence as Composed
 from privsyn.dp.events import dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
-from privsyn.methods.base import Method, ReleaseFacts, Role, Trained, load_method
+from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel, load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
@@ -150,7 +150,7 @@ def _computable(method: str, target: Guarantee) -> Iterator[None]:
 
 def _shards(method: Method, wanted: int, cells: int, rows: int) -> int:
     """Parts the release is generated in: a trained model writes in any number."""
-    if isinstance(method, Trained):
+    if isinstance(method, TrainsModel):
         return min(wanted, rows)
     return 1 if method.whole else min(wanted, cells)
 

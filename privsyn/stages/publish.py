@@ -17,7 +17,7 @@ from privsyn.stages.lineage import published as trace_published
 from privsyn.stages.validate import passed
 
 
-@traced
+@traced("publish")
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     """Publish a release: pointer file, DVC cache and remote, and dvc.yaml's own outputs.
 

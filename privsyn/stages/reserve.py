@@ -11,7 +11,7 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger.entries import DatasetSource, Entry
-from privsyn.methods.base import Trained
+from privsyn.methods.base import TrainsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
@@ -57,7 +57,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         prompt = method.prompt(settings)
         if prompt is not None:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
-        if isinstance(method, Trained):
+        if isinstance(method, TrainsModel):
             method.check_models(settings, ctx.config.models)
         check_source(source)
         warn_paid_elsewhere(ctx, source.path)

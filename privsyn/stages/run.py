@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
@@ -42,12 +43,22 @@ def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = u
         # Loading comes before begin: a model that does not load costs nothing.
         backends = _timed("load models", told, lambda: load_models(ctx, planned))
         _timed("preflight", told, lambda: preflight(ctx, planned, backends, published=published))
-        shards = _timed("partition", told, lambda: partition(ctx, planned))
+        shards = _timed("partition", told, lambda: partition(ctx, _here(ctx, planned)))
         _timed("train", told, lambda: train(ctx, planned, backends=backends))
         if ctx.group is not None:
             ctx.group.close()  # the rest is one process's work
         _timed("generate", told, lambda: generate_all(shards))
     _timed("certify", told, lambda: certify(ctx, planned))
+
+
+def _here(ctx: Context, planned: Plan) -> Plan:
+    """The plan as one process carries it out: a trained model is loaded once and writes at once.
+
+    Its parts are for processes side by side, each with a model of its own. A release that has begun
+    in several goes on in those.
+    """
+    method, _ = ctx.planned(planned)
+    return planned.model_copy(update={"shards": 1}) if isinstance(method, TrainsModel) else planned
 
 
 def run(ctx: Context, method: str, *, published: bool = True, told: Told = unheard) -> Plan:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
 from privsyn.data.partition import load_shard
-from privsyn.methods.base import Backends, Draw, Trained
+from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.models.training.distributed.rank_processes import started
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -18,7 +18,7 @@ from privsyn.stages.lineage import traced
 from privsyn.stages.partition import BUCKETS, TRAIN
 
 
-@traced
+@traced("train")
 def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
     """Train the release's model, resuming from its last checkpoint.
 
@@ -36,7 +36,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         The folder of the model; None where the method trains none or the release is committed.
     """
     method, settings = ctx.planned(plan)
-    if not isinstance(method, Trained) or begun(ctx, plan) is None:
+    if not isinstance(method, TrainsModel) or begun(ctx, plan) is None:
         return None
     scratch = ctx.workspace.scratch(plan.id)
     folder, done = trained(scratch), scratch / TRAINED_BY

@@ -34,7 +34,7 @@ MOST_PICTURES = 9
 """Exhibits the page shows at most."""
 
 
-@traced
+@traced("validate")
 def validate(ctx: Context, plan: Plan) -> Path:
     """Validate a committed release; keep it in quarantine if it fails.
 

@@ -294,7 +294,7 @@ def test_a_student_that_does_not_load_stays_in_quarantine(taught, monkeypatch):
 def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypatch, capsys):
     """stage plan, generate, validate and evaluate, with another method in the teacher's place."""
     project, parent, *_ = taught
-    monkeypatch.setattr(stage, "TEACHER", NAME)
+    monkeypatch.setattr(stage, "teacher_of", lambda config: NAME)
     ctx = project.context()
     planned = stage.plan_with_teacher(ctx)
     assert planned.parent.id == parent.name

@@ -18,6 +18,7 @@ from privsyn.derived.more import more
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
+from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.release import certificate, verification
 from privsyn.stages import generate as generate_stage
 from privsyn.stages.certify import certify
@@ -25,7 +26,7 @@ from privsyn.stages.generate import generate, trained
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.run import run
+from privsyn.stages.run import draw, run
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
 
@@ -133,6 +134,53 @@ def test_any_number_of_shards_writes_every_row_once(make, shards):
     folder = certify(ctx, planned)
     assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 3 + [LABELS[1]] * 5
     assert len({row["id"] for row in rows(folder)}) == 8
+    assert failed(folder, ctx.ledger) == []
+
+
+class Counted(FakeTrainableModel):
+    """Counts how often a trained model is loaded and merged, to write with."""
+
+    def __init__(self):
+        super().__init__(revision=stand_ins()["base"].revision)
+        object.__setattr__(self, "loads", [])
+
+    def writer(self, training, folder, **sampling):
+        self.loads.append(folder)
+        return super().writer(training, folder, **sampling)
+
+
+def test_one_process_loads_the_trained_model_once_however_many_shards(make, monkeypatch):
+    ctx = make(performance={"shards": 3}).context("evaluate.embeddings=false")
+    model = Counted()
+    monkeypatch.setattr(
+        "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})
+    )
+    before = plan(ctx, NAME, open_account=True)
+    planned = run(ctx, NAME, published=False)
+    assert len(model.loads) == 1
+    assert planned == before  # the plan says 3, which mapped tasks go by
+    assert planned.shards == 3
+    folder = ctx.workspace.release(planned.id)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
+    assert failed(folder, ctx.ledger) == []
+
+
+def test_what_mapped_tasks_began_one_process_ends_in_their_shards(make, monkeypatch):
+    """Shards that are written stay as they are, and so does what is left of the others."""
+    ctx = make(performance={"shards": 3}).context()
+    planned, shards = begin(ctx)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    written = generate(ctx, planned, 1, Backends(stand_ins()))
+    theirs = {row["text"] for row in json.loads(written.read_bytes())["rows"]}
+    model = Counted()
+    monkeypatch.setattr(
+        "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})
+    )
+    draw(ctx, planned)
+    assert len(model.loads) == shards - 1 == 2
+    folder = ctx.workspace.locate(planned.id)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
+    assert theirs <= {row["text"] for row in rows(folder)}
     assert failed(folder, ctx.ledger) == []
 
 

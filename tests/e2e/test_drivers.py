@@ -99,7 +99,8 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
             if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
         }
         trained = teaches(driven[name].method)
-        once = load_method(driven[name].method).whole and not trained
+        # One process writes a trained model's texts at once; mapped tasks write shards of them.
+        once = load_method(driven[name].method).whole and not (trained and name == "airflow")
         drawn = {"generate-0"} if once else {"generate-0", "generate-1"}
         assert {"partition", "certify"} | drawn | ({"train"} if trained else set()) <= nested
         assert once == ("generate-1" not in nested)

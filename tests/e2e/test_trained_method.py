@@ -55,6 +55,8 @@ class ToyTrainer:
     Config: ClassVar[type[ToyConfig]] = ToyConfig
     Settings: ClassVar[type[ToyConfig]] = ToyConfig
     whole: ClassVar[bool] = True
+    samples: ClassVar[bool] = False
+    makes_students: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
     seen: ClassVar[list[str]] = []
     fits: ClassVar[bool] = True

@@ -26,11 +26,11 @@ from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
 from privsyn.methods.base import (
     Backends,
     Draw,
-    Drawn,
-    Offspring,
+    DrawsSamples,
+    MakesMore,
     ReleaseFacts,
     Subject,
-    Trained,
+    TrainsModel,
     load_method,
 )
 from privsyn.methods.dp_lora import method as dp_lora
@@ -138,9 +138,9 @@ class Recorded:
 
 def test_it_is_found_and_trains_and_makes_more():
     method = load_method("dp_lora")
-    assert isinstance(method, Trained)
-    assert isinstance(method, Offspring)
-    assert not isinstance(method, Drawn)
+    assert isinstance(method, TrainsModel)
+    assert isinstance(method, MakesMore)
+    assert not isinstance(method, DrawsSamples)
 
 
 def test_reproduces_the_papers_cost():

@@ -12,7 +12,13 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
 from privsyn.derived.parent import planned_by
-from privsyn.derived.student.release import NON_PRIVATE, PRIVATE, TEACHER, alone, train_as_planned
+from privsyn.derived.student.release import (
+    NON_PRIVATE,
+    PRIVATE,
+    alone,
+    private_baseline,
+    train_as_planned,
+)
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import DataError
 from privsyn.release import certificate, layout, verification
@@ -114,17 +120,17 @@ def _private(
     Raises:
         DataError: There is no such release here.
     """
-    size = planned.settings["student"]
-    own = ctx.config.methods.get(TEACHER) or {}
-    methods = {**ctx.config.methods, TEACHER: {**own, "student": size}}
+    name, changes = private_baseline(ctx.config, planned.parent, planned.settings["student"])
+    own = ctx.config.methods.get(name) or {}
+    methods = {**ctx.config.methods, name: {**own, **changes}}
     there = replace(ctx, config=ctx.config.model_copy(update={"methods": methods}))
-    release_id = make_plan(there, TEACHER, open_account=True).id
+    release_id = make_plan(there, name, open_account=True).id
     folder = ctx.workspace.locate(release_id)
     if folder is None:
         raise DataError(
             f"methods.distill.baselines names {PRIVATE}, and its release {release_id} is not here.",
-            hint=f"Draw it, at a charge of its own: privsyn run --method {TEACHER} -S "
-            f"methods.{TEACHER}.student={size}",
+            hint=f"Draw it, at a charge of its own: privsyn run --method {name} "
+            + " ".join(f"-S methods.{name}.{key}={value}" for key, value in changes.items()),
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     return _measure(ctx, planned, folder / layout.MODEL, held, PRIVATE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -17,6 +17,7 @@ from privsyn.derived.student.settings import DistillConfig
 from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
 from privsyn.filelock import file_lock
+from privsyn.methods.base import as_teacher, load_method, teachers
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.hub import fetch_all
@@ -34,14 +35,12 @@ from privsyn.stages.run import draw
 from privsyn.tracking.base import MODEL_FOLDER
 
 if TYPE_CHECKING:
+    from privsyn.config import Config
     from privsyn.models.protocols import PromptTemplate
 
 PARENT_TAG = "privsyn.parent"
 PRIVATE, NON_PRIVATE = "private", "non_private"
 """Baselines of a student."""
-
-TEACHER = "dp_lora"
-"""The method whose releases bring the model that wrote them."""
 
 
 def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
@@ -58,11 +57,12 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             f"release {parent.release_id} holds {kind.things}, and a student is trained on texts.",
             hint="Name a release of texts.",
         )
-    if config.distil_logits and parent.method != TEACHER:
+    if config.distil_logits and as_teacher(load_method(parent.method)) is None:
         raise ConfigError(
             f"methods.distill.distil_logits follows the model that wrote the texts, and a release "
             f"of {parent.method} has none.",
-            hint=f"Set methods.distill.distil_logits=false, or name a release of {TEACHER}.",
+            hint=f"Set methods.distill.distil_logits=false, or name a release of "
+            f"{' or '.join(teachers())}.",
         )
     ctx.check_files("distill")
     models, folder = ctx.config.models, start_folder(config)
@@ -125,12 +125,45 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
 
 
 def plan_with_teacher(ctx: Context) -> StudentPlan:
-    """The student of the release that ``methods.dp_lora`` describes, which need not exist yet.
+    """The student of the release that the teacher's settings describe, which need not exist yet.
 
     Raises:
         ConfigError: As plan and plan_student.
     """
-    return plan_student(ctx, plan(ctx, TEACHER, open_account=True))
+    return plan_student(ctx, plan(ctx, teacher_of(ctx.config), open_account=True))
+
+
+def teacher_of(config: Config) -> str:
+    """The method whose release a student is of where none is named.
+
+    The first of the pipeline, of the sections of ``methods`` or of all methods whose releases bring
+    the model that wrote them.
+
+    Raises:
+        ConfigError: There is no such method.
+    """
+    known = teachers()
+    for name in (*config.pipeline, *config.methods, *known):
+        if name in known:
+            return name
+    raise ConfigError(
+        f"pipeline={list(config.pipeline)}: no method makes students.",
+        hint="Name a finished release: privsyn distill RELEASE",
+    )
+
+
+def private_baseline(config: Config, parent: Plan, size: str) -> tuple[str, Mapping[str, Any]]:
+    """What trains the same student on the records: a method, and settings on top of its own.
+
+    The parent's method where it can; else the one that teaches where no release is named.
+    """
+    method = as_teacher(load_method(parent.method))
+    name = parent.method
+    if method is None:
+        name = teacher_of(config)
+        method = as_teacher(load_method(name))
+        assert method is not None  # noqa: S101  teacher_of names no other
+    return name, method.as_student(size)
 
 
 def draw_student(ctx: Context, planned: StudentPlan) -> Path:
@@ -250,12 +283,7 @@ def train_as_planned(
         config = config.model_copy(update={"distil_logits": False})
     base = base_folder(ctx) if "base" in planned.models else BUILTIN
     if parent is not None and config.distil_logits:
-        from privsyn.models.torch_runtime import ready
-        from privsyn.models.training import causal_lm as student
-
-        with ready(ctx.config.performance) as device:
-            adapter = parent.folder / layout.MODEL
-            teacher = student.load_teacher(base, adapter, ctx.config.models.dtype, device)
+        teacher = _teacher(ctx, parent, base)
     return train_student(
         config,
         texts,
@@ -277,11 +305,23 @@ def base_folder(ctx: Context) -> Path:
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
     """The prompt the teacher wrote behind; None: the base model's, or the student's own."""
-    if planned.parent.method != TEACHER or "base" not in planned.models:
+    method, settings = ctx.planned(planned.parent)
+    wrote = as_teacher(method)
+    if wrote is None or "base" not in planned.models:
         return None
-    _, settings = ctx.planned(planned.parent)
-    template: PromptTemplate = settings.template(planned.parent.dataset.labels)
-    return template
+    return wrote.writes_behind(settings, planned.parent.dataset.labels)
+
+
+def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
+    """The model that wrote a release, to be asked for its logits."""
+    from privsyn.models.torch_runtime import ready
+
+    method, settings = ctx.planned(parent.plan)
+    wrote = as_teacher(method)
+    assert wrote is not None  # noqa: S101  plan_student refused any other release
+    with ready(ctx.config.performance) as device:
+        folder, dtype = parent.folder / layout.MODEL, ctx.config.models.dtype
+        return wrote.teacher(settings, base, folder, dtype, device)
 
 
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:

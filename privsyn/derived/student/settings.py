@@ -52,7 +52,7 @@ class DistillConfig(ReadsFiles):
     distil_logits: bool = Field(
         default=False,
         description="Also follow the teacher's next-token probabilities on the synthetic texts. "
-        "Releases of dp_lora only.",
+        "Only for a release that brings the model that wrote it.",
     )
     temperature: float = Field(
         default=1.0,
@@ -77,8 +77,8 @@ class DistillConfig(ReadsFiles):
     baselines: tuple[Literal["private", "non_private"], ...] = Field(
         default=(),
         description="What to compare a student with, on held-out real texts. private: the same "
-        "student trained on the records by DP-SGD, which is a release of dp_lora with a charge of "
-        "its own. non_private: trained on the private texts, for its accuracy alone, which is "
+        "student trained on the records by DP-SGD, which is a release with a charge of its "
+        "own. non_private: trained on the private texts, for its accuracy alone, which is "
         "internal; the model is deleted.",
     )
 

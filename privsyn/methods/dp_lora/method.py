@@ -69,6 +69,7 @@ class DPLora:
     Settings: ClassVar[type[DPLoraSettings]] = DPLoraSettings
     whole: ClassVar[bool] = True  # a step samples from all records
     samples: ClassVar[bool] = True
+    makes_students: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
 
     calibrate = staticmethod(calibrate)
@@ -129,6 +130,22 @@ class DPLora:
         """Whether the model has the layers to adapt; a model made for the release has none yet."""
         if settings.student is None:
             check_layers(models, settings.target_modules)
+
+    def writes_behind(self, cfg: DPLoraSettings, labels: Sequence[str]) -> PromptTemplate:
+        """The prompt of a record."""
+        return cfg.template(labels)
+
+    def teacher(
+        self, cfg: DPLoraSettings, base: Path, trained: Path, dtype: str, device: Any
+    ) -> Any:
+        """The language model with the release's adapter merged into it."""
+        from privsyn.models.training.causal_lm import load_teacher
+
+        return load_teacher(base, trained, dtype, device)
+
+    def as_student(self, size: str) -> Mapping[str, Any]:
+        """A small model in place of an adapter."""
+        return {"student": size}
 
     def train(
         self,

@@ -143,6 +143,10 @@ class KeyphraseSeeding:
         """None: no logits are read."""
         return None
 
+    def longest_text(self, cfg: KeyphraseSeedingConfig) -> int:
+        """Tokens of a text at most."""
+        return cfg.max_tokens
+
     def preflight(
         self,
         settings: KeyphraseSeedingSettings,

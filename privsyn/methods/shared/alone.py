@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,14 @@ class Alone(Protocol):
 
     def alone(self, cfg: object, labels: Sequence[str]) -> Recipe | None:
         """How its public prompt is sampled; None where that cannot be told from settings."""
+
+
+@runtime_checkable
+class BoundsTexts(Protocol):
+    """A method without a public prompt of its own that bounds the length of its texts."""
+
+    def longest_text(self, cfg: Any) -> int:
+        """Tokens of a text at most."""
 
 
 @dataclass(frozen=True)
