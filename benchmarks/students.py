@@ -138,7 +138,7 @@ def measure(name: str, folder: Path, test: Pairs, max_tokens: int, **facts: Any)
 
 
 def main() -> None:
-    """Teach, distil, measure."""
+    """Teach, distill, measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)

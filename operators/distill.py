@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class DistillOperator(ChildOperator):
     """Trains a student on the texts of the release. Costs nothing; an existing one is kept."""
 
-    stage: ClassVar[str] = "distil"
+    stage: ClassVar[str] = "distill"
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""

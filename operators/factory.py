@@ -37,7 +37,7 @@ _TRAINING = """\
 Before it `train` trains the model, in the same pool; a killed try goes on from its checkpoint.
 """
 _TEACHING = """\
-`distil` trains a student on the texts, at no cost; `baseline`, if asked for, trains it on the
+`distill` trains a student on the texts, at no cost; `baseline`, if asked for, trains it on the
 records by DP-SGD, at a charge of its own; `evaluate_student` measures both; `publish_student`
 publishes the student. By hand: `privsyn distill`; settings: `methods.distill`.
 """
@@ -144,7 +144,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             train = TrainOperator(task_id="train", pool=pool)
             partition >> train >> generate
         if teaches(method):
-            distil = DistillOperator(task_id="distil", pool=pool)
+            distill = DistillOperator(task_id="distill", pool=pool)
             baseline = BaselineOperator(task_id="baseline", pool=pool)
             measure = EvaluateStudentOperator(
                 task_id="evaluate_student", trigger_rule=TriggerRule.NONE_FAILED
@@ -156,9 +156,9 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                 outlets=[Asset(project.asset(config.dataset.name, "distill"))],
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
-            validate >> distil >> evaluate
+            validate >> distill >> evaluate
             validate >> baseline
-            [distil, baseline] >> measure >> publish
+            [distill, baseline] >> measure >> publish
             publish >> publish_student >> settle
     return dag
 

@@ -11,6 +11,7 @@ from privsyn.dp import bounded_range, conversions
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
+    Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
@@ -18,7 +19,6 @@ from privsyn.dp.events import (
     Pure,
     Rounds,
     SampledGaussian,
-    Sequence,
 )
 
 FAR = 20.0
@@ -38,10 +38,10 @@ def repeated(event: Event, count: int) -> Event | None:
             return Gaussian(noise, once * count)
         case DiscreteGaussian(noise, once):
             return DiscreteGaussian(noise, once * count)
-        case Sequence(events):
+        case Composed(events):
             copies = [repeated(child, count) for child in events]
             kept = tuple(copy for copy in copies if copy is not None)
-            return Sequence(kept) if len(kept) == len(copies) else None
+            return Composed(kept) if len(kept) == len(copies) else None
         case _:
             return None
 
@@ -61,8 +61,8 @@ def scaled(event: Event, factor: float) -> Event:
             return DiscreteGaussian(noise * factor, count)
         case SampledGaussian(rate, noise, steps):
             return SampledGaussian(rate, noise * factor, steps)
-        case Sequence(events):
-            return Sequence(tuple(scaled(child, factor) for child in events))
+        case Composed(events):
+            return Composed(tuple(scaled(child, factor) for child in events))
         case Rounds(events, count):
             return Rounds(tuple(scaled(child, factor) for child in events), count)
         case Disjoint(events, cells):
@@ -72,7 +72,7 @@ def scaled(event: Event, factor: float) -> Event:
 def fold(event: Event, price: Callable[[Event], float]) -> float:
     """Sum over sequences and rounds, maximum over disjoint parts [B8]."""
     match event:
-        case Sequence(events):
+        case Composed(events):
             return math.fsum(fold(child, price) for child in events)
         case Rounds(events, count):
             return count * math.fsum(fold(child, price) for child in events)
@@ -158,7 +158,7 @@ def composition(event: Event) -> Composition | None:
         case BoundedRange(width, count):
             draw = (bounded_range.Draw(width),)
             return Composition(((draw, count),)) if width else Composition()
-        case Sequence(events) | Rounds(events):
+        case Composed(events) | Rounds(events):
             whole: Composition | None = Composition()
             for child in events:
                 part = composition(child)
@@ -180,7 +180,7 @@ def composition(event: Event) -> Composition | None:
 
 def in_sequence(event: Event) -> Iterator[Event]:
     """The events of a sequence, and of sequences in it, in their order."""
-    if isinstance(event, Sequence):
+    if isinstance(event, Composed):
         for child in event.events:
             yield from in_sequence(child)
     else:

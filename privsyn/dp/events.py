@@ -125,7 +125,7 @@ class SampledGaussian:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Composed:
     """All of ``events``, one after the other, on the same units. Costs add."""
 
     events: tuple[Event, ...]
@@ -183,7 +183,7 @@ Event: TypeAlias = (
     | Gaussian
     | DiscreteGaussian
     | SampledGaussian
-    | Sequence
+    | Composed
     | Rounds
     | Disjoint
 )
@@ -195,7 +195,7 @@ KINDS: Mapping[str, type[Any]] = {
     "gaussian": Gaussian,
     "discrete_gaussian": DiscreteGaussian,
     "sampled_gaussian": SampledGaussian,
-    "sequence": Sequence,
+    "sequence": Composed,
     "rounds": Rounds,
     "disjoint": Disjoint,
 }
@@ -203,7 +203,7 @@ KINDS: Mapping[str, type[Any]] = {
 
 def leaves(event: Event) -> Iterator[Event]:
     """The events without children, in order."""
-    if isinstance(event, Sequence | Rounds | Disjoint):
+    if isinstance(event, Composed | Rounds | Disjoint):
         for child in event.events:
             yield from leaves(child)
     else:
@@ -220,9 +220,9 @@ def as_zcdp(event: Event) -> Event:
             return ZCDP(_rho_of(Fraction(width) ** 2 / 8), count)
         case Rounds(events, count):
             parts = tuple(_repeated(child, count) for child in reversed(events))
-            return Sequence(parts)
-        case Sequence(events):
-            return Sequence(tuple(as_zcdp(child) for child in events))
+            return Composed(parts)
+        case Composed(events):
+            return Composed(tuple(as_zcdp(child) for child in events))
         case Disjoint(events, cells):
             return Disjoint(tuple(as_zcdp(child) for child in events), cells)
         case _:

@@ -7,9 +7,9 @@ import math
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.event_tree import check_delta, composition, fold, mu_squared_of_leaf, pure_of_leaf
 from privsyn.dp.events import (
+    Composed,
     Event,
     Rounds,
-    Sequence,
     leaves,
 )
 
@@ -71,7 +71,7 @@ def _covered(event: Event) -> float:
                     total += pieces * bounded_range.gaussian_mu(((steps, times),)) ** 2
         return total
     match event:
-        case Sequence(events):
+        case Composed(events):
             return math.fsum(gaussian_mu_squared(child) for child in events)
         case Rounds(events, count):
             return count * math.fsum(gaussian_mu_squared(child) for child in events)

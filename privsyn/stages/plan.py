@@ -14,8 +14,7 @@ from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee, guarantee, rho
-from privsyn.dp.events import Sequence as Composed
-from privsyn.dp.events import dump
+from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel, load_method

@@ -14,13 +14,13 @@ from privsyn.dp.accountant import Guarantee, epsilon_at, guarantee, loss_at, rdp
 from privsyn.dp.calibration import calibrate, calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
+    Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
     Gaussian,
     Pure,
     SampledGaussian,
-    Sequence,
 )
 from privsyn.dp.filters import filter_budget, filter_epsilon, filter_order
 
@@ -44,7 +44,7 @@ def test_private_prediction_numbers() -> None:
     tokens = ZCDP((10 / 255 / 2) ** 2 / 2, count=100)
     assert rho(tokens) == pytest.approx(0.019223, abs=5e-7)
     assert guarantee(tokens, 1e-6).epsilon == pytest.approx(0.8811, abs=5e-5)
-    both = Sequence((tokens, ZCDP(2 * (1 / 255 / 0.2) ** 2, count=100)))
+    both = Composed((tokens, ZCDP(2 * (1 / 255 / 0.2) ** 2, count=100)))
     assert rho(both) == pytest.approx(0.096117, abs=5e-7)
     assert guarantee(both, 1e-6).epsilon == pytest.approx(2.0963, abs=5e-5)
 
@@ -78,7 +78,7 @@ def test_rho_of_each_kind() -> None:
     assert rho(Gaussian(2, 8)) == rho(DiscreteGaussian(2, 8)) == 1
     assert rho(SampledGaussian(0.1, 1, 1)) is None
     assert rho(SampledGaussian(1, 2, 8)) == 1
-    assert rho(Sequence((ZCDP(1), SampledGaussian(0.1, 1, 1)))) is None
+    assert rho(Composed((ZCDP(1), SampledGaussian(0.1, 1, 1)))) is None
     assert rho(Disjoint((ZCDP(1), Pure(2)), 5)) == 2
 
 
@@ -86,7 +86,7 @@ def test_rho_of_each_kind() -> None:
 @settings(deadline=None, max_examples=50)
 def test_a_sequence_costs_the_sum_and_parts_the_maximum(events: list[Event], order: float) -> None:
     losses = [loss_at(event, order) for event in events]
-    assert loss_at(Sequence(tuple(events)), order) == math.fsum(losses)
+    assert loss_at(Composed(tuple(events)), order) == math.fsum(losses)
     additive = [event for event in events if not isinstance(event, SampledGaussian)]
     if additive:
         parts = Disjoint(tuple(additive), cells=9)
@@ -96,12 +96,12 @@ def test_a_sequence_costs_the_sum_and_parts_the_maximum(events: list[Event], ord
 @given(lists, lists, deltas)
 @settings(deadline=None, max_examples=30)
 def test_composition_is_associative_and_grows(a: list[Event], b: list[Event], delta: float) -> None:
-    flat = epsilon_at(Sequence((*a, *b)), delta)
-    nested = epsilon_at(Sequence((Sequence(tuple(a)), Sequence(tuple(b)))), delta)
-    swapped = epsilon_at(Sequence((*b, *a)), delta)
+    flat = epsilon_at(Composed((*a, *b)), delta)
+    nested = epsilon_at(Composed((Composed(tuple(a)), Composed(tuple(b)))), delta)
+    swapped = epsilon_at(Composed((*b, *a)), delta)
     assert nested == pytest.approx(flat, rel=1e-9, abs=1e-12)
     assert swapped == pytest.approx(flat, rel=1e-9, abs=1e-12)
-    assert flat >= epsilon_at(Sequence(tuple(a)), delta) * (1 - 1e-6)
+    assert flat >= epsilon_at(Composed(tuple(a)), delta) * (1 - 1e-6)
 
 
 @given(additive, deltas)
@@ -109,7 +109,7 @@ def test_composition_is_associative_and_grows(a: list[Event], b: list[Event], de
 @settings(deadline=None, max_examples=50)
 def test_wrapping_changes_nothing(event: Event, delta: float) -> None:
     alone = epsilon_at(event, delta)
-    assert epsilon_at(Sequence((event,)), delta) == alone
+    assert epsilon_at(Composed((event,)), delta) == alone
     if not isinstance(event, SampledGaussian):
         assert epsilon_at(Disjoint((event,), cells=7), delta) == alone
         assert epsilon_at(Disjoint((event, event), cells=7), delta) == alone
@@ -142,7 +142,7 @@ def test_every_kind_is_below_its_own_rho_line(event: Event, order: float) -> Non
 
 @given(additive, deltas)
 @example(SampledGaussian(0.1, 1.0, 5), 1e-6)
-@example(Sequence((SampledGaussian(0.1, 1.0, 5), Pure(0.3), ZCDP(0.01))), 1e-6)
+@example(Composed((SampledGaussian(0.1, 1.0, 5), Pure(0.3), ZCDP(0.01))), 1e-6)
 @settings(deadline=None, max_examples=30)
 def test_guarantee_is_never_looser_than_any_order(event: Event, delta: float) -> None:
     epsilon = epsilon_at(event, delta)
@@ -151,18 +151,18 @@ def test_guarantee_is_never_looser_than_any_order(event: Event, delta: float) ->
 
 
 def test_pure_events_at_delta_zero_are_summed() -> None:
-    both = Sequence((Pure(1), Pure(0.25)))
+    both = Composed((Pure(1), Pure(0.25)))
     assert guarantee(both, 0) == Guarantee(1.25, 0)
-    assert guarantee(Sequence((Pure(1), ZCDP(0))), 0) == Guarantee(1, 0)
+    assert guarantee(Composed((Pure(1), ZCDP(0))), 0) == Guarantee(1, 0)
     assert guarantee(both, 1e-6).epsilon < 1.25
-    for event in (ZCDP(0.1), Gaussian(1), SampledGaussian(0.1, 1, 1), Sequence((Pure(1), ZCDP(1)))):
+    for event in (ZCDP(0.1), Gaussian(1), SampledGaussian(0.1, 1, 1), Composed((Pure(1), ZCDP(1)))):
         assert epsilon_at(event, 0) == math.inf
         with pytest.raises(ValueError, match="no finite epsilon at delta=0"):
             guarantee(event, 0)
 
 
 def test_many_small_pure_events_beat_the_sum() -> None:
-    many = Sequence((Pure(0.01),) * 1000)
+    many = Composed((Pure(0.01),) * 1000)
     assert guarantee(many, 1e-6).epsilon < 2
     assert guarantee(many, 0).epsilon == pytest.approx(10)
 
@@ -241,7 +241,7 @@ def test_a_pure_account_sums_pure_losses() -> None:
     order = filter_order(2.0, 0)
     assert order == math.inf
     assert filter_budget(2.0, 0, order) == 2.0
-    assert loss_at(Sequence((Pure(0.5), Pure(1.5))), order) == 2.0
+    assert loss_at(Composed((Pure(0.5), Pure(1.5))), order) == 2.0
     assert filter_epsilon(1.5, 0, order) == 1.5
     assert loss_at(ZCDP(1e-9), order) == math.inf
 

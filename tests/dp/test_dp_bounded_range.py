@@ -18,13 +18,13 @@ from privsyn.dp.bounded_range import Draw
 from privsyn.dp.calibration import calibrate_range, calibrate_rho
 from privsyn.dp.events import (
     BoundedRange,
+    Composed,
     Disjoint,
     Event,
     Gaussian,
     Pure,
     Rounds,
     SampledGaussian,
-    Sequence,
 )
 
 DELTA = 1e-6
@@ -127,7 +127,7 @@ def test_pure_steps_are_randomised_response_composed():
         * max(0.0, -math.expm1(epsilon - (count - 2 * k) * loss))
         for k in range(count + 1)
     )
-    found = epsilon_at(Sequence((Pure(loss),) * count), truth)
+    found = epsilon_at(Composed((Pure(loss),) * count), truth)
     assert epsilon * (1 - 1e-12) <= found <= epsilon * 1.002
 
 
@@ -136,7 +136,7 @@ def test_pure_and_gaussian_against_quadrature():
     p = 1 / (1 + math.exp(-loss))
     truth = p * conversions.gaussian_delta(mu, epsilon - loss)
     truth += (1 - p) * conversions.gaussian_delta(mu, epsilon + loss)
-    event = Sequence((Pure(loss), Disjoint((Gaussian(1 / mu),), cells=5)))
+    event = Composed((Pure(loss), Disjoint((Gaussian(1 / mu),), cells=5)))
     assert epsilon * (1 - 1e-9) <= epsilon_at(event, truth) <= epsilon * 1.002
     assert epsilon_at(event, truth) < 0.97 * accountant.renyi_epsilon(event, truth)
 
@@ -145,19 +145,19 @@ def test_pure_and_gaussian_against_quadrature():
 def test_noise_of_any_size_is_priced_beside_a_pure_step(multiplier):
     """Nearly no Gaussian loss leaves the pure one; a large one leaves the Gaussian."""
     pure, noise = Pure(6.5), Gaussian(multiplier)
-    both = epsilon_at(Sequence((pure, noise)), DELTA)
+    both = epsilon_at(Composed((pure, noise)), DELTA)
     assert both >= max(epsilon_at(pure, DELTA), epsilon_at(noise, DELTA)) * (1 - 1e-9)
     assert both <= (6.5 + epsilon_at(noise, DELTA)) * (1 + 1e-3)
 
 
 def test_pure_and_sampled_gaussian_lie_between_their_parts():
     sampled = SampledGaussian(rate=0.1, noise_multiplier=1.0, steps=30)
-    alone, both = epsilon_at(sampled, 1e-6), epsilon_at(Sequence((sampled, Pure(0.5))), 1e-6)
+    alone, both = epsilon_at(sampled, 1e-6), epsilon_at(Composed((sampled, Pure(0.5))), 1e-6)
     assert alone < both < alone + 0.5
-    assert both < accountant.renyi_epsilon(Sequence((sampled, Pure(0.5))), 1e-6)
-    swapped = epsilon_at(Sequence((Pure(0.5), sampled)), 1e-6)
+    assert both < accountant.renyi_epsilon(Composed((sampled, Pure(0.5))), 1e-6)
+    swapped = epsilon_at(Composed((Pure(0.5), sampled)), 1e-6)
     assert swapped == pytest.approx(both, rel=1e-9)
-    second = epsilon_at(Sequence((sampled, Pure(0.5), Pure(0.7))), 1e-6)
+    second = epsilon_at(Composed((sampled, Pure(0.5), Pure(0.7))), 1e-6)
     assert both + 0.1 < second < both + 0.7
 
 
@@ -175,7 +175,7 @@ def test_more_costs_more_and_never_more_than_the_parts(eta, count, pure, delta):
     assert less <= epsilon_at(BoundedRange(eta, count + 3), delta) * (1 + 1e-9)
     assert less <= eta * count * (1 + 1e-9)
     assert less <= conversions.zcdp_epsilon(count * eta**2 / 8, delta) * (1 + 1e-9)
-    mixed = epsilon_at(Sequence((Pure(pure), event)), delta)
+    mixed = epsilon_at(Composed((Pure(pure), event)), delta)
     assert less * (1 - 2e-3) <= mixed <= (less + pure) * (1 + 1e-3)  # chords of the grid
 
 
@@ -209,8 +209,8 @@ def test_a_recursion_that_fixes_t_beforehand_is_beaten():
 def test_the_order_of_a_mixture_is_that_of_the_event():
     """A draw after Gaussian noise has no proof in [B15]: it falls back to the Renyi curve."""
     draw, noise = BoundedRange(0.3, 4), Gaussian(3.0)
-    assert accountant.composed_epsilon(Sequence((draw, noise)), DELTA) < math.inf
-    assert math.isinf(accountant.composed_epsilon(Sequence((noise, draw)), DELTA))
+    assert accountant.composed_epsilon(Composed((draw, noise)), DELTA) < math.inf
+    assert math.isinf(accountant.composed_epsilon(Composed((noise, draw)), DELTA))
     assert accountant.composed_epsilon(Rounds((draw, noise), 1), DELTA) < math.inf
     assert math.isinf(accountant.composed_epsilon(Rounds((draw, noise), 2), DELTA))
     different = Disjoint((BoundedRange(1.0, 1), BoundedRange(0.1, 100)), cells=2)
@@ -226,8 +226,8 @@ def test_the_order_of_a_mixture_is_that_of_the_event():
         BoundedRange(500.0, 2),
         BoundedRange(0.001, 10**7),
         Rounds((Pure(1e-6), BoundedRange(1e-6)), 5000),
-        Sequence((Pure(70.0), Gaussian(0.01))),
-        Sequence((Pure(1e-9), Gaussian(1e9))),
+        Composed((Pure(70.0), Gaussian(0.01))),
+        Composed((Pure(1e-9), Gaussian(1e9))),
         Rounds((Rounds((Pure(0.1),) * 40, 40),), 40),
     ],
 )

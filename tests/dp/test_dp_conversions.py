@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privsyn.dp import conversions
 from privsyn.dp.accountant import guarantee, rdp
-from privsyn.dp.events import ZCDP, Gaussian, Pure, SampledGaussian, Sequence
+from privsyn.dp.events import ZCDP, Composed, Gaussian, Pure, SampledGaussian
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -108,7 +108,7 @@ def test_gaussian_agrees_with_the_privacy_loss_distribution() -> None:
 
 def test_pure_composition_against_randomised_response() -> None:
     for row in golden("dp_accounting", "pure"):
-        event = Sequence(tuple(Pure(epsilon) for epsilon in row["epsilons"]))
+        event = Composed(tuple(Pure(epsilon) for epsilon in row["epsilons"]))
         ours = guarantee(event, row["delta"]).epsilon
         # Their grid of 1e-4 rounds each loss up.
         assert ours >= row["randomised_response_pld"] - 1e-4 * len(row["epsilons"]), row

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from privsyn.dp.events import (
     MAX_DEPTH,
     ZCDP,
+    Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
     Gaussian,
     Pure,
     SampledGaussian,
-    Sequence,
     dump,
     from_json,
     leaves,
@@ -39,14 +39,14 @@ additive = st.one_of(
 
 def nest(children: st.SearchStrategy[Event]) -> st.SearchStrategy[Event]:
     parts = st.lists(children, min_size=1, max_size=3).map(tuple)
-    return st.one_of(st.builds(Sequence, parts), st.builds(Disjoint, parts, st.integers(3, 99)))
+    return st.one_of(st.builds(Composed, parts), st.builds(Disjoint, parts, st.integers(3, 99)))
 
 
 additive_events = st.recursive(additive, nest, max_leaves=6)
 any_events = st.one_of(
     additive_events,
     st.builds(SampledGaussian, st.floats(0, 1), noises, counts),
-    st.builds(lambda a, b: Sequence((a, b)), additive_events, additive_events),
+    st.builds(lambda a, b: Composed((a, b)), additive_events, additive_events),
 )
 
 
@@ -59,7 +59,7 @@ def test_an_event_survives_its_json_text(event: Event) -> None:
 
 
 def test_json_form_is_fixed() -> None:
-    event = Sequence((ZCDP(0.5, 3), Disjoint((Pure(1), Gaussian(2)), cells=8)))
+    event = Composed((ZCDP(0.5, 3), Disjoint((Pure(1), Gaussian(2)), cells=8)))
     assert dump(event) == {
         "version": 1,
         "kind": "sequence",
@@ -128,7 +128,7 @@ def test_a_rate_is_a_probability(bad: float) -> None:
 
 
 def test_a_sampled_gaussian_is_refused_inside_disjoint_parts_at_any_depth() -> None:
-    hidden = Sequence((Pure(1), Sequence((SampledGaussian(0.1, 1, 1),))))
+    hidden = Composed((Pure(1), Composed((SampledGaussian(0.1, 1, 1),))))
     with pytest.raises(ValueError, match="sampled Gaussian"):
         Disjoint((ZCDP(1), hidden), cells=4)
 
@@ -136,15 +136,15 @@ def test_a_sampled_gaussian_is_refused_inside_disjoint_parts_at_any_depth() -> N
 def test_composites_hold_a_tuple_of_events() -> None:
     for bad in ((), [Pure(1)], None):
         with pytest.raises(ValueError, match="tuple of at least one event"):
-            Sequence(bad)  # type: ignore[arg-type]
+            Composed(bad)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="str is not an event"):
-        Sequence(("pure",))  # type: ignore[arg-type]
+        Composed(("pure",))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="less than the 2 events"):
         Disjoint((Pure(1), Pure(2)), cells=1)
 
 
 def test_leaves_are_the_events_without_children() -> None:
-    event = Sequence((Pure(1), Disjoint((ZCDP(2), Sequence((Gaussian(3),))), 2)))
+    event = Composed((Pure(1), Disjoint((ZCDP(2), Composed((Gaussian(3),))), 2)))
     assert list(leaves(event)) == [Pure(1), ZCDP(2), Gaussian(3)]
 
 

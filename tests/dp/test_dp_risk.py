@@ -18,12 +18,12 @@ from privsyn.dp.accountant import epsilon_at, profile
 from privsyn.dp.events import (
     ZCDP,
     BoundedRange,
+    Composed,
     DiscreteGaussian,
     Event,
     Gaussian,
     Pure,
     SampledGaussian,
-    Sequence,
 )
 from privsyn.dp.risk import Risk, found, of_profile, risk
 
@@ -54,7 +54,7 @@ def responses(losses: list[float]) -> tuple[NDArray[np.float64], NDArray[np.floa
 @pytest.mark.parametrize("losses", [[0.1], [3.0], [1.0, 1.0], [0.5, 0.7, 0.9, 0.2], [0.3] * 8])
 def test_pure_steps_against_the_best_test(losses: list[float]) -> None:
     p, q = responses(losses)
-    points = profile(Sequence(tuple(Pure(loss) for loss in losses)))
+    points = profile(Composed(tuple(Pure(loss) for loss in losses)))
     for rate in RATES:
         best = best_test(p, q, rate)
         assert best * (1 - 1e-9) <= found(points, rate) <= best * 1.01
@@ -116,7 +116,7 @@ events = st.one_of(
 @settings(max_examples=25)
 @given(events, events)
 def test_more_releases_are_more_risk_and_none_is_below_its_guarantee(a: Event, b: Event) -> None:
-    one, both = risk(a), risk(Sequence((a, b)))
+    one, both = risk(a), risk(Composed((a, b)))
     for name, value in one.figures().items():
         assert 0 <= value <= both.figures()[name] * (1 + 1e-3) <= 1.001
     # A guarantee is a point of the profile: it never says less than the bounds.

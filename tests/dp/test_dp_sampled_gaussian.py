@@ -232,7 +232,7 @@ def test_the_guarantee_of_the_event_is_that_of_its_loss_distribution() -> None:
     assert 1.88 <= guarantee(paper, 1e-6).epsilon <= 1.93
     for one, delta in ((event, 1e-5), (paper, 1e-7)):
         assert guarantee(one, delta).epsilon == loss_distribution_epsilon(one, delta)
-        both = events.Sequence((one, events.DiscreteGaussian(20.0)))
+        both = events.Composed((one, events.DiscreteGaussian(20.0)))
         assert guarantee(one, delta).epsilon < guarantee(both, delta).epsilon
         assert guarantee(both, delta).epsilon < renyi_epsilon(both, delta)
 

@@ -243,7 +243,7 @@ def test_a_student_of_dp_lora_reads_its_teachers_prompt(taught):
     assert stage._template(ctx, plan_student(project.context(), written)) is None  # one of its own
     with pytest.raises(ModelError, match="its logits are to be followed"):
         plan_student(
-            project.context("methods.distill.init=random", "methods.distill.distil_logits=true"),
+            project.context("methods.distill.init=random", "methods.distill.distill_logits=true"),
             written,  # which names no base model
         )
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
     with pytest.raises(ConfigError, match="itself made from a release"):
         distill(ctx, folder.name)
     with pytest.raises(ConfigError, match="has none"):
-        distill(project.context("methods.distill.distil_logits=true"), parent.name)
+        distill(project.context("methods.distill.distill_logits=true"), parent.name)
     with pytest.raises(DataError, match="no student"):
         evaluate_student(ctx, parent.name)
     with pytest.raises(ConfigError, match="no such directory"):
@@ -335,7 +335,7 @@ def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
         tmp_path / "project",
         methods={
             "dp_lora": teacher | {"texts_per_label": 3},
-            "distill": settings(base) | {"distil_logits": True},
+            "distill": settings(base) | {"distill_logits": True},
         },
         models={"language": str(base)},
         performance={"shards": 1},
@@ -347,7 +347,7 @@ def test_a_student_follows_the_adapter_that_wrote_its_texts(tmp_path):
     assert set(sealed["derived"]["distill"]["models"]) == {"base", "init"}
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     alone = distill(
-        project.context("methods.distill.distil_logits=false"), parent.id, published=False
+        project.context("methods.distill.distill_logits=false"), parent.id, published=False
     )
     digests = [sha256_file(made / "model" / "model.safetensors") for made in (folder, alone)]
     assert digests[0] != digests[1]

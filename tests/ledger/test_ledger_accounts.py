@@ -15,13 +15,13 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.events import (
     ZCDP,
+    Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
     Gaussian,
     Pure,
     SampledGaussian,
-    Sequence,
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
 from privsyn.ledger.accounts import AccountSpec
@@ -209,7 +209,7 @@ def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
 def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
     lite.open_account(PURE)
     sampled = SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)
-    for event in (ZCDP(0.01), Gaussian(50.0), sampled, Sequence((Pure(0.1), ZCDP(0.01)))):
+    for event in (ZCDP(0.01), Gaussian(50.0), sampled, Composed((Pure(0.1), ZCDP(0.01)))):
         with pytest.raises(BudgetError, match="pure events only"):
             reserve(lite, "r", event)
         seen = lite.preview(PURE, event)
@@ -217,7 +217,7 @@ def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
         assert seen.asked == float("inf")
     swap = AccountSpec("swap", "labs", "patient", "replace_one", epsilon=3.0, delta=1e-6)
     lite.open_account(swap)
-    sampled = Sequence((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
+    sampled = Composed((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
     with pytest.raises(BudgetError, match="replace_one"):
         lite.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
     assert not lite.preview(swap, sampled).fits
@@ -361,14 +361,14 @@ def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock)
     assert key not in json.dumps(told)
 
 
-MIXED = Sequence((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
+MIXED = Composed((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
 LOSSES = [
     Pure(0.7),
     Gaussian(4.0),
     DiscreteGaussian(5.0, 3),
     SampledGaussian(0.05, 1.6, 20),
     MIXED,
-    Disjoint((Sequence((Pure(0.2), ZCDP(0.01))),), 3),
+    Disjoint((Composed((Pure(0.2), ZCDP(0.01))),), 3),
 ]
 
 
@@ -390,7 +390,7 @@ def renyi_loss(event: Event, order: float) -> float:
 
             moment, _ = quad(density, -15 * s, 15 * s + order, limit=500, epsabs=0, epsrel=1e-11)
             return n * math.log(moment) / (order - 1)
-        case Sequence(events=events):
+        case Composed(events=events):
             return sum(renyi_loss(one, order) for one in events)
         case Disjoint(events=events):
             return max(renyi_loss(one, order) for one in events)

@@ -16,12 +16,12 @@ from privsyn.dp.calibration import calibrate, calibrate_range, calibrate_rho
 from privsyn.dp.event_tree import repeated
 from privsyn.dp.events import (
     BoundedRange,
+    Composed,
     DiscreteGaussian,
     Disjoint,
     Event,
     Pure,
     SampledGaussian,
-    Sequence,
 )
 from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import BudgetExceeded
@@ -57,7 +57,7 @@ def phrases(epsilon: float) -> Event:
     """A release of keyphrase seeding."""
 
     def event(sigma: float) -> Event:
-        return Sequence((Pure(0.2 * epsilon), Disjoint((DiscreteGaussian(sigma),), cells=5)))
+        return Composed((Pure(0.2 * epsilon), Disjoint((DiscreteGaussian(sigma),), cells=5)))
 
     return event(calibrate(event, Guarantee(epsilon, DELTA), 1e-2, 1e4, False))
 
@@ -102,7 +102,7 @@ def test_nothing_may_follow_a_first_release_that_no_filter_covers():
     assert cap.admits([], cap.charge(whole)) == "first"
     assert cap.admits([], cap.charge(small)) == "renyi"
     assert cap.admits([cap.charge(whole)], cap.charge(small)) is None
-    assert epsilon_at(Sequence((whole, small)), DELTA) > 10
+    assert epsilon_at(Composed((whole, small)), DELTA) > 10
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_mixed_releases_are_covered_by_what_covers_all_of_them():
 
 def test_charges_of_mixed_events_are_never_below_their_parts():
     one = BoundedRange(0.2, 20)
-    assert gaussian_mu_squared(Sequence((Pure(0.3), one))) >= gaussian_mu_squared(one)
+    assert gaussian_mu_squared(Composed((Pure(0.3), one))) >= gaussian_mu_squared(one)
     assert math.isinf(gaussian_mu_squared(SampledGaussian(0.01, 2.0, 8)))
     assert math.isinf(gaussian_mu_squared(Disjoint((one, BoundedRange(0.1, 40)), cells=2)))
     assert composed_epsilon(one, DELTA) <= conversions.gaussian_epsilon(

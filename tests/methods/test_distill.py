@@ -141,7 +141,7 @@ def test_a_step_follows_the_teacher_when_asked(tiny, tmp_path):
     shares = []
     for follow in (False, True):
         folder = tmp_path / str(follow)
-        cfg = config(tiny, epochs=20, learning_rate=2e-2, distil_logits=follow, logit_weight=10.0)
+        cfg = config(tiny, epochs=20, learning_rate=2e-2, distill_logits=follow, logit_weight=10.0)
         train_student(cfg, TEXTS, BUILTIN, folder, teacher=teacher, performance=ONE)
         prompt = student.encode(student.read_tokenizer(folder), student.prompt_of(folder), TEXTS, 4)
         ids, _ = student.pad(prompt[:1], torch.device("cpu"))
@@ -156,7 +156,7 @@ def test_losses_count_text_tokens_and_the_divergence_as_defined():
     logits = torch.tensor(rng.normal(size=(1, 3, 5)))
     followed = torch.tensor(rng.normal(size=(1, 3, 7)))  # a vocabulary rounded up
     targets = torch.tensor([[student.NOT_COUNTED, 2, 4]])
-    cfg = DistillConfig(distil_logits=True, temperature=2.0, logit_weight=0.3)
+    cfg = DistillConfig(distill_logits=True, temperature=2.0, logit_weight=0.3)
     texts, whole = losses(cfg, logits, targets, followed)
     hand, divergence = 0.0, 0.0
     for place in (1, 2):
@@ -199,10 +199,10 @@ def test_what_cannot_be_trained_is_refused(tiny, tmp_path):
 
     attempt("no such directory", init=str(tmp_path / "nothing"))
     attempt("at least one text", texts=[])
-    attempt("needs the teacher", distil_logits=True)
+    attempt("needs the teacher", distill_logits=True)
     long = [(None, "late " * 100)]
     attempt("context of 64 tokens", ModelError, texts=long, max_tokens=80)
-    attempt("diverged", ModelError, teacher=diverging, distil_logits=True)
+    attempt("diverged", ModelError, teacher=diverging, distill_logits=True)
 
 
 def diverging(input_ids):
@@ -221,7 +221,7 @@ def test_logits_are_followed_over_the_same_tokens_only(tiny, tmp_path):
     (other / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(ConfigError, match="the teacher's tokenizer"):
         train_student(
-            config(other, distil_logits=True),
+            config(other, distill_logits=True),
             TEXTS,
             BUILTIN,
             tmp_path / "no",

@@ -19,7 +19,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp import accountant
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import DiscreteGaussian, SampledGaussian, Sequence
+from privsyn.dp.events import Composed, DiscreteGaussian, SampledGaussian
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, PrivsynError, ReleaseLost
@@ -204,7 +204,7 @@ def test_records_of_a_unit_are_clipped_together_and_do_not_cost_more():
 
 def test_a_noisy_split_by_label_is_a_charge_of_its_own():
     event = plan(config(label_noise=5.0)).event
-    assert event == Sequence((SampledGaussian(0.5, 1.0, 7), DiscreteGaussian(5.0)))
+    assert event == Composed((SampledGaussian(0.5, 1.0, 7), DiscreteGaussian(5.0)))
     alone = plan(config())
     assert guarantee(event, 1e-6).epsilon > guarantee(alone.event, 1e-6).epsilon
     with pytest.raises(ConfigError, match="no labels to split"):

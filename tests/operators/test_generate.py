@@ -169,7 +169,7 @@ def test_a_child_sees_the_card_it_has_for_itself(
     monkeypatch.setattr(cards, "card_locks", lambda: tmp_path)
     performance = PerformanceConfig(processes=2, **settings)
     ctx = SimpleNamespace(config=SimpleNamespace(performance=performance))
-    other = DistillOperator(task_id="distil")
+    other = DistillOperator(task_id="distill")
     code = "import os; print('sees', os.environ['CUDA_VISIBLE_DEVICES'])"
     with caplog.at_level(logging.INFO), other._cards(ctx), operator._cards(ctx) as mine:
         operator._run(["-c", code], mine)

@@ -18,8 +18,7 @@ from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rdp
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import DiscreteGaussian, Disjoint, Pure
-from privsyn.dp.events import Sequence as InSequence
+from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
 from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.keyphrase_seeding import dp_kde
@@ -530,7 +529,7 @@ def test_records_of_a_unit_and_replacement_double_the_noise():
 def test_event_of_a_release_is_this():
     plan, _ = priced(epsilon=6.0)
     match plan.event:
-        case InSequence((Pure(), Disjoint((InSequence((DiscreteGaussian(count=1),)),), 3))):
+        case Composed((Pure(), Disjoint((Composed((DiscreteGaussian(count=1),)),), 3))):
             pass
         case other:
             pytest.fail(str(other))

@@ -83,7 +83,7 @@ def train_student(
             small files are read. Where ``cfg.init`` is a directory, that stands in for it.
         target: Folder to write; made if it is not there.
         template: The prompt the texts stand behind. None: the base model's own.
-        teacher: With ``cfg.distil_logits`` the teacher: from token ids, shape (texts, tokens), to
+        teacher: With ``cfg.distill_logits`` the teacher: from token ids, shape (texts, tokens), to
             an object with ``logits``, shape (texts, tokens, vocabulary).
         performance: Device and threads. None: as the machine is.
         progress: Called after every pass with texts read and texts to read, over all epochs.
@@ -97,8 +97,8 @@ def train_student(
 
     if not texts:
         raise ConfigError("a student needs at least one text.")
-    if cfg.distil_logits and teacher is None:
-        raise ConfigError("methods.distill.distil_logits needs the teacher's model.")
+    if cfg.distill_logits and teacher is None:
+        raise ConfigError("methods.distill.distill_logits needs the teacher's model.")
     folder = start_folder(cfg) or base
     seed = secrets.randbits(63) if cfg.seed is None else cfg.seed
     with ready(performance or PerformanceConfig()) as device:
@@ -107,7 +107,7 @@ def train_student(
         encoded = student.encode(tokenizer, template, texts, cfg.max_tokens)
         with student.seeded(seed, device):
             model = _start(cfg, folder, tokenizer, encoded)
-            if cfg.distil_logits:
+            if cfg.distill_logits:
                 _refuse_other_tokens(tokenizer, base)
             loss, steps = _fit(cfg, model.to(device), encoded, teacher, seed, device, progress)
         student.save(model, tokenizer, template, target)
@@ -182,7 +182,7 @@ def _fit(
                 with student.fast(device):
                     logits = model(input_ids=ids, use_cache=False).logits
                 followed = None
-                if cfg.distil_logits:
+                if cfg.distill_logits:
                     with torch.inference_mode():
                         followed = teacher(input_ids=ids).logits
                 texts_loss, loss = losses(cfg, logits, targets, followed)
@@ -251,7 +251,7 @@ def _refuse_other_tokens(tokenizer: Any, base: Path) -> None:
 
     if tokenizer.get_vocab() != student.read_tokenizer(base).get_vocab():
         raise ConfigError(
-            "methods.distill.distil_logits needs a student with the teacher's tokenizer, and the "
+            "methods.distill.distill_logits needs a student with the teacher's tokenizer, and the "
             "directory of methods.distill.init brings another one.",
-            hint="Set methods.distill.init=random, or leave distil_logits off.",
+            hint="Set methods.distill.init=random, or leave distill_logits off.",
         )

@@ -57,11 +57,11 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             f"release {parent.release_id} holds {kind.things}, and a student is trained on texts.",
             hint="Name a release of texts.",
         )
-    if config.distil_logits and as_teacher(load_method(parent.method)) is None:
+    if config.distill_logits and as_teacher(load_method(parent.method)) is None:
         raise ConfigError(
-            f"methods.distill.distil_logits follows the model that wrote the texts, and a release "
+            f"methods.distill.distill_logits follows the model that wrote the texts, and a release "
             f"of {parent.method} has none.",
-            hint=f"Set methods.distill.distil_logits=false, or name a release of "
+            hint=f"Set methods.distill.distill_logits=false, or name a release of "
             f"{' or '.join(teachers())}.",
         )
     ctx.check_files("distill")
@@ -69,11 +69,11 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
     settings = config.model_dump(mode="json", exclude={"baselines", "init_digest"})
     used: dict[Any, ModelUse] = {}
-    if folder is None or config.distil_logits:
+    if folder is None or config.distill_logits:
         base = describe(models, cache, reads_private=False)
         used["base"] = ModelUse(source=base.source, revision=base.revision, dtype=models.dtype)
         planned = {str(role): use for role, use in parent.models.items()}.get("base")
-        if config.distil_logits and (planned is None or _apart(planned, used["base"])):
+        if config.distill_logits and (planned is None or _apart(planned, used["base"])):
             raise ModelError(
                 f"models.language={models.language} is not the model release {parent.release_id} "
                 f"was made with ({planned.source if planned else 'unknown'}).",
@@ -280,9 +280,9 @@ def train_as_planned(
         )
     teacher = None
     if parent is None:
-        config = config.model_copy(update={"distil_logits": False})
+        config = config.model_copy(update={"distill_logits": False})
     base = base_folder(ctx) if "base" in planned.models else BUILTIN
-    if parent is not None and config.distil_logits:
+    if parent is not None and config.distill_logits:
         teacher = _teacher(ctx, parent, base)
     return train_student(
         config,

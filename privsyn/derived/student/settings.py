@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field, field_validator
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.on_disk import OnDisk, Sha256
@@ -49,8 +49,9 @@ class DistillConfig(ReadsFiles):
         le=8192,
         description="Tokens of a text that are read at most, its end included.",
     )
-    distil_logits: bool = Field(
+    distill_logits: bool = Field(
         default=False,
+        validation_alias=AliasChoices("distill_logits", "distil_logits"),  # as it was first spelt
         description="Also follow the teacher's next-token probabilities on the synthetic texts. "
         "Only for a release that brings the model that wrote it.",
     )
@@ -59,7 +60,7 @@ class DistillConfig(ReadsFiles):
         gt=0,
         le=100,
         allow_inf_nan=False,
-        description="Softens both distributions of distil_logits.",
+        description="Softens both distributions of distill_logits.",
     )
     logit_weight: float = Field(
         default=1.0,

@@ -10,8 +10,7 @@ from functools import lru_cache, partial
 from privsyn.dp import accountant, calibration
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.events import Event
-from privsyn.dp.events import Sequence as EventSequence
+from privsyn.dp.events import Composed, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError
 from privsyn.methods.base import (
@@ -46,7 +45,7 @@ class DPLoraMechanism(Mechanism):
         """T steps, then the histogram [L6]."""
         if self.histogram is None:
             return self.steps.event
-        return EventSequence((self.steps.event, self.histogram.event))
+        return Composed((self.steps.event, self.histogram.event))
 
     @property
     def derived(self) -> Mapping[str, float]:
@@ -117,7 +116,7 @@ def _least_noise(
 
     def event(sigma: float) -> Event:
         steps = replace(one, noise_multiplier=sigma, sampler="opendp").event  # the same price
-        return steps if histogram is None else EventSequence((steps, histogram.event))
+        return steps if histogram is None else Composed((steps, histogram.event))
 
     solve = partial(calibration.calibrate, event, target, increasing=False)
     try:

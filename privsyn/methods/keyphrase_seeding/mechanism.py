@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from privsyn.data.records import Cell
 from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.events import Disjoint, Event
-from privsyn.dp.events import Sequence as InSequence
+from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
 from privsyn.errors import ConfigError
 from privsyn.methods.base import (
@@ -58,12 +57,12 @@ class KeyphraseSeedingMechanism(Mechanism):
     @property
     def estimates(self) -> Event:
         """The k estimates of every label [K3]."""
-        return Disjoint((InSequence((self.estimate.event,) * self.structures),), self.labels)
+        return Disjoint((Composed((self.estimate.event,) * self.structures),), self.labels)
 
     @property
     def event(self) -> Event:
         """The choice of terms, then the estimates."""
-        return InSequence((self.choice.event, self.estimates))
+        return Composed((self.choice.event, self.estimates))
 
     @property
     def derived(self) -> Mapping[str, float]:
