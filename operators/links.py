@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from privsyn.methods.base import METHODS
+from privsyn.release import layout
 
 if TYPE_CHECKING:
     from privsyn.airflow.project import Project
@@ -59,7 +60,7 @@ def report_page(
     if not known:
         method = release_id.rpartition("-")[0]
         known = {dag_of(method, project): []} if method in METHODS else {}
-    page = folder / "validation.html"
+    page = folder / layout.REPORTS[1]
     return page if dag_id in known and page.is_file() and not page.is_symlink() else None
 
 

@@ -19,7 +19,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal
-from privsyn.stages.generate import check_models, load_models
+from privsyn.stages.drawing import check_models, load_models
 from privsyn.stages.lineage import PAGE
 from privsyn.stages.validate import examine, place, said
 

@@ -31,21 +31,22 @@ from privsyn.files import read_file, read_json
 from privsyn.publishing.command import DvcCommand
 from privsyn.publishing.git import commit_files, in_git
 from privsyn.publishing.pipeline import current_stages, folder_md5
+from privsyn.release import layout
 from privsyn.section import NAME
 from privsyn.spelling import nearest
 
 log = logging.getLogger(__name__)
 
-ARTIFACTS = ("synthetic.jsonl", "model.jsonl")
+ARTIFACTS = (layout.ARTIFACT, layout.MODEL_ARTIFACT)
 """What a release may be: records or a model. It is one of them."""
 
-SEALED_FILES = (*ARTIFACTS, "certificate.json")
+SEALED_FILES = (*ARTIFACTS, layout.CERTIFICATE)
 """Never change once published; the reports beside them may be renewed by a newer suite."""
 
-RELEASE_FILES = frozenset({*SEALED_FILES, "validation.json", "validation.html", "quality.json"})
+RELEASE_FILES = frozenset({*SEALED_FILES, *layout.REPORTS})
 """All files a release folder may hold when it is published."""
 
-RELEASE_FOLDERS = frozenset({"images", "exhibits", "model"})
+RELEASE_FOLDERS = frozenset(layout.FOLDERS)
 """And all folders, of files alone; the artifact or the certificate names each with its digest."""
 
 
@@ -229,8 +230,8 @@ class DvcPublisher:
                     hint="Move it away: nothing else is published.",
                 )
         artifacts = [name for name in ARTIFACTS if name in found]
-        if not artifacts or "certificate.json" not in found:
-            lacking = "certificate.json" if artifacts else ARTIFACTS[0]
+        if not artifacts or layout.CERTIFICATE not in found:
+            lacking = layout.CERTIFICATE if artifacts else ARTIFACTS[0]
             raise DataError(
                 f"releases/{release_dir.name} lacks {lacking}.", hint="Run certify again."
             )
@@ -320,7 +321,7 @@ def _read_pointer(pointer: Path) -> dict[str, Any]:
 def _account(release_dir: Path) -> str | None:
     """The account that paid, so that a ledger that forgot the release is noticed elsewhere too."""
     try:
-        sealed = read_json(release_dir / "certificate.json")
+        sealed = read_json(release_dir / layout.CERTIFICATE)
         return None if "derived" in sealed else str(sealed["plan"]["account"])
     except (OSError, ValueError, LookupError, TypeError):
         return None

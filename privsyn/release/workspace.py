@@ -10,6 +10,7 @@ import yaml
 
 from privsyn.errors import DataError
 from privsyn.files import read_file, read_json
+from privsyn.release import layout
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,6 @@ class Workspace:
     def locate(self, release_id: str) -> Path | None:
         """Folder of a finished release: released, or in quarantine; None if neither is here."""
         for folder in (self.release(release_id), self.quarantine(release_id)):
-            if (folder / "certificate.json").is_file():
+            if (folder / layout.CERTIFICATE).is_file():
                 return folder
         return None

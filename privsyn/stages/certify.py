@@ -26,11 +26,11 @@ from privsyn.ledger.entries import State
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
+from privsyn.release.scratch import exhibits as exhibit_folder
+from privsyn.release.scratch import shard_file, trained
 from privsyn.stages.base import Context
-from privsyn.stages.generate import exhibits as exhibit_folder
-from privsyn.stages.generate import shard_file, trained
 from privsyn.stages.lineage import certified, traced
-from privsyn.stages.partition import Run
+from privsyn.stages.pinned import Run
 
 
 @traced("certify")

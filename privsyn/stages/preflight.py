@@ -16,7 +16,7 @@ from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.generate import check_models, load_models
+from privsyn.stages.drawing import check_models, load_models
 
 
 def due(ctx: Context, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
-from privsyn.stages.partition import refuse_given_up
+from privsyn.stages.pinned import refuse_given_up
 from privsyn.stages.plan import plan as make_plan
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite

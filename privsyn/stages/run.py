@@ -10,8 +10,9 @@ from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
+from privsyn.stages.drawing import load_models
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.generate import generate, load_models
+from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight

@@ -14,7 +14,7 @@ from privsyn.errors import LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import State
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended
-from privsyn.stages.partition import refuse_given_up
+from privsyn.stages.pinned import refuse_given_up
 
 ENDED = (State.COMMITTED, State.LOST, State.VOID)
 """Of these nothing can be drawn any more: their scratch is of no use to anybody."""

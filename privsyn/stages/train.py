@@ -12,10 +12,10 @@ from privsyn.data.partition import load_shard
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.models.training.distributed.rank_processes import started
 from privsyn.release.plan import Plan
+from privsyn.release.scratch import BUCKETS, TRAIN, TRAINED_BY, trained
 from privsyn.stages.base import Context
-from privsyn.stages.generate import TRAINED_BY, begun, drawing, load_models, trained
+from privsyn.stages.drawing import begun, drawing, load_models
 from privsyn.stages.lineage import traced
-from privsyn.stages.partition import BUCKETS, TRAIN
 
 
 @traced("train")

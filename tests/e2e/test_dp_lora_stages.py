@@ -20,9 +20,10 @@ from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.release import certificate, verification
+from privsyn.release.scratch import trained
 from privsyn.stages import generate as generate_stage
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate, trained
+from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle

@@ -22,10 +22,11 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
 from privsyn.release import verification
+from privsyn.release.scratch import BUCKETS, journal_file
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
-from privsyn.stages.partition import BUCKETS, journal_file, partition, source_changed
+from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle

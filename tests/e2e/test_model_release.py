@@ -17,8 +17,9 @@ from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, Ver
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
+from privsyn.release.scratch import trained
 from privsyn.stages.certify import certify, export, seal, write_model
-from privsyn.stages.generate import generate, trained
+from privsyn.stages.generate import generate
 from privsyn.stages.lineage_sync import sync
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan

@@ -11,7 +11,7 @@ from small_project import environment
 from privsyn.errors import TrainingInterrupted
 from privsyn.models.training.distributed import rank_processes
 from privsyn.release import verification
-from privsyn.stages.generate import load_models
+from privsyn.stages.drawing import load_models
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve

@@ -288,7 +288,7 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.stages.partition.os.replace", full)
+        patch.setattr("privsyn.stages.pinned.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
     assert ctx.ledger.entry(planned.id).state == "LOST"
