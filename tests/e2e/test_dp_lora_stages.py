@@ -255,7 +255,7 @@ def test_another_price_than_the_settings_does_not_verify(make, tmp_path):
     _, sealed = certificate.read(copy)
     sealed["plan"]["event"]["noise_multiplier"] = 4.0
     body = {key: value for key, value in sealed.items() if key != "seal"}
-    body["seal"] = certificate._seal(body)
+    body["seal"] = certificate.seal_of(body)
     (copy / "certificate.json").write_bytes(certificate.canonical(body))
     assert {"event", "guarantee"} & set(failed(copy, None))
 

@@ -51,7 +51,7 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     body = json.loads(file.read_text())
     del body["seal"]
     body["plan"]["event"] = dump(Gaussian(1e9))
-    body["seal"] = certificate._seal(body)
+    body["seal"] = certificate.seal_of(body)
     file.write_bytes(certificate.canonical(body))
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed

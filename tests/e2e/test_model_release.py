@@ -196,7 +196,7 @@ def test_a_resealed_model_does_not_pass_the_ledger(finished, tmp_path):
     _, sealed = certificate.read(copy)
     body = {key: value for key, value in sealed.items() if key != "seal"}
     body["model"][WEIGHTS] = sha256_file(copy / "model" / WEIGHTS)
-    write_json_atomic(copy / "certificate.json", body | {"seal": certificate._seal(body)})
+    write_json_atomic(copy / "certificate.json", body | {"seal": certificate.seal_of(body)})
     assert list(failed(copy, ctx.ledger)) == ["ledger digests"]
 
 

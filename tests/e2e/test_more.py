@@ -116,7 +116,7 @@ def test_an_edited_parent_is_found(grown, tmp_path, change):
     change(sealed)
     body = {key: value for key, value in sealed.items() if key != "seal"}
     (tmp_path / "synthetic.jsonl").write_bytes((folder / "synthetic.jsonl").read_bytes())
-    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate._seal(body)})
+    write_json_atomic(tmp_path / "certificate.json", body | {"seal": certificate.seal_of(body)})
     with pytest.raises(VerificationError):
         verification.raise_failed(tmp_path, verification.verify(tmp_path, None))
 

@@ -547,7 +547,7 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
         body = json.loads(json.dumps({k: v for k, v in sealed.items() if k != "seal"}))
         edit(body)
         (folder / "certificate.json").write_bytes(
-            certificate.canonical(body | {"seal": certificate._seal(body)})
+            certificate.canonical(body | {"seal": certificate.seal_of(body)})
         )
         return {check.name for check in verification.verify(folder, ctx.ledger) if not check.passed}
 

@@ -150,7 +150,7 @@ def forge(folder):
     import hashlib
 
     sealed["artifact"]["sha256"] = hashlib.sha256(data).hexdigest()
-    sealed["seal"] = certificate._seal(sealed)
+    sealed["seal"] = certificate.seal_of(sealed)
     (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
 
 
