@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from privsyn.airflow.base import StageOperator
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.publish import announce, refuse_repetition
+from privsyn.derived.kinds import STUDENTS
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -26,7 +27,7 @@ class DistillOperator(ChildOperator):
 
         planned = self.planned()
         student = plan_student(ctx, planned)
-        self.run_child(ctx, context, "distill", planned.id, "--no-publish", "--no-evaluate")
+        self.run_child(ctx, context, STUDENTS, planned.id, "--no-publish", "--no-evaluate")
         return student.id, f"{student.id} is trained, certified and checked"
 
 
@@ -43,7 +44,7 @@ class BaselineOperator(ChildOperator):
         """See StageOperator."""
         from privsyn.derived.student.release import private_baseline
 
-        config = ctx.config.method("distill")
+        config = ctx.config.method(STUDENTS)
         if "private" not in config.baselines:
             raise AirflowSkipException("methods.distill.baselines does not name private.")
         method, changes = private_baseline(ctx.config, self.planned(), config.student)

@@ -28,6 +28,7 @@ from privsyn.airflow.project import Project, dag_id, kind_of, params_file, proje
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
+from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
 from privsyn.methods.base import load_method
 from privsyn.release.cautions import of_account, of_release, said
@@ -153,7 +154,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                 task_id="publish_student",
                 pool=project.dvc_pool,
                 reannounce=schedule.reannounce,
-                outlets=[Asset(project.asset(config.dataset.name, "distill"))],
+                outlets=[Asset(project.asset(config.dataset.name, STUDENTS))],
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
             validate >> distill >> evaluate

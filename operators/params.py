@@ -10,6 +10,7 @@ from airflow.sdk import Param
 
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
+from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher, load_method, settings_model
@@ -95,8 +96,8 @@ def _described(param: Param, more: str) -> Param:
 
 
 def _student(config: Config) -> dict[str, Param]:
-    model, values = settings_model("distill"), config.method("distill").model_dump(mode="json")
-    return _fields(model, "methods.distill", "Student", values, config.files)
+    model, values = settings_model(STUDENTS), config.method(STUDENTS).model_dump(mode="json")
+    return _fields(model, f"methods.{STUDENTS}", "Student", values, config.files)
 
 
 def overrides(values: Mapping[str, Any], known: Mapping[str, Param]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Overrides, Params, Publish, Release, context_of, err, out
+from privsyn.derived.kinds import STUDENTS
 from privsyn.progress import show_progress
 from privsyn.release import layout
 from privsyn.tables import Verbatim, facts, show
@@ -45,7 +46,7 @@ def distill(
         ctx = context_of(params, overrides, None, progress)
         folder = make_student(ctx, ctx.workspace.release_id(release), published=publish)
         measured = evaluate_student(ctx, folder.name) if evaluate else None
-    made = certificate.read(folder)[1]["derived"]["distill"]["student"]
+    made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
     rows = {
         "student": Verbatim(folder.name),
         "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
+from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
-from privsyn.methods.base import METHODS, SETTINGS
+from privsyn.methods.base import METHODS
 from privsyn.progress import show_progress
 from privsyn.tables import show
 
 if TYPE_CHECKING:
-    from privsyn.release.plan import Plan, StudentPlan
+    from privsyn.derived.base import DerivedPlan
+    from privsyn.release.plan import Plan
 
 stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
 
@@ -27,8 +29,8 @@ StageMethod = Annotated[
         "--method",
         "-m",
         metavar="METHOD",
-        help=f"One of {', '.join([*METHODS, *SETTINGS])}. By default the first of `pipeline`.",
-        autocompletion=lambda: [*METHODS, *SETTINGS],
+        help=f"One of {', '.join([*METHODS, *SECTIONS])}. By default the first of `pipeline`.",
+        autocompletion=lambda: [*METHODS, *SECTIONS],
     ),
 ]
 
@@ -45,21 +47,16 @@ def stage_plan(
 ) -> None:
     """Write the data-free plan of a release, opening its account."""
     from privsyn.data.artifacts import write_json_atomic
-    from privsyn.stages.plan import plan as make_plan
+    from privsyn.derived.base import work_named
+    from privsyn.release.plan import Plan
 
     ctx = context_of(params, overrides, day)
     method = method or ctx.config.first_method
     file = target or ctx.workspace.plan(method)
-    if method == "distill":
-        from privsyn.derived.student.release import plan_with_teacher
-
-        student = plan_with_teacher(ctx)
-        write_json_atomic(file, student.model_dump(mode="json"))
-        show(out, f"{student.id}: plan in {file}")
-        return
-    planned = make_plan(ctx, method, open_account=True)
+    planned = work_named(method).described(ctx)
     write_json_atomic(file, planned.model_dump(mode="json"))
-    show(out, f"{planned.id}: epsilon {shown(planned.epsilon)}, plan in {file}")
+    cost = f"epsilon {shown(planned.epsilon)}, " if isinstance(planned, Plan) else ""
+    show(out, f"{planned.id}: {cost}plan in {file}")
 
 
 @stage_app.command("preflight")
@@ -67,27 +64,19 @@ def stage_preflight(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Try models, grammar and folders on public inputs, before a release begins."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.preflight import preflight
 
-    planned = _read_plan(plan_file)
-    if isinstance(planned, StudentPlan):
-        raise ConfigError(f"{plan_file} plans a student, which spends nothing.")
+    planned = _read_release(plan_file)
     preflight(context_of(params, overrides), planned)
 
 
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a begun release, for methods that train one. May be run by torchrun."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.train import train
 
     with ranks() as group, show_progress(err) as progress:
-        planned = _read_plan(plan_file)
-        if isinstance(planned, StudentPlan):
-            raise ConfigError(
-                f"{plan_file} plans a student, which is trained by the stage generate."
-            )
+        planned = _read_release(plan_file)
         train(context_of(params, overrides, progress=progress, group=group), planned)
 
 
@@ -104,31 +93,20 @@ def stage_generate(
 
     May be run by torchrun, where a model is trained.
     """
-    from privsyn.release.plan import StudentPlan
-    from privsyn.stages.certify import export
+    from privsyn.derived.base import work_of
+    from privsyn.release.plan import Plan
     from privsyn.stages.generate import generate
-    from privsyn.stages.reserve import settle
-    from privsyn.stages.run import draw
 
     with ranks() as group, show_progress(err) as progress:
         planned = _read_plan(plan_file)
         ctx = context_of(params, overrides, progress=progress, group=group)
-        if group is not None and (isinstance(planned, StudentPlan) or shard is not None):
-            group.close()  # these stages are one process's work
-        if isinstance(planned, StudentPlan):
-            from privsyn.derived.student.release import draw_student
-
-            draw_student(ctx, planned)
-            return
-        if shard is not None:
+        work = work_of(planned)
+        if group is not None and (work.one_process or shard is not None):
+            group.close()  # the rest is one process's work
+        if shard is not None and isinstance(planned, Plan):
             generate(ctx, planned, shard)
             return
-        try:
-            draw(ctx, planned)
-        finally:
-            settle(ctx, planned)
-        if ctx.as_filed:
-            export(ctx, planned)
+        work.draw(ctx, planned)
 
 
 @stage_app.command("validate")
@@ -136,16 +114,10 @@ def stage_validate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Run the Great Expectations suite on a committed release."""
-    from privsyn.release.plan import StudentPlan
-    from privsyn.stages.validate import validate
+    from privsyn.derived.base import work_of
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
-    if isinstance(planned, StudentPlan):
-        from privsyn.derived.student.validate import validate_student
-
-        folder = validate_student(ctx, planned, filed=ctx.as_filed)
-    else:
-        folder = validate(ctx, planned)
+    folder = work_of(planned).validate(ctx, planned)
     show(out, f"valid: {folder / 'validation.html'}")
 
 
@@ -154,16 +126,11 @@ def stage_evaluate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Measure a committed release against held-out real records (internal)."""
-    from privsyn.release.plan import StudentPlan
-    from privsyn.stages.evaluate import evaluate, said
+    from privsyn.derived.base import work_of
+    from privsyn.stages.evaluate import said
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
-    if isinstance(planned, StudentPlan):
-        from privsyn.derived.student.evaluate import evaluate_student
-
-        folder = evaluate_student(ctx, planned.id)
-    else:
-        folder = evaluate(ctx, planned)
+    folder = work_of(planned).evaluate(ctx, planned)
     show(out, said(folder))
 
 
@@ -172,23 +139,35 @@ def stage_publish(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Version a validated release with DVC and push it."""
-    from privsyn.release.plan import StudentPlan
-    from privsyn.stages.publish import publish
+    from privsyn.derived.base import work_of
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
-    if isinstance(planned, StudentPlan):
-        from privsyn.derived.student.release import publish_student
-
-        answer = publish_student(ctx, planned)
-    else:
-        answer = publish(ctx, planned)
+    answer = work_of(planned).publish(ctx, planned)
     show(out, json.dumps(answer, indent=2))
 
 
-def _read_plan(path: Path) -> Plan | StudentPlan:
+def _read_release(path: Path) -> Plan:
+    """The plan of a release.
+
+    Raises:
+        ConfigError: It plans something else, or see _read_plan.
+    """
+    from privsyn.release.plan import Plan
+
+    planned = _read_plan(path)
+    if not isinstance(planned, Plan):
+        raise ConfigError(
+            f"{path} plans what is made from release {planned.parent.id} ({planned.method}), which "
+            "spends nothing and has no such stage.",
+            hint=f"Run: privsyn stage generate --plan {path}",
+        )
+    return planned
+
+
+def _read_plan(path: Path) -> Plan | DerivedPlan:
     from pydantic import ValidationError
 
-    from privsyn.release.plan import read_plan
+    from privsyn.derived.base import read_plan
 
     try:
         return read_plan(read_file(path))

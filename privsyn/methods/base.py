@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
+from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -44,9 +45,6 @@ METHODS: Mapping[str, str] = {
 
 FIRST = "invisible_ink"
 """What is run where neither a method is named nor a pipeline."""
-
-SETTINGS: Mapping[str, str] = {"distill": "privsyn.derived.student.settings:DistillConfig"}
-"""Sections of ``methods`` that are no method: what is made from a finished release."""
 
 
 @dataclass(frozen=True)
@@ -414,10 +412,10 @@ def load_method(name: str) -> Method:
     Raises:
         ConfigError: No such method; the nearest name is given.
     """
-    if name in SETTINGS:
+    if name in KINDS:
         raise ConfigError(
-            f"method={name!r} makes no release of its own, but a model from a finished one.",
-            hint="Run: privsyn distill RELEASE",
+            f"method={name!r} makes no release of its own, but is made from a finished one.",
+            hint=f"Run: {KINDS[name].command}",
         )
     method: Method = _load(name, METHODS)()
     return method
@@ -429,8 +427,8 @@ def settings_model(name: str) -> type[Any]:
     Raises:
         ConfigError: No such section; the nearest name is given.
     """
-    if name in SETTINGS:
-        found: type[Any] = _load(name, SETTINGS)
+    if name in SECTIONS:
+        found: type[Any] = _load(name, SECTIONS)
         return found
     return load_method(name).Config
 
@@ -439,7 +437,7 @@ def _load(name: str, known: Mapping[str, str]) -> Any:
     try:
         module, _, attribute = known[name].partition(":")
     except KeyError:
-        near = nearest(name, [*METHODS, *SETTINGS])
+        near = nearest(name, [*METHODS, *SECTIONS])
         raise ConfigError(
             f"method={name!r} is not known; known: {', '.join(METHODS)}.",
             hint=f"Did you mean {near}?" if near else "",

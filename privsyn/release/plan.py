@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from math import isclose
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee
@@ -24,8 +24,6 @@ FIRST_PLAN_SCHEMA = "privsyn-plan/1"
 
 SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
 """Derived numbers that plans solve for; all others follow from them and the settings."""
-
-STUDENT_SCHEMA = "privsyn-student/1"
 
 
 class DatasetIdentity(Section):
@@ -192,38 +190,6 @@ class Plan(Section):
         return mechanism.event, dict(mechanism.derived)
 
 
-class StudentPlan(Section):
-    """A small model before it is trained on a release's texts: all public.
-
-    ``settings`` are those of ``methods.distill`` that shape the model; ``models`` are the language
-    model whose tokenizer it takes (``base``) and the one it starts from (``init``), where it does.
-    """
-
-    plan_schema: str = STUDENT_SCHEMA
-    method: Literal["distill"] = "distill"
-    parent: Plan
-    settings: dict[str, Any]
-    models: dict[Literal["base", "init"], ModelUse]
-
-    @property
-    def id(self) -> str:
-        """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
-        identity = self.model_dump(mode="json", include={"settings", "models"})
-        return f"{self.parent.id}.student-{_digest(identity)[:8]}"
-
-
-def read_plan(content: bytes) -> Plan | StudentPlan:
-    """A plan of either kind from its file.
-
-    Raises:
-        ValidationError: It is neither.
-    """
-    try:
-        return StudentPlan.model_validate_json(content)
-    except ValidationError:
-        return Plan.model_validate_json(content)
-
-
 IDENTITY = (
     "plan_schema",
     "method",
@@ -253,7 +219,7 @@ def release_id(identity: Mapping[str, Any]) -> str:
         del named["plan_schema"]  # it was no part of a name then
     else:
         named["models"] = {role: _what(use) for role, use in named["models"].items()}
-    return f"{identity['method']}-{_digest(named)[:16]}"
+    return f"{identity['method']}-{identity_digest(named)[:16]}"
 
 
 def _close(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
@@ -269,7 +235,8 @@ def _what(use: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in use.items() if key != "source" or not named}
 
 
-def _digest(value: Mapping[str, Any]) -> str:
+def identity_digest(value: Mapping[str, Any]) -> str:
+    """SHA-256 of what names a thing, with its ``models``, as canonical JSON."""
     value = {**value, "models": {k: _as_first_named(v) for k, v in value["models"].items()}}
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -16,11 +16,12 @@ from privsyn.config import Config, load_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
+from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.store import Ledger, open_ledger
-from privsyn.methods.base import SETTINGS, Method, load_method
+from privsyn.methods.base import Method, load_method
 from privsyn.on_disk import DIGEST, OnDisk, values
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
@@ -304,5 +305,5 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.validation,
         config.evaluate,
         config.files,
-        {name: config.method(name) for name in (*config.methods, *SETTINGS)},
+        {name: config.method(name) for name in (*config.methods, *SECTIONS)},
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from privsyn.derived.base import kind_of
 from privsyn.derived.parent import planned_by
-from privsyn.derived.student.release import register_student, trace_student
 from privsyn.errors import DataError
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate
-from privsyn.release.plan import StudentPlan
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
 from privsyn.stages.validate import passed
@@ -43,12 +42,13 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
                 f"release {name!r} is not here.", hint=f"Bring it back with: privsyn restore {name}"
             )
         _, sealed = certificate.read(folder)
-        if "distill" in sealed.get("derived", {}):
-            _student(ctx, folder, sealed)
+        kind = kind_of(sealed)
+        if kind is not None:
+            kind.trace(ctx, folder, sealed)
         elif "derived" not in sealed:
             _release(ctx, folder, sealed)
         publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
-        if name in publisher.published() and ".more-" not in name:
+        if name in publisher.published() and (kind is None or kind.own_run):
             lineage.published(ctx, name, publisher.revision(name))
     return names
 
@@ -66,12 +66,3 @@ def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
     if holds is not None:
         lineage.validated(ctx, plan, folder, passed=holds)
     lineage.ended(ctx, plan.id)
-
-
-def _student(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
-    made = sealed["derived"]["distill"]
-    parent = planned_by(certificate.origin(sealed))
-    planned = StudentPlan(parent=parent, settings=made["settings"], models=made["models"])
-    trace_student(ctx, planned, folder)
-    if passed(folder):
-        register_student(ctx, planned, folder)

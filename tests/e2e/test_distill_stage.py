@@ -12,6 +12,7 @@ from small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
+from privsyn.derived.base import read_plan
 from privsyn.derived.parent import open_parent
 from privsyn.derived.student import release as stage
 from privsyn.derived.student.evaluate import evaluate_student
@@ -24,7 +25,6 @@ from privsyn.models.model_identity import read_template
 from privsyn.models.references import BUILTIN
 from privsyn.models.training import causal_lm as models
 from privsyn.release import certificate, verification
-from privsyn.release.plan import read_plan
 from privsyn.stages.run import run
 from privsyn.tracking.null import NullTracker
 

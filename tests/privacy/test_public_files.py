@@ -16,8 +16,9 @@ from pydantic import BaseModel, FilePath
 
 from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
+from privsyn.derived.kinds import SECTIONS
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import METHODS, SETTINGS, ReleaseFacts, load_method, settings_model
+from privsyn.methods.base import METHODS, ReleaseFacts, load_method, settings_model
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.on_disk import DIGEST, OnDisk, marks, values
 from privsyn.section import Section
@@ -275,7 +276,7 @@ def test_labels_are_public_and_short_pieces_agree_by_chance():
 
 
 def sections() -> list[type[BaseModel]]:
-    return [Config, *(settings_model(name) for name in (*METHODS, *SETTINGS))]
+    return [Config, *(settings_model(name) for name in (*METHODS, *SECTIONS))]
 
 
 def test_every_path_is_marked_and_every_pinned_one_has_its_digest():
@@ -288,7 +289,7 @@ def test_every_path_is_marked_and_every_pinned_one_has_its_digest():
                 for part in inside:
                     model = model.model_fields[part].annotation
                 assert field + DIGEST in model.model_fields, name
-    for name in (*METHODS, *SETTINGS):
+    for name in (*METHODS, *SECTIONS):
         if list(marks(settings_model(name))):
             assert issubclass(settings_model(name), ReadsFiles), name
 

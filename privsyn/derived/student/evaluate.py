@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
+from privsyn.derived.kinds import STUDENTS
 from privsyn.derived.parent import planned_by
+from privsyn.derived.student.plan import StudentPlan
 from privsyn.derived.student.release import (
     NON_PRIVATE,
     PRIVATE,
@@ -22,7 +24,6 @@ from privsyn.derived.student.release import (
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import DataError
 from privsyn.release import certificate, layout, verification
-from privsyn.release.plan import StudentPlan
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
@@ -60,7 +61,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
-    made = sealed.get("derived", {}).get("distill")
+    made = sealed.get("derived", {}).get(STUDENTS)
     if made is None:
         raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
     planned = StudentPlan(
@@ -73,7 +74,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     texts = _texts(held_out(ctx, planned.parent))
     with ctx.lineage.stage_run(name, "evaluate") as run:
         metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
-        config: DistillConfig = ctx.config.method("distill")
+        config: DistillConfig = ctx.config.method(STUDENTS)
         if NON_PRIVATE in config.baselines:
             metrics += _non_private(ctx, planned, texts)
         if PRIVATE in config.baselines:

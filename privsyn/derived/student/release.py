@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import private_folder
-from privsyn.derived.parent import Parent, open_parent, records
+from privsyn.derived.base import derive, load_kind
+from privsyn.derived.kinds import STUDENTS
+from privsyn.derived.parent import Parent, open_parent, planned_by, records
 from privsyn.derived.student.distillation import Student, start_folder, train_student
+from privsyn.derived.student.plan import StudentPlan
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
@@ -25,13 +28,14 @@ from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
-from privsyn.release.plan import ModelUse, Plan, StudentPlan
+from privsyn.release.plan import ModelUse, Plan
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.run import draw
+from privsyn.stages.validate import passed
 from privsyn.tracking.base import MODEL_FOLDER
 
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
         ConfigError: The release holds images, or has no teacher whose logits could be followed.
         ModelError: A model cannot be found, or is not the one the release was made with.
     """
-    config: DistillConfig = ctx.settings("distill")
+    config: DistillConfig = ctx.settings(STUDENTS)
     kind = modality_of(parent.dataset)
     if kind.name != Texts.name:
         raise ConfigError(
@@ -64,7 +68,7 @@ def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
             hint=f"Set methods.distill.distill_logits=false, or name a release of "
             f"{' or '.join(teachers())}.",
         )
-    ctx.check_files("distill")
+    ctx.check_files(STUDENTS)
     models, folder = ctx.config.models, start_folder(config)
     cache = ctx.workspace.cache if ctx.workspace.state.is_dir() else None
     settings = config.model_dump(mode="json", exclude={"baselines", "init_digest"})
@@ -117,11 +121,7 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
         ValidationFailed: The student does not load or predict; it lies in quarantine/.
         LeaseHeld: Another process trains this student.
     """
-    planned = plan_student(ctx, open_parent(ctx, release_id).plan)
-    folder = make_student(ctx, planned)
-    if published:
-        publish_student(ctx, planned)
-    return folder
+    return derive(ctx, load_kind(STUDENTS), release_id, published=published)
 
 
 def plan_with_teacher(ctx: Context) -> StudentPlan:
@@ -176,14 +176,15 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
         draw(ctx, planned.parent)
     finally:
         settle(ctx, planned.parent)
-    folder = make_student(ctx, planned)
+    make_student(ctx, planned)
+    folder = check_student(ctx, planned)
     if ctx.as_filed:
         copy_release(folder, ctx.workspace.synthetic(planned.method))
     return folder
 
 
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
-    """Train, certify and check a planned student, unless it exists. See distill."""
+    """Train and certify a planned student, unless it exists. See distill."""
     folder = ctx.workspace.release(planned.id)
     with alone(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
@@ -191,6 +192,11 @@ def make_student(ctx: Context, planned: StudentPlan) -> Path:
         else:
             _make(ctx, planned, folder)
     trace_student(ctx, planned, folder)
+    return folder
+
+
+def check_student(ctx: Context, planned: StudentPlan) -> Path:
+    """Check a student; one that passes is registered. See validate_student."""
     folder = validate_student(ctx, planned)
     register_student(ctx, planned, folder)
     return folder
@@ -213,7 +219,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
         parent.sealed,
         artifact,
         name=planned.id,
-        how={"distill": how | {"student": asdict(student)}},
+        how={STUDENTS: how | {"student": asdict(student)}},
         root=ctx.workspace.root,
     )
     # First the ledger: a folder in its place is then always one that it knows.
@@ -244,7 +250,7 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
         "certificate_sha256": certificate.digest(sealed),
         "class": sealed["class"],
         "dvc_revision": revision.md5,
-        "parameters": sealed["derived"]["distill"]["student"]["parameters"],
+        "parameters": sealed["derived"][STUDENTS]["student"]["parameters"],
     }
 
 
@@ -270,7 +276,7 @@ def train_as_planned(
     Raises:
         ModelError: A model is not the planned one any more.
     """
-    config: DistillConfig = ctx.settings("distill")
+    config: DistillConfig = ctx.settings(STUDENTS)
     now = plan_student(ctx, planned.parent)
     if now.id != planned.id:
         raise ModelError(
@@ -338,7 +344,7 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
     shutil.rmtree(place, ignore_errors=True)
     try:
         student = train_as_planned(
-            ctx, planned, texts, place, partial(ctx.progress, "distill"), parent
+            ctx, planned, texts, place, partial(ctx.progress, STUDENTS), parent
         )
         files = {file.name: file.read_bytes() for file in place.iterdir() if file.is_file()}
     finally:
@@ -351,10 +357,10 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     _, sealed = certificate.read(folder)
     run = ctx.lineage.release_run(planned.id)
     models = {f"model.{role}": use.source for role, use in planned.models.items()}
-    ctx.lineage.log_params(run, {"method": "distill"} | planned.settings | models)
+    ctx.lineage.log_params(run, {"method": STUDENTS} | planned.settings | models)
     ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
     lineage.log_synthetic(ctx, planned.id, sealed)
-    made = sealed["derived"]["distill"]["student"]
+    made = sealed["derived"][STUDENTS]["student"]
     said = (
         f"A language model of {made['parameters']:,} parameters, trained on the texts of "
         f"`{planned.parent.id}` at no further cost."
@@ -362,6 +368,16 @@ def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     ctx.lineage.set_tags(run, {lineage.NOTE: said})
     ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
+
+
+def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
+    """Write the missing lineage of a student that lies here, from its certificate."""
+    made = sealed["derived"][STUDENTS]
+    parent = planned_by(certificate.origin(sealed))
+    planned = StudentPlan(parent=parent, settings=made["settings"], models=made["models"])
+    trace_student(ctx, planned, folder)
+    if passed(folder):
+        register_student(ctx, planned, folder)
 
 
 def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
@@ -384,7 +400,7 @@ def alone(ctx: Context, name: str) -> Iterator[None]:
     private_folder(ctx.workspace.state)
     try:
         student = name.removesuffix(f".{NON_PRIVATE}")  # of all of them: nothing is named after one
-        with file_lock(ctx.workspace.state / "distill" / f"{student}.lock", timeout=0):
+        with file_lock(ctx.workspace.state / STUDENTS / f"{student}.lock", timeout=0):
             yield
     except TimeoutError:
         raise LeaseHeld(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
+from privsyn.derived.kinds import STUDENTS
+from privsyn.derived.student.plan import StudentPlan
 from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import certificate, layout, verification
-from privsyn.release.plan import StudentPlan
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, VALIDATION_TAG
 from privsyn.stages.validate import copy_reports, facts, passed, place
@@ -61,7 +62,7 @@ def _examine(ctx: Context, folder: Path) -> None:
     if all(check.passed is not False for check in checks):
         checks += examine_model(folder / layout.MODEL, ctx.config.performance)
     _, sealed = certificate.read(folder)
-    shown, student = facts(sealed), sealed["derived"]["distill"]["student"]
+    shown, student = facts(sealed), sealed["derived"][STUDENTS]["student"]
     success = all(check.passed is not False for check in checks)
     quality = {f"student.{name}": float(value) for name, value in student.items()}
     write_json_atomic(folder / QUALITY, quality)
