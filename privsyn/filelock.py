@@ -1,43 +1,32 @@
-"""A lock between processes of one host: a file, held with flock."""
+"""A lock between processes of one host: a file, held with flock by the library ``filelock``."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
 
-@contextmanager
-def file_lock(path: Path, *, timeout: float, poll: float = 0.05) -> Iterator[None]:
-    """Hold a lock for the length of a with block. Later comers wait their turn.
+
+def file_lock(path: Path, *, timeout: float) -> FileLock:
+    """A lock to hold for the length of a with block. Later comers wait their turn.
 
     The kernel lets go of the lock when its holder dies, so a kill leaves nothing to clean up. The
-    file itself stays: removing it would let two processes lock two files of one name.
+    file itself stays: removing it would let two processes lock two files of one name. Where there
+    is no flock, it is an error and not a lock of another kind.
 
     Args:
-        path: The lock file; its folder is made if missing.
-        timeout: Seconds to wait for another holder.
-        poll: Seconds between attempts.
+        path: The lock file; its folder is made if missing, for this user alone.
+        timeout: Seconds to wait for another holder; then the block raises TimeoutError.
 
     Raises:
-        TimeoutError: Another process held it for the whole time.
-        OSError: The file cannot be made.
+        OSError: The folder cannot be made.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"{path} is held by another process") from None
-                time.sleep(poll)
-        yield
-    finally:
-        os.close(descriptor)
+    return FileLock(
+        path,
+        timeout=timeout,
+        mode=0o600,
+        thread_local=False,  # whichever thread ends the block lets go
+        fallback_to_soft=False,
+        preserve_lock_file=True,
+    )

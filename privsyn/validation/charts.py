@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
+from markupsafe import Markup
+
+from privsyn.validation.html import render
 from privsyn.validation.profile import Histogram
 
 WIDTH = 460
@@ -12,7 +14,7 @@ PLOT_TOP, PLOT_BOTTOM, LEFT = 22, 190, 46
 MAX_BARS = 20
 
 
-def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str) -> str:
+def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str) -> Markup:
     """A histogram of one number per row, the median marked.
 
     Args:
@@ -26,40 +28,36 @@ def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str
     top = -(-max(counts) // step) * step
     scale = (PLOT_BOTTOM - PLOT_TOP) / top
     slot = (WIDTH - LEFT) / len(counts)
-    parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} 232" role="img" '
-        f'aria-label="Histogram of {of}, median {median:g}">'
-    ]
-    for value in range(0, top + 1, step):
-        y = PLOT_BOTTOM - value * scale
-        style = "grid" if value else "axis"
-        parts.append(f'<line class="{style}" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:,}</text>')
+    bars = []
     for i, count in enumerate(counts):
         last = i == len(counts) - 1 and histogram.longer
-        span = f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1)
-        parts.append(
-            f'<rect class="bar" x="{LEFT + i * slot + 1:.1f}" '
-            f'y="{PLOT_BOTTOM - count * scale:.1f}" width="{slot - 2:.1f}" '
-            f'height="{count * scale:.1f}"><title>{span}: {count:,} {things}</title></rect>'
+        bars.append(
+            {
+                "span": f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1),
+                "count": count,
+                "x": LEFT + i * slot + 1,
+                "y": PLOT_BOTTOM - count * scale,
+                "width": slot - 2,
+                "height": count * scale,
+            }
         )
-    parts += [
-        f'<text x="{LEFT + i * slot:.1f}" y="{PLOT_BOTTOM + 17}" '
-        f'text-anchor="{anchor}">{text}</text>'
-        for i, text, anchor in _edge_labels(histogram)
-    ]
-    x = LEFT + min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts)) * slot
-    anchor = "end" if x > WIDTH - 70 else "start"
-    parts.append(
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="6" y2="{PLOT_BOTTOM}"/>'
-        f'<text class="marked" x="{x + (-6 if anchor == "end" else 6):.1f}" y="15" '
-        f'text-anchor="{anchor}">median {median:g}</text>'
-        f'<text x="{(LEFT + WIDTH) / 2}" y="226" text-anchor="middle">{of}</text></svg>'
+    bins = min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts))
+    return render(
+        "histogram.html",
+        of=of,
+        things=things,
+        median=f"{median:g}",
+        mark=LEFT + bins * slot,
+        lines=[(value, PLOT_BOTTOM - value * scale) for value in range(0, top + 1, step)],
+        bars=bars,
+        edges=[(LEFT + i * slot, text, anchor) for i, text, anchor in _edge_labels(histogram)],
+        left=LEFT,
+        width=WIDTH,
+        bottom=PLOT_BOTTOM,
     )
-    return "".join(parts)
 
 
-def label_chart(labels: Sequence[tuple[str, int]]) -> str:
+def label_chart(labels: Sequence[tuple[str, int]]) -> Markup:
     """Rows per label as horizontal bars, in the given order; at most twenty."""
     shown = list(labels[:MAX_BARS])
     most = max((count for _, count in shown), default=0) or 1
@@ -68,20 +66,19 @@ def label_chart(labels: Sequence[tuple[str, int]]) -> str:
     pitch = 36 if len(shown) <= 6 else 26 if len(shown) <= 10 else 21
     height = len(shown) * pitch + 6
     room = WIDTH - name_width - count_width
-    parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Rows per label">'
+    bars = [
+        {
+            "label": label,
+            "short": _short(label),
+            "count": count,
+            "middle": i * pitch + pitch / 2 + 3,
+            "width": max(room * count / most, 1 if count else 0),
+        }
+        for i, (label, count) in enumerate(shown)
     ]
-    for i, (label, count) in enumerate(shown):
-        middle = i * pitch + pitch / 2 + 3
-        width = max(room * count / most, 1 if count else 0)
-        parts.append(
-            f'<text class="name" x="0" y="{middle + 4:.1f}">{escape(_short(label))}'
-            f"<title>{escape(label)}</title></text>"
-            f'<rect class="bar" x="{name_width}" y="{middle - pitch * 0.32:.1f}" '
-            f'width="{width:.1f}" height="{pitch * 0.64:.1f}"/>'
-            f'<text x="{name_width + width + 7:.1f}" y="{middle + 4:.1f}">{count:,}</text>'
-        )
-    return "".join(parts) + "</svg>"
+    return render(
+        "labels.html", bars=bars, left=name_width, width=WIDTH, height=height, pitch=pitch
+    )
 
 
 def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from synthetic_files import LABELS, Write, good_rows
 
+from privsyn.derived.student.checks import render_model_page
+from privsyn.release.verification import Check
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.page import render_page
 from privsyn.validation.settings import ValidationConfig
@@ -144,3 +146,15 @@ def test_many_labels_are_cut(write: Write) -> None:
     rows = [{**row, "label": labels[i]} for i, row in enumerate(good_rows())]
     page = Page(render_page(result_of(write, rows, labels), FACTS))
     assert "And 57 more labels." in page.text
+
+
+def test_the_page_of_a_model_is_safe_too() -> None:
+    checks = [Check("<b>", None, '"><script>'), Check("tokens", False, "\x1b[31m")]
+    html = render_model_page(checks, {"release_id": "<i>", "student layers": "<u>", "none": None})
+    page = Page(html)
+    assert page.tags.isdisjoint({"script", "i", "b", "u"})
+    assert "Not checked <b>" in page.text
+    assert "Failed 2 checks." in page.text
+    assert "student layers <u>" in page.text
+    assert "none" not in page.text
+    assert "\x1b" not in html

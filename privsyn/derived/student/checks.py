@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.models.settings import PerformanceConfig
 from privsyn.release.verification import Check
-from privsyn.validation.page import STYLE
+from privsyn.validation.html import render
 
 
 def examine_model(folder: Path, performance: PerformanceConfig) -> list[Check]:
@@ -53,38 +52,10 @@ def render_model_page(checks: Sequence[Check], facts: Mapping[str, Any]) -> str:
         checks: Their outcomes; None where one could not be made.
         facts: Name and value.
     """
-    words = {True: "Holds", False: "Fails", None: "Not checked"}
-    passed = all(check.passed is not False for check in checks)
-    rows = "".join(
-        f"<tr><td>{words[check.passed]}</td><td>{escape(check.name)}</td>"
-        f'<td class="detail">{escape(check.detail)}</td></tr>'
-        for check in checks
-    )
-    listed = "".join(
-        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(str(value))}</dd>"
-        for name, value in facts.items()
-        if value is not None
-    )
-    name = escape(str(facts.get("release_id", "")))
-    verdict = ("pass", "Passed") if passed else ("fail", "Failed")
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
-            '<link rel="icon" href="data:,">',
-            f"<title>Validation of {name}</title>",
-            f"<style>{STYLE.read_text(encoding='utf-8')}</style></head><body><main>",
-            '<header><p class="kicker">Validation of a model from synthetic data</p>'
-            f"<h1>{name}</h1></header>",
-            f'<section class="verdict {verdict[0]}"><div><strong>{verdict[1]}</strong>'
-            f"{len(checks)} checks.</div></section>",
-            f'<section class="card"><h2>Facts</h2><dl>{listed}</dl></section>',
-            '<section class="card checks"><h2>Checks</h2><table><thead><tr><th>Outcome</th>'
-            f"<th>Check</th><th>Found</th></tr></thead><tbody>{rows}</tbody></table></section>",
-            "<footer><p>The model was trained on a release's synthetic texts alone: it is "
-            "post-processing of the release and costs no privacy.</p></footer>",
-            "</main></body></html>\n",
-        ]
+    return render(
+        "model.html",
+        release_id=facts.get("release_id", ""),
+        passed=all(check.passed is not False for check in checks),
+        checks=checks,
+        facts=facts,
     )

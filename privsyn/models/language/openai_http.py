@@ -93,7 +93,9 @@ class ServerTextModel:
             base_url=cfg.url,
             api_key=key or "none",
             timeout=cfg.timeout_seconds,
-            max_retries=0,  # ours count against the budget and see garbage too
+            # Its retries do not count against max_requests, take garbage for an answer, sleep on
+            # when another prompt has failed, and wait 8 s at most, 120 s where a server asks.
+            max_retries=0,
         )
 
     def check(self) -> None:

@@ -2,6 +2,10 @@
 
 Rank 0 is the stage itself. The others hold a copy of the model, compute gradients for it and end
 with it: they know no ledger, no journal and no noise.
+
+Torch's own launchers do not start them: ``torch.multiprocessing`` and torchrun's agent pass the
+whole environment on, write tracebacks to files and have no place for a rank 0 that is already
+running; the agent listens beyond the loopback, and what it started lives on when it is killed.
 """
 
 from __future__ import annotations
