@@ -40,7 +40,7 @@ def distill(
     from privsyn.derived.student.evaluate import evaluate_student
     from privsyn.derived.student.release import distill as make_student
     from privsyn.release import certificate
-    from privsyn.stages.evaluate import EVALUATION
+    from privsyn.stages.held import EVALUATION
 
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)

@@ -25,7 +25,8 @@ from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, LedgerUnavailable
 from privsyn.methods.base import METHODS
 from privsyn.progress import duration, show_progress
-from privsyn.tables import GAP, facts, show
+from privsyn.release import layout
+from privsyn.tables import GAP, Verbatim, facts, show
 
 
 def plan(
@@ -187,6 +188,34 @@ def check(
     if not all(counts["kept"] for counts in found.values()):
         empty = next(path for path, counts in found.items() if not counts["kept"])
         raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")
+
+
+def report(
+    release: Release,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    json_: Json = False,
+) -> None:
+    """Say what a release is worth: its two documents, and the grades of the internal one."""
+    from privsyn.derived.parent import open_parent
+    from privsyn.stages.report import graded
+    from privsyn.stages.report import report as write_report
+
+    ctx = context_of(params, overrides)
+    parent = open_parent(ctx, ctx.workspace.release_id(release))
+    page, numbers = write_report(ctx, parent.plan)
+    if json_:
+        print(numbers.read_text(encoding="utf-8"))
+        return
+    rows = {
+        section.title: f"{(section.grade or 'unavailable').upper()}: {section.advice}"
+        for section in graded(ctx, parent.plan)
+    }
+    documents = {
+        "may leave the room": Verbatim(parent.folder / layout.REPORTS[1]),
+        "stays inside": Verbatim(page),
+    }
+    facts(out, rows | documents, title=f"Report of {parent.plan.id}")
 
 
 def restore(

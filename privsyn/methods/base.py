@@ -252,6 +252,8 @@ class Method(Protocol):
     """Whether it reads Poisson samples of the units, drawn anew at every step."""
     counts: ClassVar[str]
     """What its progress counts: tokens, steps, texts."""
+    levers: ClassVar[str]
+    """The settings that first raise what its data is worth, for advice."""
 
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """The models a run needs."""

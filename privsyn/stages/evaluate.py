@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.data.partition import read_holdout
-from privsyn.data.records import Record
-from privsyn.data.settings import DatasetConfig
 from privsyn.evaluation.beside import verdict
 from privsyn.methods.base import Backends
 from privsyn.modalities.registry import modality_of
@@ -15,10 +12,10 @@ from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
+from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import traced
 from privsyn.stages.measure import MEASURES
-
-EVALUATION = "evaluation.json"
+from privsyn.stages.report import report
 
 
 @traced("evaluate")
@@ -61,12 +58,9 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
     for plot in draw(folder):
         ctx.lineage.log_artifact(run, plot, "plots")
+    for file in report(ctx, plan):
+        ctx.lineage.log_artifact(run, file)
     return folder
-
-
-def sets_aside(dataset: DatasetConfig) -> bool:
-    """Whether the settings hold units out, or name a file of its own."""
-    return bool(dataset.holdout) or dataset.test_path is not None
 
 
 def said(folder: Path | None) -> str:
@@ -74,12 +68,3 @@ def said(folder: Path | None) -> str:
     if folder is None:
         return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"
     return f"internal numbers in {folder}"
-
-
-def held_out(ctx: Context, plan: Plan) -> list[Record]:
-    """The real records no release was made from."""
-    dataset = ctx.source(plan)
-    if not sets_aside(dataset):
-        return []
-    key = ctx.open_account().partition_key.reveal()
-    return [private.reveal() for private in read_holdout(dataset, key)]

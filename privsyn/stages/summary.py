@@ -26,7 +26,7 @@ from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
-from privsyn.stages.evaluate import EVALUATION, sets_aside
+from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.lineage import PAGE, VALIDATION
 from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed

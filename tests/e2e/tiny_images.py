@@ -55,6 +55,7 @@ class TinyImages:
     Settings: ClassVar[type] = TinyConfig
     whole: ClassVar[bool] = True
     counts: ClassVar[str] = "steps"
+    levers: ClassVar[str] = "nothing"
 
     def roles(self, cfg):
         return ("image",)

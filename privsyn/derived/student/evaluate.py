@@ -25,7 +25,7 @@ from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import DataError
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
-from privsyn.stages.evaluate import EVALUATION, held_out, sets_aside
+from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
 
 if TYPE_CHECKING:

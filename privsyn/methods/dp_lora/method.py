@@ -71,6 +71,7 @@ class DPLora:
     samples: ClassVar[bool] = True
     makes_students: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
+    levers: ClassVar[str] = "steps or expected_batch"
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

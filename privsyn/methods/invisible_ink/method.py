@@ -69,6 +69,7 @@ class InvisibleInk:
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
+    levers: ClassVar[str] = "batch_size or guidance"
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -88,6 +88,7 @@ class KeyphraseSeeding:
     whole: ClassVar[bool] = True
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
+    levers: ClassVar[str] = "vocabulary_size or sequence_length"
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

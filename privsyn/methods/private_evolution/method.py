@@ -78,6 +78,7 @@ class PrivateEvolution:
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
+    levers: ClassVar[str] = "rounds or population"
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -76,6 +76,7 @@ class PrivatePrediction:
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "private tokens"
+    levers: ClassVar[str] = "batch_size or svt_noise"
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -1,0 +1,247 @@
+"""What a release is worth, graded, as one page and one JSON file for those inside.
+
+The numbers read held-out real records, so both are internal: they stay in the state folder and in
+MLflow runs tagged so. What may leave the room is the page of the validation.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from privsyn.dp.accountant import shown
+from privsyn.validation.html import render
+
+SCHEMA = "privsyn-report/1"
+Grade = Literal["good", "fair", "poor"]
+
+_FEWEST = 20
+"""Labelled texts a side below which evaluation.beside measures nothing."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One number beside others of its kind, 0 to 1.
+
+    Attributes:
+        name: What it is of.
+        value: The number.
+        low: Lower end of its 95% interval; None where it has none.
+        high: Upper end.
+        ours: Whether it is the release's own and not a baseline.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question about the release, and its answer.
+
+    Attributes:
+        title: The question.
+        grade: The answer in a word; None where nothing was measured.
+        advice: One line: what the grade means and what could be done.
+        bars: Numbers side by side.
+        numbers: Further numbers: name, value, what it is.
+        unavailable: What could not be measured, and why.
+    """
+
+    title: str
+    grade: Grade | None
+    advice: str
+    bars: tuple[Bar, ...] = ()
+    numbers: tuple[tuple[str, float, str], ...] = ()
+    unavailable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What decides whether a metric can be had.
+
+    Attributes:
+        held_out: Whether the settings set real records aside.
+        labelled: Whether records have labels.
+        embedded: Whether sentence vectors were asked for.
+        rows: Synthetic records.
+        levers: The settings of the method that raise what the data is worth.
+    """
+
+    held_out: bool
+    labelled: bool
+    embedded: bool
+    rows: int
+    levers: str
+
+
+def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list[Section]:
+    """The report's sections from the metrics of evaluation.json.
+
+    Args:
+        metrics: As Metric.to_json writes them.
+        about: The circumstances.
+    """
+    value = {str(metric["name"]): float(metric["value"]) for metric in metrics}
+    return [_downstream(value, metrics, about), _likeness(value, metrics, about)]
+
+
+def _downstream(
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
+) -> Section:
+    """Does a classifier trained on the release work on real records?"""
+    title = "Does what it teaches hold on real records?"
+    missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
+    recalls = tuple(
+        (str(metric["label"]), float(metric["value"]), str(metric["note"]))
+        for metric in metrics
+        if str(metric["name"]).startswith("downstream.recall.")
+    )
+    words = tuple(
+        (name, value[key], note)
+        for key, name, note in (
+            ("downstream.accuracy", "by words", "accuracy by TF-IDF, trained on the release"),
+            ("downstream.public", "by words, public model alone", "the same, of its texts"),
+            ("downstream.real", "by words, real records", "the same, of as many real records"),
+            ("downstream.majority", "commonest label", "accuracy of naming it always"),
+        )
+        if key in value
+    )
+    if "vectors.accuracy" not in value:
+        return Section(title, None, "Not measured.", (), (*words, *_found(recalls)), missing)
+    bars = [
+        Bar(
+            "this release",
+            value["vectors.accuracy"],
+            value.get("vectors.accuracy_low"),
+            value.get("vectors.accuracy_high"),
+            ours=True,
+        ),
+        Bar("commonest label", value["vectors.chance"]),
+    ]
+    if "vectors.public" in value:
+        bars.append(Bar("public model alone", value["vectors.public"]))
+    else:
+        missing = ("The public model alone was not measured beside it.",)
+    bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
+    grade, advice = _worth(value, about.levers)
+    if recalls and grade != "good":
+        least = min(recalls, key=lambda recall: recall[1])
+        advice += f" Of {least[0]} the smallest share is found: {least[1]:.2f}."
+    return Section(title, grade, advice, tuple(bars), (*words, *_found(recalls)), missing)
+
+
+def _found(recalls: Sequence[tuple[str, float, str]]) -> list[tuple[str, float, str]]:
+    return [(f"found of {label}", value, note) for label, value, note in recalls]
+
+
+def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
+    """Grade and advice: the gain over what is free, and how near real records it comes."""
+    behind = value["vectors.real"] - value["vectors.accuracy"]
+    low = value.get("vectors.gain_low", value["vectors.accuracy_low"] - value["vectors.chance"])
+    over = "the public model alone" if "vectors.gain" in value else "the commonest label"
+    if low <= 0:
+        return "poor", (
+            f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
+            f"Raise {levers}, or spend more epsilon, or take what costs nothing."
+        )
+    if behind > 0.1:
+        return "fair", (
+            f"Better than {over}, and {behind:.2f} behind as many real records. Raise {levers}."
+        )
+    return "good", f"Better than {over}, and within {max(behind, 0.0):.2f} of as many real records."
+
+
+def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
+    reasons = {
+        "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
+        "the records have no labels": not about.labelled,
+        "evaluate.embeddings is off": not about.embedded,
+        f"the release holds {about.rows} records, fewer than {_FEWEST}": about.rows < _FEWEST,
+    }
+    why = [reason for reason, holds in reasons.items() if holds]
+    why = why or [f"one side has fewer than {_FEWEST} labelled records"]
+    return (f"Accuracy by vectors: UNAVAILABLE, since {' and '.join(why)}.",)
+
+
+_ALIKE: Mapping[str, tuple[str, float, float]] = {
+    "mauve": ("at least", 0.9, 0.6),
+    "length_ks": ("at most", 0.1, 0.3),
+    "precision": ("at least", 0.8, 0.5),
+    "recall": ("at least", 0.6, 0.3),
+}
+"""Numbers that are graded: which way is good, and where good and fair end."""
+
+
+def _likeness(
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
+) -> Section:
+    """Do the records look like real ones?"""
+    title = "Does it look like the real records?"
+    shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
+    numbers = tuple((str(m["name"]), float(m["value"]), str(m["note"])) for m in shown)
+    graded = {name: _grade_of(name, value[name]) for name in _ALIKE if name in value}
+    if not graded:
+        why = "no real records are held out" if not about.held_out else "there are too few records"
+        return Section(title, None, "Not measured.", (), numbers, (f"UNAVAILABLE, since {why}.",))
+    order: tuple[Grade, ...] = ("poor", "fair", "good")
+    worst = min(graded.values(), key=order.index)
+    weak = [name for name, grade in graded.items() if grade == worst]
+    if worst == "good":
+        return Section(title, worst, "By every number measured.", (), numbers)
+    advice = f"Weakest by {' and '.join(weak)}."
+    if "length_ks" in weak:
+        advice += " Lengths differ: look at the method's longest text and at the prompt."
+    if "mauve" in weak:
+        advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
+    return Section(title, worst, advice, (), numbers)
+
+
+def _of_likeness(name: str) -> bool:
+    return not name.startswith(("downstream.", "vectors."))
+
+
+def _grade_of(name: str, value: float) -> Grade:
+    which, good, fair = _ALIKE[name]
+    value, good, fair = (-value, -good, -fair) if which == "at most" else (value, good, fair)
+    return "good" if value >= good else "fair" if value >= fair else "poor"
+
+
+def to_json(release: Mapping[str, Any], found: Sequence[Section]) -> dict[str, Any]:
+    """The report as plain JSON values."""
+    return {
+        "schema": SCHEMA,
+        "class": "internal",
+        "release": dict(release),
+        "sections": [asdict(section) for section in found],
+    }
+
+
+def render_report(
+    release: Mapping[str, Any], found: Sequence[Section], plots: Sequence[Path] = ()
+) -> str:
+    """The report as one HTML page: no script, nothing fetched, light and dark, printable.
+
+    Args:
+        release: Public facts, as stages.validate.facts says them.
+        found: The sections.
+        plots: Pictures that evaluate drew.
+    """
+    pictures = [(plot.stem.replace("_", " "), plot.read_bytes()) for plot in plots]
+    return str(
+        render(
+            "inside.html",
+            page_is="Report",
+            release_id=release["release_id"],
+            release=release,
+            epsilon=shown(float(release["epsilon"])),  # rounded up
+            sections=found,
+            plots=[(name, base64.b64encode(png).decode("ascii")) for name, png in pictures],
+        )
+    )

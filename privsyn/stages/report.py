@@ -1,0 +1,63 @@
+"""report: what a release is worth, graded, from what evaluate measured. Internal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from privsyn.data.artifacts import atomic_file, write_json_atomic
+from privsyn.errors import DataError
+from privsyn.evaluation.report import Circumstances, Section, render_report, sections, to_json
+from privsyn.release import certificate
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import find
+from privsyn.stages.held import EVALUATION, sets_aside
+from privsyn.stages.validate import facts
+
+PAGE, NUMBERS = "report.html", "report.json"
+"""Beside evaluation.json, in the state folder."""
+
+
+def report(ctx: Context, plan: Plan) -> tuple[Path, Path]:
+    """Write the report of a release from its evaluation.json and plots. No record is read.
+
+    Returns:
+        The page and the JSON file.
+
+    Raises:
+        DataError: The release is not here, or was not measured.
+    """
+    _, sealed = certificate.read(find(ctx, plan))
+    release, found = facts(sealed), graded(ctx, plan)
+    folder = ctx.workspace.internal(plan.id)
+    page = render_report(release, found, sorted(folder.glob("*.png")))
+    write_json_atomic(folder / NUMBERS, to_json(release, found), mode=0o600)
+    with atomic_file(folder / PAGE, mode=0o600) as stream:
+        stream.write(page.encode())
+    return folder / PAGE, folder / NUMBERS
+
+
+def graded(ctx: Context, plan: Plan) -> list[Section]:
+    """The sections of a report.
+
+    Raises:
+        DataError: The release was not measured.
+    """
+    method, _ = plan.load_method()
+    try:
+        measured = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            f"release {plan.id} was not measured, or that was cut off.",
+            hint="Set dataset.holdout or dataset.test_path and evaluate.enabled, and run the same "
+            "command again: it costs nothing.",
+        ) from None
+    about = Circumstances(
+        held_out=sets_aside(ctx.source(plan)),
+        labelled=bool(plan.dataset.labels),
+        embedded=ctx.config.evaluate.embeddings,
+        rows=plan.rows,
+        levers=method.levers,
+    )
+    return sections(measured["metrics"], about)

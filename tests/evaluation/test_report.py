@@ -1,0 +1,141 @@
+"""The internal report: grades, what is unavailable, and a page that shows nothing as HTML."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from privsyn.evaluation.report import Circumstances, render_report, sections, to_json
+
+RELEASE = {
+    "release_id": "ink-1",
+    "dataset": "notes",
+    "version": "v1",
+    "method": "Ink",
+    "rows": 40,
+    "epsilon": 9.99995,
+    "delta": 1e-6,
+    "unit": "person",
+    "account": "notes",
+    "class": "dp-release",
+    "certificate_sha256": "ab" * 32,
+    "risk": ("nobody is found",),
+}
+ABOUT = Circumstances(held_out=True, labelled=True, embedded=True, rows=40, levers="the dial")
+
+
+def measured(**values: float) -> list[dict[str, object]]:
+    default = {
+        "vectors.accuracy": 0.7,
+        "vectors.accuracy_low": 0.6,
+        "vectors.accuracy_high": 0.8,
+        "vectors.chance": 0.2,
+        "vectors.real": 0.75,
+        "vectors.real_records": 40,
+        "vectors.public": 0.5,
+        "vectors.gain": 0.2,
+        "vectors.gain_low": 0.1,
+        "vectors.gain_high": 0.3,
+        "mauve": 0.95,
+        "length_ks": 0.05,
+    }
+    return [
+        {"name": name.replace("__", "."), "value": value, "note": f"what {name} is", "class": "x"}
+        for name, value in (default | values).items()
+        if value is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "grade"),
+    [
+        ({}, "good"),
+        ({"vectors.real": 0.85}, "fair"),  # worth its epsilon, and far behind real records
+        ({"vectors.gain_low": -0.01}, "poor"),
+        ({"vectors.gain_low": 0.0}, "poor"),
+    ],
+)
+def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
+    found, _ = sections(measured(**values), ABOUT)
+    assert found.grade == grade
+    assert ("the dial" in found.advice) == (grade != "good")
+    assert [bar.name for bar in found.bars if bar.ours] == ["this release"]
+    assert [bar.value for bar in found.bars] == [0.7, 0.2, 0.5, values.get("vectors.real", 0.75)]
+
+
+def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
+    alone = dict.fromkeys(
+        ("vectors.public", "vectors.gain", "vectors.gain_low", "vectors.gain_high")
+    )
+    found, _ = sections(measured(**alone), ABOUT)
+    assert found.grade == "good"
+    assert found.unavailable == ("The public model alone was not measured beside it.",)
+    found, _ = sections(measured(**alone | {"vectors.accuracy_low": 0.19}), ABOUT)
+    assert found.grade == "poor"
+    assert "commonest label" in found.advice
+
+
+def test_the_label_that_is_found_least_is_named():
+    recalls = [
+        {"name": f"downstream.recall.{label}", "label": label, "value": value, "note": "n"}
+        for label, value in (("Bills", 0.4), ("Visits", 0.1))
+    ]
+    found, _ = sections([*measured(**{"vectors.real": 0.9}), *recalls], ABOUT)
+    assert "Of Visits the smallest share is found: 0.10." in found.advice
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"held_out": False}, "no real records are held out"),
+        ({"labelled": False}, "no labels"),
+        ({"embedded": False}, "evaluate.embeddings is off"),
+        ({"rows": 5}, "5 records, fewer than 20"),
+        ({}, "fewer than 20 labelled records"),
+    ],
+)
+def test_what_cannot_be_measured_says_why(about, why):
+    circumstances = Circumstances(**(vars(ABOUT) | about))
+    downstream, likeness = sections([], circumstances)
+    assert downstream.grade is None
+    assert likeness.grade is None
+    assert any("UNAVAILABLE" in line and why in line for line in downstream.unavailable)
+    assert "UNAVAILABLE" in likeness.unavailable[0]
+    assert "UNAVAILABLE" in render_report(RELEASE, [downstream, likeness])
+
+
+@pytest.mark.parametrize(
+    ("values", "grade", "weak"),
+    [
+        ({}, "good", ""),
+        ({"mauve": 0.7}, "fair", "mauve"),
+        ({"length_ks": 0.4}, "poor", "length_ks"),
+        ({"mauve": 0.1, "length_ks": 0.2}, "poor", "mauve"),
+    ],
+)
+def test_likeness_is_as_good_as_its_weakest_number(values, grade, weak):
+    _, found = sections(measured(**values), ABOUT)
+    assert found.grade == grade
+    assert weak in found.advice
+
+
+def test_the_page_is_whole_and_prints_nothing_as_html():
+    label = "<script>alert(1)</script>"
+    recall = {"name": "downstream.recall.x", "label": label, "value": 0.1, "note": "n"}
+    hostile = [*measured(), recall]
+    found = sections(hostile, ABOUT)
+    page = render_report(RELEASE | {"dataset": "<b>notes</b>"}, found)
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;" in page
+    assert "http" not in page.replace("http-equiv", "")
+    for said in ("stays inside", "validation.html", "this release", "GOOD", "9.99995"):
+        assert said in page, said
+
+
+def test_the_json_is_marked_internal_and_holds_every_number():
+    said = json.loads(json.dumps(to_json(RELEASE, sections(measured(), ABOUT))))
+    assert (said["schema"], said["class"]) == ("privsyn-report/1", "internal")
+    assert [section["grade"] for section in said["sections"]] == ["good", "good"]
+    assert said["release"]["release_id"] == "ink-1"
