@@ -397,6 +397,7 @@ def test_a_gradient_at_the_norm_stays_within_it_in_any_direction():
 
 def test_clipping_without_its_check_would_pass_what_is_not_finite(monkeypatch):
     """The last word is the norm of the whole numbers: without it NaN would get through."""
+    from privsyn.models.training import dp_trainer
 
     bad = [torch.tensor([[math.nan, 1.0]])]
     assert not clip_to_lattice(bad, 1.0)[0].any()
