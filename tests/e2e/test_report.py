@@ -1,0 +1,68 @@
+"""The report of a release: written by evaluate, shown by `privsyn report`, internal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small_project import CANARY, EMBEDDED, METHODS, build_project, finish, rows, stand_ins
+
+from privsyn import cli
+from privsyn.errors import DataError
+from privsyn.methods.base import Backends
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.report import report
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+
+INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
+
+
+def released(root, **changes):
+    """A project with a release that is validated and measured, its context and its plan."""
+    project = build_project(root, methods=INK, **({"dataset": {"holdout": 0.4}} | changes))
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
+    ctx, backends = project.context(), Backends(stand_ins())
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, backends)
+    settle(ctx, planned)
+    validate(ctx, planned)
+    return project, ctx, planned, evaluate(ctx, planned, backends=backends)
+
+
+def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
+    tmp_path, monkeypatch, capsys
+):
+    project, ctx, planned, folder = released(tmp_path / "project")
+    page, numbers = folder / "report.html", folder / "report.json"
+    said = json.loads(numbers.read_text())
+    assert said["release"]["release_id"] == planned.id
+    assert all(section["grade"] for section in said["sections"])
+    for file in (page, numbers):
+        assert file.stat().st_mode & 0o077 == 0
+        assert CANARY not in file.read_text()
+    assert "stays inside" in page.read_text()
+    assert not list(ctx.workspace.release(planned.id).glob("report*"))  # and it does
+    first = page.read_bytes()
+    monkeypatch.chdir(project.root)
+    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert str(page) in out
+    assert str(ctx.workspace.release(planned.id) / "validation.html") in out
+    assert page.read_bytes() == first  # from the same numbers the same page
+    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert json.loads(capsys.readouterr().out) == said
+
+
+def test_a_release_that_was_not_measured_has_none_and_says_what_to_do(tmp_path):
+    _, ctx, planned, folder = released(tmp_path / "project", dataset={"holdout": 0.0})
+    assert folder is None
+    with pytest.raises(DataError, match=r"was not measured.*dataset\.holdout"):
+        report(ctx, planned)
