@@ -62,7 +62,7 @@ def _texts(
         config, theirs = ctx.config, [record.label for record in real]
         load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
         once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
-        metrics += _by_vectors(ctx, synthetic, labels, texts, theirs, once)
+        metrics += _by_vectors(ctx, synthetic, texts, once)
         if any(labels) and any(theirs):
             metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
     return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
@@ -91,33 +91,13 @@ def _headline(
 
 
 def _by_vectors(
-    ctx: Context,
-    synthetic: Sequence[str],
-    synthetic_labels: Sequence[str | None],
-    texts: Sequence[str],
-    labels: Sequence[str | None],
-    once: EmbeddedOnce,
+    ctx: Context, synthetic: Sequence[str], texts: Sequence[str], once: EmbeddedOnce
 ) -> list[Metric]:
     """Metrics in the space of the sentence embedder."""
     from privsyn.evaluation.embeddings import compare_embeddings, embed_both
-    from privsyn.evaluation.mlp import downstream_mlp
 
-    settings, called = ctx.config.evaluate, _called(ctx)
-    classifier = settings.classifier and any(synthetic_labels) and any(labels)
-    both = embed_both(synthetic, texts, lambda: once, settings.embedded_texts, alike=not classifier)
-    if both is None:
-        return []
-    ours, theirs = both
-    metrics = compare_embeddings(ours, theirs, called)
-    if classifier:
-        metrics += downstream_mlp(
-            ours.vectors,
-            [synthetic_labels[i] for i in ours.rows],
-            theirs.vectors,
-            [labels[i] for i in theirs.rows],
-            called,
-        )
-    return metrics
+    both = embed_both(synthetic, texts, lambda: once, ctx.config.evaluate.embedded_texts)
+    return [] if both is None else compare_embeddings(*both, _called(ctx))
 
 
 def _called(ctx: Context) -> str:
