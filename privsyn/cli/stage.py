@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
+from privsyn.data.artifacts import write_json_atomic
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.base import METHODS, SETTINGS
 from privsyn.progress import show_progress
+from privsyn.release.plan import Plan, StudentPlan, read_plan
 from privsyn.tables import show
-
-if TYPE_CHECKING:
-    from privsyn.release.plan import Plan, StudentPlan
 
 stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
 
@@ -44,7 +44,6 @@ def stage_plan(
     day: Day = None,
 ) -> None:
     """Write the data-free plan of a release, opening its account."""
-    from privsyn.data.artifacts import write_json_atomic
     from privsyn.stages.plan import plan as make_plan
 
     ctx = context_of(params, overrides, day)
@@ -67,7 +66,6 @@ def stage_preflight(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Try models, grammar and folders on public inputs, before a release begins."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.preflight import preflight
 
     planned = _read_plan(plan_file)
@@ -79,7 +77,6 @@ def stage_preflight(
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a begun release, for methods that train one. May be run by torchrun."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.train import train
 
     with ranks() as group, show_progress(err) as progress:
@@ -104,7 +101,6 @@ def stage_generate(
 
     May be run by torchrun, where a model is trained.
     """
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.certify import export
     from privsyn.stages.generate import generate
     from privsyn.stages.reserve import settle
@@ -136,7 +132,6 @@ def stage_validate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Run the Great Expectations suite on a committed release."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.validate import validate
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
@@ -154,7 +149,6 @@ def stage_evaluate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Measure a committed release against held-out real records (internal)."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.evaluate import evaluate, said
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
@@ -172,7 +166,6 @@ def stage_publish(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Version a validated release with DVC and push it."""
-    from privsyn.release.plan import StudentPlan
     from privsyn.stages.publish import publish
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
@@ -186,10 +179,6 @@ def stage_publish(
 
 
 def _read_plan(path: Path) -> Plan | StudentPlan:
-    from pydantic import ValidationError
-
-    from privsyn.release.plan import read_plan
-
     try:
         return read_plan(read_file(path))
     except FileNotFoundError:

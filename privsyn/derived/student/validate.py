@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
+from privsyn.derived.student.checks import examine_model, render_model_page
 from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import StudentPlan
@@ -53,8 +54,6 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
 
 def _examine(ctx: Context, folder: Path) -> None:
     """Write the reports of a student into its folder."""
-    from privsyn.derived.student.checks import examine_model, render_model_page
-
     for report in (VALIDATION, PAGE, QUALITY):
         (folder / report).unlink(missing_ok=True)
     checks = verification.verify(folder, ctx.ledger)
