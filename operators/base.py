@@ -14,6 +14,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from privsyn.airflow.failures import Patience, StageFailed
+from privsyn.airflow.links import REPORT, share_report
+from privsyn.airflow.params import overrides
+from privsyn.airflow.project import params_file
+from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError, PrivsynError
 
 if TYPE_CHECKING:
@@ -81,7 +85,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def open(self, context: Mapping[str, Any]) -> StageContext:
         """The stage context of this task: the run's settings, day and origin."""
-        from privsyn.airflow.project import params_file
         from privsyn.stages.base import open_context
 
         return open_context(
@@ -94,9 +97,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """The deployment's overrides, then the run's form."""
-        from privsyn.airflow.params import overrides
-        from privsyn.config import environment_overrides
-
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
         return [*environment_overrides(), *overrides(context["params"], known)]
@@ -119,8 +119,6 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
         """Keep the address of the validation page, and that it is this DAG's to show."""
-        from privsyn.airflow.links import REPORT, share_report
-
         dag_id = str(context["ti"].dag_id)
         share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
         self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from privsyn import errors
 from privsyn.airflow.base import StageOperator
 from privsyn.airflow.failures import StageFailed
+from privsyn.airflow.project import params_file
 from privsyn.config import OVERRIDES
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.models.cards import card_locks, leased, visible_cards
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -71,8 +74,6 @@ class ChildOperator(StageOperator):
         extra: Sequence[str] = (),
     ) -> None:
         """Run ``privsyn COMMAND`` with the settings of this run, ``extra`` ones on top."""
-        from privsyn.airflow.project import params_file
-
         arguments = ["-m", "privsyn", *command, "--params", str(self.params_path or params_file())]
         environment = {
             "PRIVSYN_ORIGIN": json.dumps(dict(ctx.origin)),
@@ -88,8 +89,6 @@ class ChildOperator(StageOperator):
 
         A pool has a slot a card, but Airflow does not say which slot a task has got.
         """
-        from privsyn.models.cards import card_locks, leased, visible_cards
-
         cards, performance = visible_cards(), ctx.config.performance
         if not cards or performance.device not in ("auto", "cuda"):
             yield {}
@@ -110,8 +109,6 @@ class ChildOperator(StageOperator):
 
     def plan_file(self, ctx: StageContext) -> str:
         """The release's plan as a file for the child."""
-        from privsyn.data.artifacts import write_json_atomic
-
         planned = self.planned()
         file = ctx.workspace.state / "plans" / f"{planned.id}.json"
         write_json_atomic(file, planned.model_dump(mode="json"))

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
+from privsyn.airflow.project import Project
+from privsyn.airflow.project import dag_id as dag_of
+from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.methods.base import METHODS
 from privsyn.release import layout
 
 if TYPE_CHECKING:
-    from privsyn.airflow.project import Project
     from privsyn.release.workspace import Workspace
 
 REPORT = "/privsyn/{dag_id}/reports/{release_id}"
@@ -34,8 +36,6 @@ def share_report(workspace: Workspace, release_id: str, dag_id: str, run_id: str
     Raises:
         StorageError: Disk full or no permission.
     """
-    from privsyn.data.artifacts import private_folder, write_json_atomic
-
     folder = workspace.internal(release_id)
     private_folder(folder)
     known = _runs(folder)
@@ -51,8 +51,6 @@ def report_page(
     A release is a DAG's if one of its runs noted it, or, where no run has, if the DAG makes
     releases of its method.
     """
-    from privsyn.airflow.project import dag_id as dag_of
-
     folder = workspace.locate(release_id)
     if folder is None:
         return None

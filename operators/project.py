@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.errors import ConfigError
+from privsyn.methods.base import TrainsModel, as_teacher, load_method
 
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"
@@ -101,15 +102,11 @@ def project_of(dag_id: str) -> Project | None:
 
 def trains(method: str) -> bool:
     """Whether a method trains a model, so that its DAG has a task for it."""
-    from privsyn.methods.base import TrainsModel, load_method
-
     return isinstance(load_method(method), TrainsModel)
 
 
 def teaches(method: str) -> bool:
     """Whether a method's releases bring the model that wrote them: its DAG goes on to students."""
-    from privsyn.methods.base import as_teacher, load_method
-
     return as_teacher(load_method(method)) is not None
 
 

@@ -27,6 +27,7 @@ from privsyn.errors import ConfigError
 from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.files import parse_json, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+from privsyn.methods.base import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.on_disk import OnDisk
 from privsyn.section import NAME, Section
@@ -134,8 +135,6 @@ class Config(Section):
     @property
     def first_method(self) -> str:
         """What is run where no method is named: the first of the pipeline that makes releases."""
-        from privsyn.methods.base import FIRST, METHODS
-
         return next((name for name in self.pipeline if name in METHODS), FIRST)
 
     def method(self, name: str) -> Any:
@@ -144,8 +143,6 @@ class Config(Section):
         Raises:
             ConfigError: Unknown method, or a setting of it is out of bounds.
         """
-        from privsyn.methods.base import settings_model
-
         model = settings_model(name)
         return _validated(model, self.methods.get(name) or {}, prefix=f"methods.{name}.")
 

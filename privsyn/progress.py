@@ -9,6 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bars
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Progress
@@ -27,16 +36,6 @@ def show_progress(
     if not console.is_terminal:
         yield _lines(console, clock)
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
-
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

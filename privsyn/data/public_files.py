@@ -25,6 +25,7 @@ from privsyn.data.settings import FileConfig
 from privsyn.data.words import words
 from privsyn.errors import ConfigError
 from privsyn.files import open_file
+from privsyn.models.model_files import digest as digest_of
 from privsyn.on_disk import DIGEST
 from privsyn.section import Section
 
@@ -80,8 +81,6 @@ class PublicFiles:
 
     def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
         """The folder of a public model. See read."""
-        from privsyn.models.model_files import digest as digest_of
-
         path, wanted = self._look_up(setting, value, "model", digest)
         if not path.is_dir():
             raise _refused(setting, value, "is no such directory", "Name the folder of a model.")

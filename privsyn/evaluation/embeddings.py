@@ -67,33 +67,25 @@ def embed_both(
     real: Sequence[str],
     load: Callable[[], Embedder[str]],
     most: int,
-    *,
-    alike: bool,
 ) -> tuple[Embedded, Embedded] | None:
-    """Embed evenly spaced texts of both sides, each once, for all metrics that read vectors.
+    """Embed evenly spaced texts of both sides, as many of each.
 
     Args:
         synthetic: Synthetic texts.
         real: Held-out real texts.
         load: Gives the embedder; not called where there is nothing to embed.
         most: Texts a side.
-        alike: Embed no more of a side than the other has.
 
     Returns:
         None where a side has fewer than 20 texts.
     """
-    counts = [min(len(texts), most) for texts in (synthetic, real)]
-    if min(counts) < _FEWEST:
+    count = min(len(synthetic), len(real), most)
+    if count < _FEWEST:
         return None
-    if alike:
-        counts = [min(counts)] * 2
     embedder = load()
     ours, theirs = (
         Embedded(rows, embedder.embed([texts[i] for i in rows]))
-        for texts, rows in (
-            (texts, _spaced(len(texts), count))
-            for texts, count in zip((synthetic, real), counts, strict=True)
-        )
+        for texts, rows in ((texts, _spaced(len(texts), count)) for texts in (synthetic, real))
     )
     return ours, theirs
 
@@ -101,17 +93,14 @@ def embed_both(
 def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Metric]:
     """MAUVE between synthetic and held-out real texts: ``internal``.
 
-    As many vectors of each side, evenly spaced: the score moves with their number.
-
     Args:
         ours: Synthetic texts.
-        theirs: Held-out real texts.
+        theirs: As many held-out real texts: the score moves with their number.
         called: The embedder's name, for the note.
     """
-    count = min(len(ours.rows), len(theirs.rows))
-    first, second = (side.vectors[_spaced(len(side.rows), count)] for side in (ours, theirs))
+    count = len(ours.rows)
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
-    return [Metric("mauve", mauve(first, second), "internal", note)]
+    return [Metric("mauve", mauve(ours.vectors, theirs.vectors), "internal", note)]
 
 
 def _spaced(size: int, count: int) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from privsyn.evaluation.metrics import Metric
 from privsyn.models.settings import PerformanceConfig
+from privsyn.models.torch_runtime import ready
 
 
 def next_token_accuracy(
@@ -46,7 +47,6 @@ def next_token_accuracy(
     import torch
     import torch.nn.functional as F
 
-    from privsyn.models.torch_runtime import ready
     from privsyn.models.training import causal_lm as student
 
     if not texts:

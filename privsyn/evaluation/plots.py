@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from privsyn.data.artifacts import atomic_file
 from privsyn.evaluation.metrics import Metric
 
@@ -79,8 +81,6 @@ def _label_plots(
 
 
 def _lengths(texts: Sequence[str]) -> Figure:
-    import numpy as np
-
     words = np.array([len(text.split()) for text in texts])
     median, top = float(np.median(words)), float(np.quantile(words, 0.99, method="lower"))
     figure, axes = _figure("Length of the synthetic texts", 3.6)

@@ -24,9 +24,3 @@ class EvaluateConfig(Section):
         description="Have the public model write as many texts alone and measure them too: no "
         "private data, no budget; kept once written.",
     )
-    classifier: bool = Field(
-        default=False,
-        description="Train a 3-layer network on the synthetic vectors too, with and without Deep "
-        "CORAL. Needs embeddings and labels; embeds up to embedded_texts held-out texts however "
-        "few the synthetic ones are.",
-    )

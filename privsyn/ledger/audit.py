@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import load
+from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
 from privsyn.ledger import tables
 from privsyn.ledger.caps import Cap, Charge, check_kind
@@ -150,8 +151,6 @@ def _open(row: Change, told: _Told) -> None:
 
 
 def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
-    from privsyn.dp.filters import filter_budget, gaussian_budget
-
     split, delta = split_of(values), values["delta"]
     for epsilon, order, budget, gaussian in (
         (

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import BudgetError, BudgetExceeded
 from privsyn.ledger.accounts import AccountSpec
@@ -15,9 +16,6 @@ from privsyn.ledger.caps import Cap, Charge, Filter, check_kind
 from privsyn.ledger.entries import Entry, State, moment
 from privsyn.ledger.rows import SHARES, Row, caps_of, spec_of
 from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Window
-
-if TYPE_CHECKING:
-    from privsyn.dp.accountant import Guarantee
 
 
 def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
@@ -76,8 +74,6 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
 
 
 def _fill(cap: Cap, held: Sequence[Charge]) -> dict[str, Any]:
-    from privsyn.dp.accountant import Guarantee
-
     spent = cap.total(charge.loss for charge in held)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),

@@ -27,7 +27,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from privsyn.dp.events import Event, SampledGaussian, dump, leaves, load
+from privsyn.dp.accountant import epsilon_at, guarantee, loss_at
+from privsyn.dp.conversions import LATTICE_SLACK, gaussian_epsilon
+from privsyn.dp.event_tree import repeated, scaled
+from privsyn.dp.events import ZCDP, Event, SampledGaussian, dump, leaves, load
+from privsyn.dp.filters import (
+    filter_budget,
+    filter_epsilon,
+    filter_order,
+    gaussian_budget,
+    gaussian_mu_squared,
+    pure_loss,
+)
 from privsyn.errors import BudgetError, ConfigError
 from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.entries import Entry
@@ -94,8 +105,6 @@ class Cap:
 
     @classmethod
     def _of(cls, epsilon: float, delta: float, split: Split) -> Cap:
-        from privsyn.dp.filters import filter_budget, filter_order, gaussian_budget
-
         if delta == 0:
             return cls(epsilon, delta, None, filter_budget(epsilon, delta, math.inf))
         renyi = delta * split.renyi
@@ -106,9 +115,6 @@ class Cap:
 
     def charge(self, event: Event) -> Charge:
         """What an event takes; inf where a filter cannot admit its kind."""
-        from privsyn.dp.accountant import loss_at
-        from privsyn.dp.filters import gaussian_mu_squared
-
         loss = float(loss_at(event, self.order or math.inf))
         mu_squared = float(gaussian_mu_squared(event)) if self.split else None
         return Charge(loss, mu_squared, dump(event))
@@ -126,9 +132,6 @@ class Cap:
         room = self.gaussian_budget
         if room and self._within([charge.mu_squared for charge in (*held, asked)], room):
             return "gaussian"
-        from privsyn.dp.accountant import epsilon_at
-        from privsyn.dp.filters import pure_loss
-
         events = [load(charge.event) for charge in (*held, asked)]
         pure = [pure_loss(event) for event in events]
         if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
@@ -151,8 +154,6 @@ class Cap:
         Of a sampled Gaussian at least so many: its repeats take seconds to count exactly, which
         ``admits`` does for the one that is asked.
         """
-        from privsyn.dp.filters import pure_loss
-
         charges = [*held, asked]
         rules = [([charge.loss for charge in charges], self.budget)]
         if self.gaussian_budget:
@@ -178,8 +179,6 @@ class Cap:
             return self.room_epsilon(held)
         if self.split is not None and not held:
             return self.epsilon  # as a first release
-        from privsyn.dp.accountant import epsilon_at
-        from privsyn.dp.event_tree import scaled
 
         def fits(log_factor: float) -> bool:
             try:
@@ -222,15 +221,11 @@ class Cap:
 
     def spent_epsilon(self, held: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, that a filter bounds what is charged by; at most the cap."""
-        from privsyn.dp.filters import filter_epsilon
-
         if not held:
             return 0.0
         spent = self.total(charge.loss for charge in held)
         if self.split is None:
             return filter_epsilon(spent, self.delta, self.order or math.inf)
-        from privsyn.dp.conversions import gaussian_epsilon
-
         proved = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
         mu_squared = math.fsum(_known(charge) for charge in held)
         if self.split.gaussian and math.isfinite(mu_squared):
@@ -243,10 +238,6 @@ class Cap:
         left = max(0.0, self.budget - self.total(charge.loss for charge in held))
         if self.order is None or (self.split is None and left == 0):
             return left
-        from privsyn.dp.accountant import guarantee
-        from privsyn.dp.conversions import gaussian_epsilon
-        from privsyn.dp.events import ZCDP
-
         if self.gaussian_budget is None:
             return guarantee(ZCDP(left / self.order), self.delta).epsilon
         if not held:
@@ -274,9 +265,6 @@ def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
 
     What fitted and what did not is remembered: more copies never cost less.
     """
-    from privsyn.dp.accountant import epsilon_at
-    from privsyn.dp.conversions import LATTICE_SLACK
-    from privsyn.dp.event_tree import repeated
 
     def fit(number: int) -> bool:
         copies = repeated(event, number)
@@ -322,8 +310,6 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
         BudgetError: A kind without pure epsilon on an account with delta 0, or a sampled Gaussian
             where neighbours replace a unit by another.
     """
-    from privsyn.dp.accountant import loss_at
-
     if spec.delta == 0 and math.isinf(loss_at(event, math.inf)):
         raise BudgetError(
             f"account {spec.name} has delta=0 and takes pure events only.",

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from privsyn.dp.accountant import Guarantee
+from privsyn.dp.accountant import Guarantee
 
 
 class State(StrEnum):
@@ -77,8 +76,6 @@ class Entry:
     @property
     def guarantee(self) -> Guarantee:
         """(epsilon, delta) of this release alone."""
-        from privsyn.dp.accountant import Guarantee
-
         return Guarantee(self.epsilon, self.delta)
 
     @property

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import Event, dump
+from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import (
     AccountMismatch,
     BudgetError,
@@ -248,8 +249,6 @@ class Ledger(LedgerView):
                 chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        from privsyn.dp.filters import gaussian_mu_squared
-
         gaussian_mu_squared(event)  # kept in memory: not computed while others wait for the lock
         asked = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
         with self._refusals(release_id, account, **asked), self._write() as connection:

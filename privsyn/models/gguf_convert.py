@@ -19,6 +19,7 @@ import torch
 
 from privsyn.errors import ModelError
 from privsyn.models.model_files import read_json
+from privsyn.models.torch_runtime import quiet
 
 _UNSTABLE = (
     "transformers_version",
@@ -58,8 +59,6 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
     Raises:
         ModelError: The file is damaged, or of an architecture or a packing that is not read.
     """
-    from privsyn.models.torch_runtime import quiet
-
     progress(0, _STEPS)
     with quiet():
         from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,9 +66,7 @@ def fetch_all(wanted: ModelReference, place: ModelLocation) -> Path:
 
 def _answers(endpoint: str) -> bool:
     """Whether the hub takes connections: its own client would retry for half a minute, loudly."""
-    from urllib.request import getproxies
-
-    if getproxies():
+    if urllib.request.getproxies():
         return True
     url = urlsplit(endpoint)
     port = url.port or (80 if url.scheme == "http" else 443)

@@ -13,6 +13,7 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.methods.base import Backends
 from privsyn.methods.shared.alone import Alone, BoundsTexts, Recipe, write_alone
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.models.roles import describe_role, load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
@@ -36,8 +37,6 @@ def public_alone(
         The texts; None where no language model here can write them (a server, a grammar, other
         models loaded).
     """
-    from privsyn.models.roles import describe_role, load_role
-
     models = ctx.config.models
     if models.server is not None or (backends and "language" not in backends.models):
         return None

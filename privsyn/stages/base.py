@@ -26,6 +26,7 @@ from privsyn.on_disk import DIGEST, OnDisk, values
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.tracking.base import BestEffort, Tracker
+from privsyn.tracking.mlflow import MlflowTracker
 
 if TYPE_CHECKING:
     from privsyn.models.training.distributed.rank_group import Group
@@ -113,8 +114,6 @@ class Context:
     @cached_property
     def tracker(self) -> Tracker:
         """The MLflow tracker of the project."""
-        from privsyn.tracking.mlflow import MlflowTracker
-
         services = self.config.services
         return MlflowTracker(
             uri=services.mlflow or self.workspace.mlflow_uri,

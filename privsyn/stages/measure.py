@@ -6,27 +6,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from privsyn.data.images import decode
 from privsyn.data.records import Record
+from privsyn.evaluation.beside import headline, labelled
+from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
+from privsyn.evaluation.fidelity import compare_lengths, fidelity
+from privsyn.evaluation.images import compare_images, downstream_images, image_fidelity
+from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.plots import draw_image_plots, draw_plots
+from privsyn.evaluation.structured import structure
 from privsyn.methods.base import Backends
+from privsyn.models.language.loading import load_embedder
+from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
+from privsyn.stages.alone import public_alone
 from privsyn.stages.base import Context
+from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
+from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
-
-if TYPE_CHECKING:
-    from privsyn.evaluation.embeddings import EmbeddedOnce
-    from privsyn.evaluation.metrics import Metric
+from privsyn.validation.suite import read_schema
 
 Draw = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
 
 
 def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
-    from privsyn.evaluation.fidelity import fidelity
-    from privsyn.evaluation.structured import structure
-    from privsyn.validation.suite import read_schema
-
     texts = [row.text or "" for row in read_rows(artifact)]
     quality = fidelity(texts)
     if ctx.config.validation.json_schema is not None:
@@ -35,19 +41,12 @@ def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
 
 
 def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
-    from privsyn.evaluation.images import image_fidelity
-    from privsyn.validation.image_profile import read_image_rows
-
     return image_fidelity(read_image_rows(artifact))
 
 
 def _texts(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
 ) -> tuple[list[Metric], Draw]:
-    from privsyn.evaluation.classify import downstream
-    from privsyn.evaluation.fidelity import compare_lengths
-    from privsyn.evaluation.plots import draw_plots
-
     rows = read_rows(artifact)
     synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
     texts = [record.content for record in real]
@@ -56,13 +55,10 @@ def _texts(
         *compare_lengths(synthetic, texts),
     ]
     if ctx.config.evaluate.embeddings:
-        from privsyn.evaluation.embeddings import EmbeddedOnce
-        from privsyn.models.language.loading import load_embedder
-
         config, theirs = ctx.config, [record.label for record in real]
         load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
         once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
-        metrics += _by_vectors(ctx, synthetic, labels, texts, theirs, once)
+        metrics += _by_vectors(ctx, synthetic, texts, once)
         if any(labels) and any(theirs):
             metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
     return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
@@ -77,9 +73,6 @@ def _headline(
     once: EmbeddedOnce,
 ) -> list[Metric]:
     """The release beside its baselines. See evaluation.beside."""
-    from privsyn.evaluation.beside import headline, labelled
-    from privsyn.stages.alone import public_alone
-
     settings = ctx.config.evaluate
     ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
     public = None
@@ -91,33 +84,11 @@ def _headline(
 
 
 def _by_vectors(
-    ctx: Context,
-    synthetic: Sequence[str],
-    synthetic_labels: Sequence[str | None],
-    texts: Sequence[str],
-    labels: Sequence[str | None],
-    once: EmbeddedOnce,
+    ctx: Context, synthetic: Sequence[str], texts: Sequence[str], once: EmbeddedOnce
 ) -> list[Metric]:
     """Metrics in the space of the sentence embedder."""
-    from privsyn.evaluation.embeddings import compare_embeddings, embed_both
-    from privsyn.evaluation.mlp import downstream_mlp
-
-    settings, called = ctx.config.evaluate, _called(ctx)
-    classifier = settings.classifier and any(synthetic_labels) and any(labels)
-    both = embed_both(synthetic, texts, lambda: once, settings.embedded_texts, alike=not classifier)
-    if both is None:
-        return []
-    ours, theirs = both
-    metrics = compare_embeddings(ours, theirs, called)
-    if classifier:
-        metrics += downstream_mlp(
-            ours.vectors,
-            [synthetic_labels[i] for i in ours.rows],
-            theirs.vectors,
-            [labels[i] for i in theirs.rows],
-            called,
-        )
-    return metrics
+    both = embed_both(synthetic, texts, lambda: once, ctx.config.evaluate.embedded_texts)
+    return [] if both is None else compare_embeddings(*both, _called(ctx))
 
 
 def _called(ctx: Context) -> str:
@@ -127,12 +98,6 @@ def _called(ctx: Context) -> str:
 def _images(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
 ) -> tuple[list[Metric], Draw]:
-    from privsyn.data.images import decode
-    from privsyn.evaluation.images import compare_images, downstream_images
-    from privsyn.evaluation.plots import draw_image_plots
-    from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
-    from privsyn.validation.image_profile import sample_sheet as sheet_of
-
     rows = read_image_rows(artifact)
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
@@ -140,8 +105,6 @@ def _images(
     metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
     if config.evaluate.embeddings:
-        from privsyn.models.roles import load_role
-
         load = partial(load_role, config.models, "image_embedder", config.performance)
         metrics += compare_images(
             synthetic,

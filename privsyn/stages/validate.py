@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn.data.artifacts import (
     atomic_file,
@@ -15,6 +15,7 @@ from privsyn.data.artifacts import (
 )
 from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
+from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
@@ -24,11 +25,9 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
 from privsyn.stages.measure import MEASURES
-
-if TYPE_CHECKING:
-    from privsyn.evaluation.metrics import Metric
-    from privsyn.validation.gx import ValidationResult
-    from privsyn.validation.page import Picture
+from privsyn.validation.gx import ValidationResult, validate_file
+from privsyn.validation.kinds import kind_of
+from privsyn.validation.page import Picture, render_page
 
 MOST_PICTURES = 9
 """Exhibits the page shows at most."""
@@ -80,10 +79,6 @@ def examine(
         folder: The records, certified.
         bounds: Fewest and most rows there may be.
     """
-    from privsyn.validation.gx import validate_file
-    from privsyn.validation.kinds import kind_of
-    from privsyn.validation.page import render_page
-
     modality = modality_of(plan.dataset)
     kind = kind_of(modality.name, modality.form)
 
@@ -112,8 +107,6 @@ def examine(
 
 def _pictures(folder: Path) -> list[Picture]:
     """The pictures among the exhibits; of many the first, the last and some between."""
-    from privsyn.validation.page import Picture
-
     files = sorted((folder / layout.EXHIBITS).glob("*.png"))
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1

@@ -7,6 +7,9 @@ import os
 import re
 from typing import Any
 
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -33,9 +36,6 @@ def _reach(uri: str) -> None:
     """Reach a database quickly or fail: MLflow itself would retry for two minutes."""
     if not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return
-    from sqlalchemy import create_engine, text
-    from sqlalchemy.pool import NullPool
-
     arguments: dict[str, Any] = {}
     if uri.startswith("sqlite:"):
         arguments = {"timeout": _CONNECT_SECONDS}

@@ -191,7 +191,7 @@ def test_the_baseline_is_deleted_when_it_fails(taught, monkeypatch):
             raise ModelError("no memory")
         return []
 
-    monkeypatch.setattr("privsyn.evaluation.next_token.next_token_accuracy", fails)
+    monkeypatch.setattr("privsyn.derived.student.evaluate.next_token_accuracy", fails)
     with pytest.raises(ModelError, match="no memory"):
         evaluate_student(ctx, folder.name)
     assert not list((project.root / ".privsyn").rglob("*non_private*"))

@@ -436,22 +436,6 @@ def test_private_numbers_reach_no_public_run(make_project, fake):
     assert shown <= tracker.files["internal/evaluate"]
 
 
-def test_the_classifier_over_vectors_is_internal_too_and_off_unless_asked_for(make_project, fake):
-    project = make_project()
-    project.write(rows(300, 150))
-    settings = ("dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20")
-    names = {}
-    for asked in ("false", "true"):
-        ctx = project.context(*settings, f"evaluate.classifier={asked}")
-        planned, folder = release(ctx, fake)
-        found = json.loads((evaluate(ctx, planned) / "evaluation.json").read_text())["metrics"]
-        assert {metric["class"] for metric in found} == {"internal"}
-        assert "mlp" not in "".join(path.read_text() for path in folder.glob("*.json"))
-        names[asked] = {metric["name"] for metric in found}
-    assert names["true"] - names["false"] == {"mlp.accuracy", "mlp_coral.accuracy", "mlp.records"}
-    assert names["false"] - names["true"] == set()
-
-
 class Letters:
     """An embedder: how often each letter occurs."""
 

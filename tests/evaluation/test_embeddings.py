@@ -74,9 +74,9 @@ def test_two_clusters_by_hand() -> None:
 
 
 def both(
-    synthetic: Sequence[str], real: Sequence[str], embedder: HashEmbedder, most: int, alike: bool
+    synthetic: Sequence[str], real: Sequence[str], embedder: HashEmbedder, most: int
 ) -> tuple[Embedded, Embedded]:
-    found = embed_both(synthetic, real, lambda: embedder, most, alike=alike)
+    found = embed_both(synthetic, real, lambda: embedder, most)
     assert found is not None
     return found
 
@@ -101,9 +101,7 @@ def test_a_text_is_embedded_once_and_a_model_loaded_where_it_is_needed() -> None
 def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
     embedder = HashEmbedder()
     alike, apart = (
-        compare_embeddings(
-            *both(sample("a b c", 50), sample(words, 300), embedder, 40, True), "hash"
-        )[0]
+        compare_embeddings(*both(sample("a b c", 50), sample(words, 300), embedder, 40), "hash")[0]
         for words in ("a b c", "d e f")
     )
     assert embedder.seen == [40] * 4
@@ -114,21 +112,10 @@ def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
     assert alike.value > 0.8 > 0.2 > apart.value
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(50, 300), (300, 50), (300, 300), (30, 30)])
-def test_more_vectors_for_a_classifier_do_not_move_mauve(ours: int, theirs: int) -> None:
-    """Unless a side larger than ``most`` meets a small one, the same texts are compared."""
-    embedder, most = HashEmbedder(), 300
-    sides = [sample("a b c d", ours), sample("a b c e", theirs)]
-    few, all_ = (both(*sides, embedder, most, alike) for alike in (True, False))
-    assert embedder.seen[2:] == [ours, theirs]
-    assert list(all_[1].rows) == list(range(theirs))
-    assert compare_embeddings(*few, "hash") == compare_embeddings(*all_, "hash")
-
-
 def test_vectors_stand_beside_their_rows() -> None:
     embedder = HashEmbedder()
     texts = sample("a b c d e f g", 100)
-    ours, theirs = both(texts, texts[::-1], embedder, 33, False)
+    ours, theirs = both(texts, texts[::-1], embedder, 33)
     assert len(ours.rows) == 33
     assert np.array_equal(ours.vectors, embedder.embed([texts[i] for i in ours.rows]))
     assert np.array_equal(theirs.vectors, embedder.embed([texts[::-1][i] for i in theirs.rows]))
@@ -138,6 +125,5 @@ def test_too_few_texts_load_nothing() -> None:
     def load() -> HashEmbedder:
         raise AssertionError("loaded")
 
-    for alike in (True, False):
-        assert embed_both(["a"] * 19, ["a"] * 100, load, 100, alike=alike) is None
-        assert embed_both([], [], load, 100, alike=alike) is None
+    assert embed_both(["a"] * 19, ["a"] * 100, load, 100) is None
+    assert embed_both([], [], load, 100) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import lzma
 import os
@@ -85,12 +87,8 @@ def _cut(line: AnyStr) -> bool:
 def _decompressed(path: Path) -> BinaryIO:
     match split_suffix(path)[1]:
         case ".gz":
-            import gzip
-
             stream: Any = gzip.open(path)
         case ".bz2":
-            import bz2
-
             stream = bz2.open(path)
         case ".xz":
             stream = lzma.open(path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.models.settings import PerformanceConfig
+from privsyn.models.torch_runtime import ready
 from privsyn.release.verification import Check
 from privsyn.validation.html import render
 
@@ -21,7 +22,6 @@ def examine_model(folder: Path, performance: PerformanceConfig) -> list[Check]:
     """
     import torch
 
-    from privsyn.models.torch_runtime import ready
     from privsyn.models.training import causal_lm as student
 
     with ready(performance) as device, torch.inference_mode():

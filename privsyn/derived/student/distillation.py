@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from privsyn.derived.student.settings import DistillConfig, Size
 from privsyn.errors import ConfigError, ModelError
 from privsyn.models.settings import PerformanceConfig
+from privsyn.models.torch_runtime import ready
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
@@ -92,7 +95,6 @@ def train_student(
         ConfigError: There is no such directory, no text, or no teacher to follow.
         ModelError: A model cannot be loaded or is too short, or training diverged.
     """
-    from privsyn.models.torch_runtime import ready
     from privsyn.models.training import causal_lm as student
 
     if not texts:
@@ -159,7 +161,6 @@ def _fit(
 
     A batch's loss is the mean over its text tokens, whatever forward passes it is read in.
     """
-    import numpy as np
     import torch
 
     from privsyn.models.training import causal_lm as student

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
@@ -23,13 +22,12 @@ from privsyn.derived.student.release import (
 )
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import DataError
+from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.next_token import next_token_accuracy
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
-
-if TYPE_CHECKING:
-    from privsyn.evaluation.metrics import Metric
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
@@ -97,8 +95,6 @@ def _measure(
     texts: list[tuple[str | None, str]],
     called: str,
 ) -> list[Metric]:
-    from privsyn.evaluation.next_token import next_token_accuracy
-
     if not texts:  # shows in the numbers only
         return []
     return next_token_accuracy(

@@ -26,6 +26,7 @@ from privsyn.modalities.text import Texts
 from privsyn.models.hub import fetch_all
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.models.torch_runtime import ready
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import ModelUse, Plan
@@ -320,8 +321,6 @@ def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
 
 def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
     """The model that wrote a release, to be asked for its logits."""
-    from privsyn.models.torch_runtime import ready
-
     method, settings = ctx.planned(parent.plan)
     wrote = as_teacher(method)
     assert wrote is not None  # noqa: S101  plan_student refused any other release

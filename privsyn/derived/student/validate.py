@@ -6,6 +6,7 @@ from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.derived.kinds import STUDENTS
+from privsyn.derived.student.checks import examine_model, render_model_page
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import certificate, layout, verification
@@ -54,8 +55,6 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
 
 def _examine(ctx: Context, folder: Path) -> None:
     """Write the reports of a student into its folder."""
-    from privsyn.derived.student.checks import examine_model, render_model_page
-
     for report in (VALIDATION, PAGE, QUALITY):
         (folder / report).unlink(missing_ok=True)
     checks = verification.verify(folder, ctx.ledger)

@@ -1,20 +1,31 @@
-"""Train a small network on synthetic sentence vectors, test it on held-out real ones.
+"""What synthetic texts are worth to a small network over sentence vectors, with Deep CORAL or not.
 
-Every number here reads real records and is internal. The randomness is public and seeded: the same
-release gives the same numbers.
+    python benchmarks/mlp.py RELEASE/synthetic.jsonl TEST.jsonl.gz [--embedder NAME] [--most 2000]
+
+Trained on the vectors of synthetic texts, tested on those of real ones: every number reads real
+records and is internal. The randomness is public and seeded: the same texts give the same numbers.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
+from utility import read
 
 from privsyn.evaluation.metrics import Metric
+from privsyn.models.language.loading import load_embedder
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.validation.profile import read_rows
 
 HIDDEN = (256, 128)
 BATCH, PASSES, FEWEST_STEPS = 64, 5, 60
@@ -93,9 +104,6 @@ def train(
 
     Source: Sun and Saenko 2016, "Deep CORAL", section 3.
     """
-    import torch
-    from torch import nn
-
     classes, width = int(targets.max()) + 1, vectors.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
@@ -122,8 +130,6 @@ def train(
 
 def classify(net: Any, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
     """Class of each vector by a network of ``train``."""
-    import torch
-
     with torch.inference_mode():
         found: NDArray[np.int64] = net(inputs(vectors)).argmax(-1).numpy()
     return found
@@ -131,8 +137,6 @@ def classify(net: Any, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
 
 def inputs(vectors: NDArray[np.float32]) -> Any:
     """Vectors as the network reads them: entries of a vector of length 1 become about 1."""
-    import torch
-
     return torch.from_numpy(vectors) * vectors.shape[1] ** 0.5
 
 
@@ -141,7 +145,29 @@ def coral(source: Any, target: Any) -> Any:
 
     Source: Sun and Saenko 2016, equation 1. (Nagesh et al. 2025 print the norm in the denominator.)
     """
-    import torch
-
     apart = torch.cov(source.T) - torch.cov(target.T)
     return (apart**2).sum() / (4 * source.shape[1] ** 2)
+
+
+def main() -> None:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("synthetic", type=Path)
+    parser.add_argument("test", type=Path)
+    parser.add_argument("--embedder", default=ModelsConfig().embedder)
+    parser.add_argument("--most", type=int, default=2000, help="texts a side")
+    arguments = parser.parse_args()
+    models = ModelsConfig(embedder=arguments.embedder)
+    embedder = load_embedder(models, PerformanceConfig())
+    ours = [(row.text or "", row.label) for row in read_rows(arguments.synthetic)]
+    sides: list[Any] = []
+    for rows in (ours, read(arguments.test)):
+        count = min(len(rows), arguments.most)
+        chosen = [rows[i] for i in np.linspace(0, len(rows) - 1, count).astype(int)]
+        sides += [embedder.embed([text for text, _ in chosen]), [label for _, label in chosen]]
+    metrics = downstream_mlp(*sides, called=arguments.embedder)
+    print(json.dumps({metric.name: round(metric.value, 4) for metric in metrics}))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from privsyn.evaluation import mlp
-from privsyn.evaluation.mlp import classify, coral, downstream_mlp, inputs, train
+with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
+    patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import mlp
+    from mlp import classify, coral, downstream_mlp, inputs, train
 
 NAMES = ("Billing", "Symptoms", "Results")
 Side = tuple[NDArray[np.float32], list[str | None]]
