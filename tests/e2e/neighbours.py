@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from small_project import Project
 
 from privsyn.data.partition import _Key
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import Project
 
 
 def published_by_neighbours(

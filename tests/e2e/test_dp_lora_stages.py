@@ -8,10 +8,7 @@ import signal
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
 from safetensors.numpy import load as load_tensors
-from small_project import LABELS, stand_ins
-from test_kills import attempt, journalled
 
 from privsyn.derived import more as more_stage
 from privsyn.derived.more import more
@@ -29,6 +26,9 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import LABELS, stand_ins
+from tests.e2e.test_kills import attempt, journalled
 
 NAME = "dp_lora"
 STEPS = 5

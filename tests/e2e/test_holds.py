@@ -6,7 +6,6 @@ import json
 
 import pytest
 import yaml
-from small_project import finish, rows, stand_in
 
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import (
@@ -30,6 +29,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import finish, rows, stand_in
 
 
 def begun(ctx):

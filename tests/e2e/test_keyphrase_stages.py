@@ -8,8 +8,6 @@ import signal
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from test_kills import attempt
 
 from privsyn.errors import ConfigError
 from privsyn.release import certificate, verification
@@ -20,6 +18,8 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.test_kills import attempt
 
 NAME = "keyphrase_seeding"
 SETTINGS = {

@@ -8,9 +8,6 @@ import signal
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import finish, stand_ins
-from test_kills import attempt, journalled
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
@@ -19,6 +16,9 @@ from privsyn.stages import certify as certify_stage
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import finish, stand_ins
+from tests.e2e.test_kills import attempt, journalled
 
 NAME = "private_evolution"
 SETTINGS = {

@@ -6,8 +6,6 @@ import hashlib
 import json
 
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import METHODS, finish, rows
 
 from privsyn.errors import ValidationFailed
 from privsyn.release import certificate, verification
@@ -15,6 +13,8 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import METHODS, finish, rows
 
 NAME = "private_prediction"
 

@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from small_project import METHODS, Project, stand_in, stand_ins
 
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
@@ -32,6 +31,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.sweep import leftovers, sweep
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import METHODS, Project, stand_in, stand_ins
 
 Edit = Callable[[Context], object]
 

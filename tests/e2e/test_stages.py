@@ -12,8 +12,6 @@ from itertools import count
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import finish, rows, stand_in
 
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
@@ -39,6 +37,8 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.tracking.null import NullTracker
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import finish, rows, stand_in
 
 
 class Recording(NullTracker):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_evolution import Coordinates, Plane, moons
 
 from privsyn.config import parse_config
 from privsyn.data.images import decode, encode, to_content
@@ -32,6 +31,7 @@ from privsyn.methods.shared import label_split
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
+from tests.methods.toy_evolution import Coordinates, Plane, moons
 
 METHOD = PrivateEvolution()
 LABELS = ("x", "y")

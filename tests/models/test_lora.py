@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import load as load_tensors
-from tiny_models import BOS, EOS, save_llama
 
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.errors import ModelError
@@ -29,6 +28,7 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.adapters import linear_layers
 from privsyn.models.training.dp_trainer import LoraTrainer, clip_to_lattice
 from privsyn.models.training.lora import LoraModel
+from tests.models.tiny_models import BOS, EOS, save_llama
 
 TEMPLATE = PromptTemplate("Topic: {label}\nText:{reference}", "Topic: {label}\nText:")
 TRAINING = Training(

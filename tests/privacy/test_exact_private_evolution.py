@@ -10,7 +10,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import NullJournal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.models.settings import PerformanceConfig
+from tests.privacy.exact import NullJournal
 
 METHOD = PrivateEvolution()
 DELTA = 1e-5
