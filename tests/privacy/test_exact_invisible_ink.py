@@ -19,7 +19,8 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, Invisible
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
-from tests.privacy.exact import NullJournal, Walk, distribution, excess
+from privsyn.testing import NullJournal
+from tests.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(4.0, 1e-5)
 RECORD = PrivacyUnit()
