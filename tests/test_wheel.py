@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("privsyn", "operators", "dags", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+SOURCES = (
+    "privsyn", "operators", "dags", "tests", "pyproject.toml", "README.md", "LICENSE", "NOTICE",
+)  # fmt: skip
 PROJECT = ("params.yaml", "dvc.yaml", ".gitignore")
 
 

@@ -19,6 +19,7 @@ from privsyn.data import journal as module
 from privsyn.data.journal import Journal
 from privsyn.errors import LeaseHeld, ReleaseLost, StorageError, VerificationError
 
+ROOT = Path(__file__).parents[2]
 HEADER = {"release": "r1", "part": "shard-0"}
 
 
@@ -305,62 +306,9 @@ def test_places_that_cannot_hold_a_journal(tmp_path: Path) -> None:
             Journal.open(tmp_path / place, HEADER)
 
 
-CHILD = """
-import json, os, secrets, signal, sys
-from pathlib import Path
-import privsyn.data.journal as module
-from privsyn.data.journal import Journal
-
-folder, where, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-calls = os.open(folder / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-made = 0
-
-class DrawsFirst(Journal):
-    # broken: makes all the draws, then writes them
-    def draw_all(self, items):
-        ready = [(k, v) if self.has(k) else (k, (lambda v: lambda: v)(v())) for k, v in items]
-        return super().draw_all(ready)
-
-def draw():
-    global made
-    value = secrets.randbelow(10**9)
-    os.write(calls, b"%d\\n" % value)
-    if where.endswith("draw") and made == number:
-        die()
-    made += 1
-    return value
-
-class DyingOs:
-    def __getattr__(self, name):
-        return getattr(os, name)
-    def write(self, descriptor, data):
-        if where == "write" and made == number + 1:
-            os.write(descriptor, data[: len(data) // 2])
-            die()
-        if where == "room" and made == number and not data.strip():
-            os.write(descriptor, data)
-            die()
-        return os.write(descriptor, data)
-    def fsync(self, descriptor):
-        if where == "fsync" and made == number + 1:
-            die()
-        return os.fsync(descriptor)
-
-module.os = DyingOs()
-kind = DrawsFirst if where.startswith("broken") else Journal
-Journal.create(folder / "j", {"r": 1})
-with kind.open(folder / "j", {"r": 1}) as journal:
-    out = []
-    for start in (0, 3):
-        out += journal.draw_all([(f"t{n}", draw) for n in range(start, start + 3)])
-        (folder / f"used-{start}").write_text(json.dumps(out))
-"""
-
-
 def attempt(folder: Path, where: str, number: int) -> int:
-    command = [sys.executable, "-c", CHILD, str(folder), where, str(number)]
-    return subprocess.run(command, check=False).returncode
+    command = [sys.executable, "-m", "tests.data.journal_writer", str(folder), where, str(number)]
+    return subprocess.run(command, check=False, cwd=ROOT).returncode
 
 
 def killed_then_resumed(folder: Path, where: str, number: int) -> list[str]:
@@ -536,69 +484,17 @@ def test_a_full_disk_under_a_drawn_file_leaves_it_to_be_drawn_again(
         assert journal.draw_file("step/1", lambda: b"y" * 6000) == b"y" * 6000
 
 
-FILE_CHILD = """
-import json, os, secrets, signal, sys
-from pathlib import Path
-import privsyn.data.journal as module
-from privsyn.data.journal import Journal
-
-folder, where = Path(sys.argv[1]), sys.argv[2]
-die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-store, append = module._store, Journal._append
-
-class NotesFirst(Journal):
-    # broken: notes the digest before the file is there
-    def draw_file(self, key, draw):
-        held = []
-        [_] = self.draw_all([(key, lambda: held.append(draw()) or module._digest(held[0]))])
-        module._store(self._place(key, module._DRAWN), held[0])
-        return held[0]
-
-def dying_store(file, value):
-    if where == "store":
-        with open(file.with_name(".torn.tmp"), "wb") as stream:
-            stream.write(value[:2])
-        die()
-    if where == "notes first":
-        die()
-    store(file, value)
-
-def dying_append(journal, text):
-    if where == "entry":
-        die()
-    if where == "line":
-        line, _ = module._line(text, journal._crc)
-        os.write(journal._descriptor, line[:20])
-        die()
-    append(journal, text)
-
-def draw():
-    value = secrets.token_hex(8)
-    with open(folder / "calls", "a") as stream:
-        print(value, file=stream)
-    if where == "draw":
-        die()
-    return value.encode()
-
-Journal.create(folder / "j", {"r": 1})
-kind = NotesFirst if where == "notes first" else Journal
-with kind.open(folder / "j", {"r": 1}) as journal:
-    journal.keep("start", lambda: b"public")
-    module._store, Journal._append = dying_store, dying_append
-    (folder / "used").write_bytes(journal.draw_file("step/1", draw))
-    if where == "used":
-        die()
-"""
-
-
 def killed_with_a_file(folder: Path, where: str) -> tuple[int, bool] | None:
     """Draws made in a killed and a resumed run, and whether the last one is that in use.
 
     None where the resumed run could not go on.
     """
-    command = [sys.executable, "-c", FILE_CHILD, str(folder)]
-    assert subprocess.run([*command, where], check=False).returncode == -signal.SIGKILL
-    resumed = subprocess.run([*command, "nowhere"], check=False, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "tests.data.journal_file_writer", str(folder)]
+    killed = subprocess.run([*command, where], check=False, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    resumed = subprocess.run(
+        [*command, "nowhere"], check=False, cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
     if resumed.returncode:
         assert "ReleaseLost" in resumed.stderr
         return None

@@ -23,6 +23,7 @@ from privsyn.dp.accountant import (
 from privsyn.dp.conversions import LATTICE_SLACK, sampled_gaussian_rdp
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.dp.noise import NoiseSource, OpenDPNoise, SeededNoise
+from privsyn.testing import NoNoise
 
 SOURCES: list[NoiseSource] = [OpenDPNoise(), SeededNoise(7)]
 BY_KIND = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.kind)
@@ -32,25 +33,12 @@ or never."""
 FINE = CLIP_STEPS * 2**16
 
 
-class Silent:
-    """No noise: what would be drawn around."""
-
-    kind = "none"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[np.ndarray, float]] = []
-
-    def gaussian(self, values, sigma):
-        self.asked.append((values, sigma))
-        return values
-
-
 def test_the_event_names_what_is_drawn() -> None:
     mechanism = SampledGaussian(0.01, 1.5, 40)
     assert mechanism.event == events.SampledGaussian(0.01, 1.5, 40)
-    source = Silent()
+    source = NoNoise()
     mechanism.draw(np.zeros(3, np.int64), source)
-    assert [sigma for _, sigma in source.asked] == [1.5 * FINE]
+    assert [asked.scale for asked in source.drawn] == [1.5 * FINE]
 
 
 @BY_KIND
@@ -73,11 +61,11 @@ def test_noise_is_normal_of_sigma_clip_norms(source: NoiseSource, sigma: float) 
     st.lists(st.integers(-(2**46), 2**46) | st.integers(-(2**20), 2**20), min_size=1, max_size=20)
 )
 def test_without_noise_the_sum_comes_back_exactly(total: list[int]) -> None:
-    source = Silent()
+    source = NoNoise()
     values = np.array(total, np.int64)
     found = SampledGaussian(0.5, 1.0, 1).draw(values, source)
     np.testing.assert_array_equal(found, values / CLIP_STEPS)
-    assert source.asked[0][0].dtype == np.int64
+    assert source.drawn[0].values.dtype == np.int64
 
 
 def test_sums_beyond_any_sum_are_held_where_nothing_overflows() -> None:
@@ -85,13 +73,13 @@ def test_sums_beyond_any_sum_are_held_where_nothing_overflows() -> None:
     rng = np.random.default_rng(0)
     ends = np.array([np.iinfo(np.int64).min, -(2**46) - 1, 2**46 + 1, np.iinfo(np.int64).max])
     mechanism = SampledGaussian(0.5, 1.0, 1)
-    found = mechanism.draw(ends, Silent())
+    found = mechanism.draw(ends, NoNoise())
     np.testing.assert_array_equal(found, np.array([-1, -1, 1, 1]) * 2.0**22)
     for scale in (2**20, 2**46, 2**50):
         one = rng.integers(-scale, scale, 1000)
         moved = rng.integers(-(2**18), 2**18, 1000)
         other = one + moved
-        found, near = (mechanism.draw(values, Silent()) for values in (one, other))
+        found, near = (mechanism.draw(values, NoNoise()) for values in (one, other))
         assert np.linalg.norm(found - near) <= np.linalg.norm(moved / CLIP_STEPS) * (1 + 1e-12)
     large = mechanism.draw(np.full(1000, np.iinfo(np.int64).max), OpenDPNoise())
     assert abs(large - 2.0**22).max() < 10  # no wrap to the other end
@@ -129,7 +117,7 @@ def test_what_the_proof_does_not_cover_is_refused(wrong: dict[str, float], said:
 def test_more_numbers_than_the_proof_covers_are_refused() -> None:
     million = np.lib.stride_tricks.as_strided(np.zeros(1, np.int64), (2**28 + 1,), (0,))
     with pytest.raises(ValueError, match="268435457 numbers"):
-        SampledGaussian(0.5, 1.0, 1).draw(million, Silent())
+        SampledGaussian(0.5, 1.0, 1).draw(million, NoNoise())
 
 
 # --- Poisson sampling -----------------------------------------------------------------------------

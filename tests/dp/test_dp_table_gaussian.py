@@ -26,6 +26,7 @@ from privsyn.dp.mechanisms import CLIP_STEPS, TABLE_ABOVE, SampledGaussian
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.dp.table_gaussian import PRECISION, Table, acceptance, sample, table
 from privsyn.methods.dp_lora.settings import DPLoraConfig
+from privsyn.testing import NoNoise
 
 FINE, ODD, LARGE = 2.0**20, 1234567.89, 1.01 * 2**40
 LOW = PRECISION - 64
@@ -440,31 +441,17 @@ def test_memory_is_that_of_the_numbers() -> None:
     assert added < 2 * 8 * count + 2**27
 
 
-class Told:
-    """No noise; which of the two was asked, and for what."""
-
-    kind = "none"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, float]] = []
-
-    def gaussian(self, values, sigma):
-        self.asked.append(("exact", sigma))
-        return values
-
-    def fine_gaussian(self, values, sigma):
-        self.asked.append(("fine", sigma))
-        return values
-
-
 def test_the_mechanism_asks_the_sampler_it_names() -> None:
-    told = Told()
+    told = NoNoise()
     sigma = 1.5 * CLIP_STEPS * 2**16
     total = np.array([CLIP_STEPS, -1], np.int64)
     for mechanism in (SampledGaussian(0.1, 1.5, 3), SampledGaussian(0.1, 1.5, 3, "table")):
         assert mechanism.event == events.SampledGaussian(0.1, 1.5, 3)
         np.testing.assert_array_equal(mechanism.draw(total, told), [1, -1 / CLIP_STEPS])
-    assert told.asked == [("exact", sigma), ("fine", sigma)]
+    assert [(asked.draw, asked.scale) for asked in told.drawn] == [
+        ("gaussian", sigma),
+        ("fine_gaussian", sigma),
+    ]
 
 
 @pytest.mark.parametrize("source", [OpenDPNoise(), SeededNoise(5)], ids=lambda source: source.kind)
@@ -499,30 +486,17 @@ def test_the_config_names_the_sampler() -> None:
     assert DPLoraConfig(sampling_rate=1).sampler == "auto"
 
 
-class Named(SeededNoise):
-    """Notes which sampler was asked."""
-
-    def gaussian(self, values, sigma):
-        self.asked = "opendp"
-        return super().gaussian(values, sigma)
-
-    def fine_gaussian(self, values, sigma):
-        drawn = super().fine_gaussian(values, sigma)
-        self.asked = "table"
-        return drawn
-
-
 @pytest.mark.parametrize(
     ("rate", "noise", "numbers", "asked"),
     [
-        (0.1, 0.7, TABLE_ABOVE, "opendp"),
-        (0.1, 0.7, TABLE_ABOVE + 1, "table"),
-        (1.0, 0.7, TABLE_ABOVE + 1, "opendp"),
-        (0.1, 2.0**17 * 1.01, TABLE_ABOVE + 1, "opendp"),
+        (0.1, 0.7, TABLE_ABOVE, "gaussian"),
+        (0.1, 0.7, TABLE_ABOVE + 1, "fine_gaussian"),
+        (1.0, 0.7, TABLE_ABOVE + 1, "gaussian"),
+        (0.1, 2.0**17 * 1.01, TABLE_ABOVE + 1, "gaussian"),
     ],
 )
 def test_long_vectors_take_the_table_where_it_holds(rate, noise, numbers, asked) -> None:
     """Nothing is set aside without sampling, and the table ends where int64 does."""
-    source = Named(3)
+    source = NoNoise()
     SampledGaussian(rate, noise, 3, "auto").draw(np.zeros(numbers, np.int64), source)
-    assert source.asked == asked
+    assert [one.draw for one in source.drawn] == [asked]

@@ -14,7 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_project import (
+
+from privsyn.airflow.project import teaches
+from privsyn.ledger import store
+from privsyn.methods.base import Backends
+from tests.e2e.small_project import (
     CANARY,
     DRIVERS,
     EMBEDDED,
@@ -28,10 +32,6 @@ from small_project import (
     rows,
     stand_in,
 )
-
-from privsyn.airflow.project import teaches
-from privsyn.ledger import store
-from privsyn.methods.base import Backends
 
 
 @pytest.fixture(scope="module", autouse=True)  # a session's would reach the tests of other folders

@@ -1,7 +1,8 @@
 """Attempts at releases, each in a process that counts its mechanism calls and may kill itself.
 
-Usage: dying_run.py PROJECT COUNTER KILL_AT. Every call to the mechanism is one byte in COUNTER. The
-process sends itself SIGKILL right after call number KILL_AT of this attempt (0: never).
+Usage: python -m tests.e2e.dying_run PROJECT COUNTER KILL_AT. Every call to the mechanism is one
+byte in COUNTER. The process sends itself SIGKILL right after call number KILL_AT of this attempt
+(0: never).
 
 Without arguments it is a server: it reads [PROJECT, COUNTER, KILL_AT] line by line, forks a process
 for each, and answers with how that ended. Its imports, most of an attempt's time, are done once.
@@ -16,18 +17,15 @@ import sys
 import traceback
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent)]
-
-from small_project import Project, stand_ins  # noqa: E402  # found beside this file
-
-from privsyn.dp.noise import SeededNoise  # noqa: E402
-from privsyn.methods.base import Backends  # noqa: E402
-from privsyn.stages.certify import certify  # noqa: E402
-from privsyn.stages.generate import generate  # noqa: E402
-from privsyn.stages.partition import partition  # noqa: E402
-from privsyn.stages.plan import plan  # noqa: E402
-from privsyn.stages.reserve import reserve, settle  # noqa: E402
-from privsyn.stages.train import train  # noqa: E402
+from privsyn.dp.noise import SeededNoise
+from privsyn.methods.base import Backends
+from privsyn.stages.certify import certify
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.train import train
+from tests.e2e.small_project import Project, stand_ins
 
 
 class Counted(SeededNoise):

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from small_project import Project
 
 from privsyn.data.partition import _Key
+from privsyn.dp.noise import NoiseSource
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import Project
 
 
 def published_by_neighbours(
-    project: Project, method: str, noise: type, release: Callable[[Context], tuple[Plan, Path]]
+    project: Project,
+    method: str,
+    noise: Callable[[], NoiseSource],
+    release: Callable[[Context], tuple[Plan, Path]],
 ) -> dict[str, dict[str, bytes]]:
     """Plan, certificate, artifact, validation and exhibits, for the data and for its neighbours.
 

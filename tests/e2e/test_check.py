@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_project import CANARY, LABELS, rows
 
 from privsyn.errors import DataError
 from privsyn.stages.check import check, kept, lines
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from tests.e2e.small_project import CANARY, LABELS, rows
 
 
 def begun(ctx):

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import typer
 from rich.console import Console
-from small_project import METHODS as METHODS_HERE
-from small_project import build_project, finish, stand_in
 
 from privsyn import __version__, cli
 from privsyn.cli.commands import app
@@ -22,6 +20,8 @@ from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import lasts_until, plan
 from privsyn.stages.reserve import reserve, settle
+from tests.e2e.small_project import METHODS as METHODS_HERE
+from tests.e2e.small_project import build_project, finish, stand_in
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
@@ -27,6 +26,7 @@ from privsyn.models.training import causal_lm as models
 from privsyn.release import certificate, verification
 from privsyn.stages.run import run
 from privsyn.tracking.null import NullTracker
+from tests.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 NAME = "private_evolution"
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
 from safetensors.numpy import load as load_tensors
-from small_project import LABELS, stand_ins
-from test_kills import attempt, journalled
 
 from privsyn.derived import more as more_stage
 from privsyn.derived.more import more
@@ -30,6 +28,10 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
+from privsyn.testing import Constant, Dies
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import LABELS, stand_ins
+from tests.e2e.test_kills import attempt, journalled
 
 NAME = "dp_lora"
 STEPS = 5
@@ -329,22 +331,23 @@ def test_what_shapes_no_output_keeps_its_id(make, change):
 # --- neighbours -----------------------------------------------------------------------------------
 
 
-class Constant:
-    """The mechanism replaced by a constant: sums and samples of the data are dropped."""
+def ramp(place):
+    """Noise instead of any sum: something of everything, far beyond what is clipped."""
+    return (place % 7 - 3) << 40
 
-    kind = "opendp"
 
-    def sample(self, units, rate):
-        return np.arange(units) % 2 == 0
+def every_second(place):
+    return place % 2 == 0
 
-    def gaussian(self, values, sigma):
-        return (np.arange(len(values), dtype=np.int64) % 7 - 3) << 40
+
+constant = partial(Constant, gaussian=ramp, sample=every_second)
+"""The mechanism replaced by a constant: sums and samples of the data are dropped."""
 
 
 @pytest.mark.parametrize("noisy", [False, True])
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(make, noisy):
     project = make(label_noise=8.0 if noisy else None)
-    found = published_by_neighbours(project, NAME, Constant, release)
+    found = published_by_neighbours(project, NAME, constant, release)
     assert_alike(found)
     assert {f"model/{name}" for name in FILES} <= set(found["base"])
 
@@ -353,10 +356,6 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
     """The check above on the code most people write."""
     from privsyn.methods.dp_lora import method as dp_lora
 
-    class Everybody(Constant):
-        def sample(self, units, rate):
-            return np.ones(units, np.bool_)
-
     def by_sample(cfg, mechanism, trainer, units, noise, steps, progress):
         for t in steps:
             chosen = mechanism.sample(len(units), noise)
@@ -364,8 +363,9 @@ def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
             trainer.update(noisy / max(1, chosen.sum()) ** (t + 1), cfg.rate(t))
         return trainer.state()
 
+    everybody = partial(Constant, gaussian=ramp)
     monkeypatch.setattr(dp_lora, "_advance", by_sample)
-    found = published_by_neighbours(make(holdout=0.0), NAME, Everybody, release)
+    found = published_by_neighbours(make(holdout=0.0), NAME, everybody, release)
     assert found["longer"] == found["base"]
     assert found["added"] != found["base"] != found["unit removed"]
     with pytest.raises(AssertionError):
@@ -405,23 +405,9 @@ def test_killed_at_any_call_it_ends_at_the_planned_cost(make, tmp_path, kills):
     assert len(rows(folder)) == 8
 
 
-class Dies(SeededNoise):
-    """Ends its attempt at a step, by what the stages take for a failure from outside."""
-
-    def __init__(self, at: int, error: type[BaseException] = MemoryError) -> None:
-        super().__init__(at)
-        self._left, self._error = at, error
-
-    def gaussian(self, values, sigma):
-        self._left -= 1
-        if self._left == 0:
-            raise self._error("bill was late")
-        return super().gaussian(values, sigma)
-
-
 def dying(make, error=MemoryError):
     ctx = make(performance={"checkpoint_steps": 1}).context()
-    ctx.noise = lambda: Dies(4, error)
+    ctx.noise = lambda: Dies(4, at=4, error=error("bill was late"))
     planned, _ = begin(ctx)
     return ctx, planned
 
@@ -449,12 +435,8 @@ def test_a_failure_of_our_own_after_a_step_loses_the_release(make, error):
 
 
 def test_an_adapter_that_did_not_move_loses_the_release(make):
-    class Zeros(Constant):
-        def gaussian(self, values, sigma):
-            return np.zeros_like(values)
-
     ctx = make().context()
-    ctx.noise = Zeros
+    ctx.noise = partial(Constant, sample=every_second)  # zeros for every sum
     planned, _ = begin(ctx)
     with pytest.raises(ReleaseLost):
         train(ctx, planned, backends=Backends(stand_ins()))

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_project import CANARY, DRIVERS, EMBEDDED, environment
 
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.base import load_method
 from privsyn.release import verification
+from tests.e2e.small_project import CANARY, DRIVERS, EMBEDDED, environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 import yaml
-from small_project import finish, rows, stand_in
 
-from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import (
     BudgetError,
     ConfigError,
@@ -31,6 +30,8 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.testing import Dies
+from tests.e2e.small_project import finish, rows, stand_in
 
 
 def begun(ctx):
@@ -122,18 +123,9 @@ def test_a_missing_journal_is_not_a_new_one(make_project, fake):
 
 
 def test_seeded_draws_cannot_be_finished_as_private_ones(make_project, fake):
-    class Dies(SeededNoise):
-        calls = 0
-
-        def noisy_max(self, *args):
-            Dies.calls += 1
-            if Dies.calls == 9:
-                raise MemoryError
-            return super().noisy_max(*args)
-
     project = make_project()
     ctx = project.context()
-    ctx.noise = lambda: Dies(1)
+    ctx.noise = lambda: Dies(1, at=9)
     planned = begun(ctx)
     partition(ctx, planned)
     with pytest.raises(MemoryError):

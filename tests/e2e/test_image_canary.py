@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
-from tiny_images import LABELS, SIZE, image_project, private_image, register
 
 from privsyn.data.images import encode
 from privsyn.methods.base import Backends
@@ -24,6 +23,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from tests.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
 CANARY = "vermilion-ocelot-90210"
 COUNT = 90

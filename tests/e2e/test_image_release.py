@@ -8,7 +8,6 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny_images import LABELS, SIZE, image_project, private_image, register
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import decode_png, encode
@@ -25,6 +24,7 @@ from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from tests.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
 
 class MeanValues:

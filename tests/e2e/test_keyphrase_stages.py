@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from test_kills import attempt
 
 from privsyn.errors import ConfigError
 from privsyn.release import certificate, verification
@@ -20,6 +19,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.test_kills import attempt
 
 NAME = "keyphrase_seeding"
 SETTINGS = {
@@ -114,20 +116,10 @@ def test_planned_terms_that_the_config_names_no_more_are_asked_for(project):
         generate(project.context(), planned, 0)
 
 
-class Constant:
-    """The mechanism replaced by a constant."""
-
-    kind = "opendp"
-
-    def laplace(self, values, scale):
-        return np.arange(len(values))[::-1].astype(np.int64)
-
-    def gaussian(self, values, sigma):
-        return np.full(len(values), 2**24, np.int64)
-
-
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project):
-    found = published_by_neighbours(project, NAME, Constant, release)
+    alike = partial(np.full_like, fill_value=2**24)
+    constant = partial(Constant, laplace=np.flip, gaussian=alike)
+    found = published_by_neighbours(project, NAME, constant, release)
     assert_alike(found)
 
 

@@ -12,24 +12,24 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from small_project import METHODS
 
 from privsyn.release import verification
+from tests.e2e.small_project import METHODS
 
-SCRIPT = Path(__file__).with_name("dying_run.py")
+ROOT = Path(__file__).parents[2]
 
 
 @cache
 def server() -> subprocess.Popen[str]:
     """Forks the attempts; ends with this process, whose end closes its stdin."""
     env = os.environ | {
-        "PYTHONPATH": str(SCRIPT.parents[2]),
+        "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
     started = subprocess.Popen(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, "-m", "tests.e2e.dying_run"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from small_project import Project, finish
 
 from privsyn.cli import main
 from privsyn.errors import BudgetExceeded
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
+from tests.e2e.small_project import Project, finish
 
 Told = tuple[int, str, str]
 Run = Callable[..., Told]

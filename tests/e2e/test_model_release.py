@@ -10,7 +10,6 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from small_project import build_project, stand_in
 
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, VerificationError
@@ -27,6 +26,7 @@ from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker
+from tests.e2e.small_project import build_project, stand_in
 
 FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256)) * 40}
 

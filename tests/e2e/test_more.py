@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from small_project import METHODS, build_project
 
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.derived.more import more
@@ -15,6 +14,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal
 from privsyn.stages.run import run
+from tests.e2e.small_project import METHODS, build_project
 
 NAME = "private_evolution"
 

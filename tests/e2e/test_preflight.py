@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from small_project import METHODS, stand_in, stand_ins
 
 from privsyn.errors import ModelError, StorageError
 from privsyn.methods.base import Backends
@@ -20,6 +19,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw
+from tests.e2e.small_project import METHODS, stand_in, stand_ins
 
 
 def planned_for(ctx, method="invisible_ink"):

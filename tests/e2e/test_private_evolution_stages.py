@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import finish, stand_ins
-from test_kills import attempt, journalled
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
@@ -19,6 +17,10 @@ from privsyn.stages import certify as certify_stage
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import finish, stand_ins
+from tests.e2e.test_kills import attempt, journalled
 
 NAME = "private_evolution"
 SETTINGS = {
@@ -60,15 +62,6 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert settle(ctx, planned) == "COMMITTED"
 
 
-class Constant:
-    """The mechanism replaced by a constant."""
-
-    kind = "opendp"
-
-    def gaussian(self, values, sigma):
-        return np.arange(len(values), dtype=np.int64) << 22
-
-
 @pytest.mark.parametrize("noisy", [False, True])
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
     make_project, monkeypatch, noisy
@@ -76,7 +69,8 @@ def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant
     seeded = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
     project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": noisy}})
-    found = published_by_neighbours(project, NAME, Constant, release)
+    constant = partial(Constant, gaussian=lambda place: place << 22)
+    found = published_by_neighbours(project, NAME, constant, release)
     assert_alike(found)
     assert "exhibits/rounds.json" in found["base"]
 

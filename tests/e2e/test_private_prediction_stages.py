@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import METHODS, finish, rows
 
 from privsyn.errors import ValidationFailed
 from privsyn.release import certificate, verification
@@ -15,6 +14,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import METHODS, finish, rows
 
 NAME = "private_prediction"
 
@@ -61,20 +63,10 @@ def test_costs_what_was_planned_and_less_than_the_target(project, fake):
     assert dict(entry.event) == planned.event
 
 
-class Constant:
-    """The mechanism replaced by a constant."""
-
-    kind = "opendp"
-
-    def noisy_max(self, scores, scale, sensitivity):
-        return min(2, len(scores) - 1)
-
-    def laplace(self, values, scale):
-        return values * 0
-
-
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
-    found = published_by_neighbours(project, NAME, Constant, lambda ctx: release(ctx, fake))
+    found = published_by_neighbours(
+        project, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, fake)
+    )
     assert_alike(found)
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from small_project import environment
 
 from privsyn.errors import TrainingInterrupted
 from privsyn.models.training.distributed import rank_processes
@@ -17,6 +16,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
 from privsyn.stages.train import train
+from tests.e2e.small_project import environment
 
 DP_LORA = {
     "sampling_rate": 0.3,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from small_project import METHODS, Project, build_project
-
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
+from tests.e2e.small_project import METHODS, Project, build_project
 
 
 def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from small_project import finish, rows
 
 from privsyn.errors import DataError
 from privsyn.stages.certify import certify
@@ -15,6 +14,7 @@ from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from tests.e2e.small_project import finish, rows
 
 
 def reserved(ctx):

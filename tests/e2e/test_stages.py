@@ -12,8 +12,6 @@ from itertools import count
 
 import numpy as np
 import pytest
-from neighbours import assert_alike, published_by_neighbours
-from small_project import finish, rows, stand_in
 
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
@@ -38,7 +36,10 @@ from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from privsyn.testing import Constant
 from privsyn.tracking.null import NullTracker
+from tests.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.e2e.small_project import finish, rows, stand_in
 
 
 class Recording(NullTracker):
@@ -465,15 +466,6 @@ def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake)
     kept.write_text(json.dumps(["kept"] * len(texts)))
     evaluate(ctx, planned, backends=models)
     assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
-
-
-class Constant:
-    """The mechanism replaced by a constant."""
-
-    kind = "opendp"
-
-    def noisy_max(self, scores, scale, sensitivity):
-        return 0
 
 
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(

@@ -22,14 +22,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_project import CANARY, DRIVERS, RUN_DAG, build_project, environment, rows
-from test_trained_method import WORDS
 
+from privsyn.methods.base import METHODS
 from privsyn.release import verification
+from tests.e2e.small_project import CANARY, DRIVERS, RUN_DAG, build_project, environment, rows
+from tests.e2e.test_trained_method import WORDS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
-HERE = Path(__file__).parent
+TOYS = Path(__file__).with_name("toys")
 SETTINGS = {
     "toy_trainer": {"words": "words.txt", "words_digest": hashlib.sha256(WORDS).hexdigest()},
     "toy_drawer": {"texts_per_label": 3},
@@ -70,7 +71,7 @@ def begun(method, tmp_path_factory):
 def python(project, *command):
     """Run Python where the toys are known; what it prints."""
     there = environment(project)
-    path = [str(HERE / "toys"), str(HERE), there["PYTHONPATH"]]
+    path = [str(TOYS), there["PYTHONPATH"]]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=project.root,
@@ -104,11 +105,8 @@ def driven(request, begun, method):
 
 
 def test_it_makes_a_release_that_verifies_and_says_nothing_private(driven, method, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    from privsyn.methods.base import METHODS
-
     toy = "test_trained_method:ToyTrainer" if MODEL[method] else "toy_drawer:ToyDrawer"
-    monkeypatch.setitem(METHODS, method, toy)
+    monkeypatch.setitem(METHODS, method, f"tests.e2e.{toy}")
     project, driver, printed = driven
     ctx = project.context()
     (entry,) = ctx.ledger.entries()

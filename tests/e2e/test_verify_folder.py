@@ -7,7 +7,6 @@ import os
 import shutil
 
 import pytest
-from small_project import build_project, finish, stand_in
 
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
@@ -16,6 +15,7 @@ from privsyn.release import certificate, verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import build_project, finish, stand_in
 
 REPORTS = ("validation.json", "validation.html", "quality.json")
 COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from small_project import Project, build_project
 
 from privsyn.data.images import contact_sheet, decode, encode
 from privsyn.data.records import Cell
@@ -19,6 +18,7 @@ from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import METHODS, Exhibit, Mechanism, Sample
 from privsyn.section import Section
+from tests.e2e.small_project import Project, build_project
 
 LABELS = ("0", "1")
 SIZE = 28
@@ -99,7 +99,7 @@ class TinyImages:
 
 def register(patch) -> None:
     """Make the method known for the time of a test."""
-    patch.setitem(METHODS, TinyImages.name, "tiny_images:TinyImages")
+    patch.setitem(METHODS, TinyImages.name, f"{__name__}:TinyImages")
 
 
 def private_image(number: int) -> np.ndarray:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import Clock
 
 from privsyn.ledger.database import _parse
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import Clock
 
 POSTGRES = "PRIVSYN_TEST_POSTGRES_URL"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ledger_cases import PURE, RENYI, Clock, finish, reserve
 from scipy.integrate import quad
 
 from privsyn.config import parse_config
@@ -26,6 +25,7 @@ from privsyn.dp.events import (
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
 
 
 def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import PURE, RENYI, Clock, reserve
 from sqlalchemy.engine import Connection
 
 from privsyn.dp.accountant import Guarantee
@@ -20,6 +19,7 @@ from privsyn.errors import BudgetExceeded, PrivsynError, VerificationError
 from privsyn.ledger import chain, tables
 from privsyn.ledger.accounts import AccountSpec, Split
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
 A, B = "a" * 64, "b" * 64
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import PURE, Clock, reserve
 
 from privsyn.dp.events import Pure, dump
 from privsyn.errors import (
@@ -25,6 +24,7 @@ from privsyn.errors import (
 from privsyn.ledger import balances, chain, migrations, tables
 from privsyn.ledger.entries import stamp
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import PURE, Clock, reserve
 
 
 def mode(path: Path) -> int:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from ledger_cases import PURE, Clock, check_after_a_stop, hold_lease, processes, reserve
 
 from privsyn.errors import (
     BudgetError,
@@ -19,6 +18,14 @@ from privsyn.errors import (
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import (
+    PURE,
+    Clock,
+    check_after_a_stop,
+    hold_lease,
+    processes,
+    reserve,
+)
 
 A, B = "a" * 64, "b" * 64
 

@@ -9,15 +9,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import (
-    PURE,
-    RENYI,
-    fill_the_disk,
-    hang_in_a_write,
-    processes,
-    race,
-    reserve,
-)
 
 from privsyn.dp.events import ZCDP, Event, Pure
 from privsyn.dp.filters import filter_budget, filter_order
@@ -26,6 +17,15 @@ from privsyn.ledger import balances, chain, database
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.entries import Change
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import (
+    PURE,
+    RENYI,
+    fill_the_disk,
+    hang_in_a_write,
+    processes,
+    race,
+    reserve,
+)
 
 ORDER = filter_order(3.0, 1e-6)
 THIRD = ZCDP(filter_budget(3.0, 1e-6, ORDER) / ORDER / 3 * (1 - 1e-12))

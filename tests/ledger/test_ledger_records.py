@@ -9,7 +9,6 @@ from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
-from ledger_cases import PURE, Clock, finish, reserve
 
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
@@ -24,6 +23,7 @@ from privsyn.errors import (
 from privsyn.ledger import tables
 from privsyn.ledger.entries import DatasetSource, Entry, State
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import PURE, Clock, finish, reserve
 
 ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
 BOB = {"user": "bob", "driver": "cli"}

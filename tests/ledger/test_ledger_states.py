@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_cases import PURE, RENYI, Clock, reserve
 
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import ZCDP, Pure
@@ -21,6 +20,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.entries import Entry, State
 from privsyn.ledger.store import Ledger, open_ledger
+from tests.ledger.ledger_cases import PURE, RENYI, Clock, reserve
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 

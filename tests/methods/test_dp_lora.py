@@ -42,6 +42,7 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.training import FakeTrainableModel, FakeTrainer
+from privsyn.testing import Constant, NeverDraws, NoNoise
 
 METHOD = DPLora()
 NAMES = ("x", "y")
@@ -112,25 +113,6 @@ def written(tmp_path, files, cfg, shard=(0, 1), labels=NAMES):
         (folder / name).write_bytes(content)
     models = Backends({"base": FakeTrainableModel()})
     return list(METHOD.write(cfg, RECORD, labels, models, folder, shard))
-
-
-class Recorded:
-    """No noise on top of a sampler that takes everybody; notes what was asked of it."""
-
-    kind = "none"
-
-    def __init__(self, constant: int | None = None) -> None:
-        self.constant = constant
-        self.sampled: list[tuple[int, float]] = []
-        self.drawn: list[tuple[np.ndarray, float]] = []
-
-    def sample(self, units, rate):
-        self.sampled.append((units, rate))
-        return np.ones(units, np.bool_)
-
-    def gaussian(self, values, sigma):
-        self.drawn.append((values, sigma))
-        return values if self.constant is None else np.full_like(values, self.constant)
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -301,13 +283,13 @@ def test_texts_are_apportioned_by_counts_and_every_label_gets_one(noisy, extra):
 
 
 def test_every_step_is_sampled_noised_and_divided_by_public_numbers(tmp_path):
-    noise = Recorded()
+    noise = NoNoise()
     train(tmp_path, config(noise_multiplier=0.7), noise=noise)
     assert noise.sampled == [(7, 0.5)] * 7
-    assert [sigma for _, sigma in noise.drawn] == [0.7 * FINE] * 7
-    size = noise.drawn[0][0].size
+    assert [asked.scale for asked in noise.drawn] == [0.7 * FINE] * 7
+    size = noise.drawn[0].values.size
     assert size == (12 + 2) * 12
-    assert all(values.shape == (size,) for values, _ in noise.drawn)
+    assert all(asked.values.shape == (size,) for asked in noise.drawn)
 
 
 def test_it_learns_which_words_belong_to_a_label(tmp_path):
@@ -315,7 +297,7 @@ def test_it_learns_which_words_belong_to_a_label(tmp_path):
         steps=60, sampling_rate=1.0, expected_batch=7, clip_norm=10.0, noise_multiplier=0.0625,
         top_k=1,
     )  # fmt: skip
-    files = train(tmp_path, cfg, noise=Recorded())
+    files = train(tmp_path, cfg, noise=NoNoise())
     texts = {label: set() for label in NAMES}
     for sample in written(tmp_path, files, cfg):
         texts[sample.cell.label].add(sample.content)
@@ -357,14 +339,11 @@ def watch_updates(run) -> list[tuple[np.ndarray, float]]:
 
 
 def test_an_empty_sample_takes_a_noisy_step_like_any_other(tmp_path):
-    class Nobody(Recorded):
-        def sample(self, units, rate):
-            return np.zeros(units, np.bool_)
-
-    noise = Nobody(constant=2**40)
+    nobody = partial(np.zeros_like, dtype=np.bool_)
+    noise = Constant(gaussian=partial(np.full_like, fill_value=2**40), sample=nobody)
     seen = watch_updates(partial(train, tmp_path, config(), noise=noise))
     assert len(seen) == len(noise.drawn) == 7
-    assert all(not values.any() for values, _ in noise.drawn)
+    assert all(not asked.values.any() for asked in noise.drawn)
     assert all(gradient.all() for gradient, _ in seen)
     none = train(tmp_path, config(), buckets({}), noise=OpenDPNoise(), name="no data at all")
     assert set(none) == {"adapter_model.safetensors", "adapter_config.json", LABELS}
@@ -372,12 +351,12 @@ def test_an_empty_sample_takes_a_noisy_step_like_any_other(tmp_path):
 
 def test_records_of_a_unit_are_one_contribution_wherever_they_lie(tmp_path):
     """One unit with records of both labels: one draw of the sampler decides on all of them."""
-    noise = Recorded()
+    noise = NoNoise()
     unit = PrivacyUnit("user", 3)
     ids = {"x": ["u1", "u2", "u1", "u3"], "y": ["u1", "u2", "u4"]}
     train(tmp_path, config(steps=1), buckets(units=ids), noise, unit=unit)
     assert noise.sampled == [(4, 0.5)]
-    (total, _), *_ = noise.drawn
+    total = noise.drawn[0].values
     trainer = FakeTrainableModel().trainer(dp_lora._training(config(), NAMES, unit))
     own = [
         [trainer.encode("x", TEXTS["x"][i]) for i in places] + [trainer.encode("y", TEXTS["y"][j])]
@@ -396,9 +375,9 @@ NEIGHBOURS = {
 
 def public_numbers(tmp_path, cfg, texts, name):
     """What a run does beside its sums: scales, steps, and all of the optimiser's input."""
-    noise = Recorded(constant=5 * 2**40)
+    noise = Constant(gaussian=partial(np.full_like, fill_value=5 * 2**40))
     seen = watch_updates(partial(train, tmp_path, cfg, buckets(texts), noise, name=name))
-    return [sigma for _, sigma in noise.drawn], [(g.tolist(), rate) for g, rate in seen]
+    return [asked.scale for asked in noise.drawn], [(g.tolist(), rate) for g, rate in seen]
 
 
 def test_neighbours_are_treated_alike(tmp_path):
@@ -444,15 +423,15 @@ def test_a_divisor_that_is_the_size_of_the_sample_is_caught(tmp_path, monkeypatc
 def test_the_label_histogram_has_the_noise_of_all_records_of_a_unit(tmp_path):
     cfg = config(label_noise=2.0, steps=1)
     for records in (1, 3):
-        noise = Recorded()
+        noise = NoNoise()
         files = train(
             tmp_path, cfg, noise=noise, unit=PrivacyUnit("user", records), name=f"j{records}"
         )
-        counts, sigma = noise.drawn[0]
+        _, counts, sigma = noise.drawn[0]
         assert sigma == 2.0 * records * 2**20
         np.testing.assert_array_equal(counts, np.array([4, 3]) << 20)
         assert json.loads(files[LABELS]) == {"x": 4, "y": 4}
-    noise = Recorded()
+    noise = NoNoise()
     more = TEXTS | {"x": TEXTS["x"] * 30}
     files = train(tmp_path, cfg, buckets(more), noise, name="more")
     assert json.loads(files[LABELS]) == {"x": 7, "y": 1}
@@ -466,7 +445,7 @@ def test_progress_counts_steps_alone(tmp_path):
 
 def test_an_adapter_that_did_not_move_is_an_error_after_the_draws(tmp_path):
     with pytest.raises(PrivsynError, match="did not move") as failed:
-        train(tmp_path, config(), buckets({}), Recorded())
+        train(tmp_path, config(), buckets({}), NoNoise())
     assert not failed.value.retryable
     with Journal.open(tmp_path / "journal", {}) as journal:
         assert journal.drawn  # so that the stage gives the release up
@@ -593,10 +572,7 @@ def test_killed_between_noting_a_checkpoint_and_dropping_the_one_before(
 
 
 def test_a_finished_training_is_read_back_without_a_draw(tmp_path, whole):
-    class Never:
-        kind = "seeded"
-
-    assert train(tmp_path, config(), noise=Never(), name="whole") == whole
+    assert train(tmp_path, config(), noise=NeverDraws(), name="whole") == whole
 
 
 def test_older_checkpoints_are_deleted(tmp_path):
@@ -657,7 +633,7 @@ def test_an_overtaken_run_stops_before_its_next_draw(tmp_path):
         pass
 
     for stop in range(7):
-        noise = Recorded()
+        noise = NoNoise()
 
         def progress(step, steps, stop=stop):
             if step == stop:
@@ -715,11 +691,11 @@ def test_more_texts_come_from_the_released_adapter_in_the_releases_shares(tmp_pa
 def test_the_price_is_that_of_what_is_drawn(tmp_path):
     """Steps drawn, scale and rate on the one side, the event on the other."""
     cfg = config(steps=5, noise_multiplier=1.3, sampling_rate=0.25)
-    noise = Recorded()
+    noise = NoNoise()
     train(tmp_path, cfg, noise=noise)
     event = plan(cfg).event
     assert event == SampledGaussian(0.25, 1.3, 5)
     assert len(noise.drawn) == event.steps
     assert {rate for _, rate in noise.sampled} == {event.rate}
-    assert {sigma / FINE for _, sigma in noise.drawn} == {event.noise_multiplier}
+    assert {asked.scale / FINE for asked in noise.drawn} == {event.noise_multiplier}
     assert accountant.guarantee(event, 1e-6).epsilon == plan(cfg).derived["epsilon_pld"]

@@ -26,19 +26,11 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
+from privsyn.testing import Dies, NeverDraws, NoNoise
 
 METHOD = InvisibleInk()
 PERFORMANCE = PerformanceConfig()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
-
-
-class Argmax:
-    """Takes the best score: the mechanism replaced by a constant of its input."""
-
-    kind = "seeded"
-
-    def noisy_max(self, scores, scale, sensitivity):
-        return int(np.argmax(scores))
 
 
 def config(**settings) -> InvisibleInkConfig:
@@ -128,45 +120,28 @@ def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
     cfg = config()
     first = run(tmp_path, cfg, buckets(cfg), SeededNoise(1))
 
-    class Silent:
-        kind = "seeded"
-
-        def noisy_max(self, *args):
-            raise AssertionError("drew again")
-
     class Unread(FakeLogitModel):
         def private_rows(self, *args, **kwargs):
             raise AssertionError("read the references again")
 
-    assert run(tmp_path, cfg, buckets(cfg), Silent(), model=Unread()) == first
+    assert run(tmp_path, cfg, buckets(cfg), NeverDraws(), model=Unread()) == first
 
 
 def test_resumes_in_the_middle_with_the_same_prefix(tmp_path):
     cfg = config()
 
-    class Dies(SeededNoise):
-        calls = 0
-
-        def noisy_max(self, *args):
-            self.calls += 1
-            if self.calls == 40:
-                raise MemoryError
-            return super().noisy_max(*args)
-
-    dying = Dies(1)
     with pytest.raises(MemoryError):
-        run(tmp_path, cfg, buckets(cfg), dying)
+        run(tmp_path, cfg, buckets(cfg), Dies(1, 40))
     lines = (tmp_path / "journal").read_bytes().splitlines()
     kept = len(lines) - 1
     assert kept == 39
 
     counted = Dies(2)
-    counted.calls = 1000
     samples = run(tmp_path, cfg, buckets(cfg), counted)
     assert len(samples) == 12
     assert (tmp_path / "journal").read_bytes().splitlines()[: kept + 1] == lines
     total = len((tmp_path / "journal").read_bytes().splitlines()) - 1
-    assert counted.calls - 1000 == total - kept
+    assert counted.calls == total - kept
 
 
 @pytest.mark.parametrize("change", ["nulled", "doubled", "added", "a hundred times longer"])
@@ -181,8 +156,8 @@ def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
         "a hundred times longer": [" ".join([texts[0]] * 100), *texts[1:]],
     }[change]
     after = [*before[:5], Bucket(before[5].cell, Private(changed)), *before[6:]]
-    one = run(tmp_path, cfg, before, Argmax(), name="one")
-    two = run(tmp_path, cfg, after, Argmax(), name="two")
+    one = run(tmp_path, cfg, before, NoNoise(), name="one")
+    two = run(tmp_path, cfg, after, NoNoise(), name="two")
     differing = {a.cell.index for a, b in zip(one, two, strict=True) if a != b}
     assert differing <= {before[5].cell.index}
 
@@ -190,7 +165,9 @@ def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
 def test_performance_settings_change_no_output(tmp_path):
     cfg = config()
     outputs = [
-        run(tmp_path, cfg, buckets(cfg), Argmax(), PerformanceConfig(texts_per_pass=n), name=str(n))
+        run(
+            tmp_path, cfg, buckets(cfg), NoNoise(), PerformanceConfig(texts_per_pass=n), name=str(n)
+        )
         for n in (1, 5, 16)
     ]
     assert outputs[0] == outputs[1] == outputs[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import Constant
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()
@@ -72,16 +74,8 @@ class Echo:
         return [f" said {prompt[-20:]} " for prompt in prompts]
 
 
-class Constant:
-    """The mechanism replaced by a constant."""
-
-    kind = "opendp"
-
-    def laplace(self, values, scale):
-        return np.arange(len(values))[::-1].astype(np.int64)
-
-    def gaussian(self, values, sigma):
-        return np.full(len(values), 2**24, np.int64)
+constant = partial(Constant, laplace=np.flip, gaussian=partial(np.full_like, fill_value=2**24))
+"""The mechanism replaced by a constant: the first terms come first, all estimates are alike."""
 
 
 @pytest.fixture
@@ -368,7 +362,7 @@ def test_a_constant_mechanism_gives_the_same_release_on_neighbours(tmp_path, ter
         {},
     ]
     found = [
-        run(tmp_path, cfg, texts=texts, noise=Constant(), name=f"j{i}")
+        run(tmp_path, cfg, texts=texts, noise=constant(), name=f"j{i}")
         for i, texts in enumerate(neighbours)
     ]
     assert all(samples == found[0] for samples in found[1:])
@@ -393,11 +387,7 @@ def test_one_cell_without_labels(tmp_path, terms):
 
 
 def test_scores_that_are_all_negative_fall_back_to_uniform(tmp_path, terms):
-    class Negative(Constant):
-        def gaussian(self, values, sigma):
-            return np.zeros(len(values), np.int64)
-
-    samples = run(tmp_path, config(terms, use_llm=False), noise=Negative())
+    samples = run(tmp_path, config(terms, use_llm=False), noise=constant(gaussian=np.zeros_like))
     assert {s.counts["uniform_phrases"] for s in samples} == {3}
     assert len({p for s in samples for p in s.content.split(", ")}) > 3
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_evolution import Coordinates, Plane, moons
 
 from privsyn.config import parse_config
 from privsyn.data.images import decode, encode, to_content
@@ -32,23 +31,12 @@ from privsyn.methods.shared import label_split
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import NeverDraws, NoNoise
+from tests.methods.toy_evolution import Coordinates, Plane, moons
 
 METHOD = PrivateEvolution()
 LABELS = ("x", "y")
 AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
-
-
-class Quiet:
-    """No noise."""
-
-    kind = "seeded"
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def gaussian(self, values, sigma):
-        self.calls += 1
-        return values
 
 
 def config(**settings) -> PrivateEvolutionConfig:
@@ -282,9 +270,9 @@ def test_yields_every_row_of_every_label_and_what_a_round_told(tmp_path):
 
 def test_draws_as_many_histograms_as_are_charged(tmp_path):
     for noisy in (False, True):
-        cfg, quiet = config(noisy_label_split=noisy), Quiet()
+        cfg, quiet = config(noisy_label_split=noisy), NoNoise()
         run(tmp_path, cfg, noise=quiet, name=f"noisy-{noisy}")
-        assert quiet.calls == plan(cfg).event.count == 3 + noisy
+        assert len(quiet.drawn) == plan(cfg).event.count == 3 + noisy
 
 
 def test_no_more_sheets_than_a_reader_looks_at(tmp_path, monkeypatch):
@@ -304,7 +292,7 @@ def test_parents_are_those_that_private_records_voted_for(tmp_path):
     """Without noise all offspring descend from candidates with more votes than the threshold."""
     cfg = config(rounds=1, lookahead=0, degrees=(0.0,), population=30)
     data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
-    samples, exhibits = run(tmp_path, cfg, data, Quiet())
+    samples, exhibits = run(tmp_path, cfg, data, NoNoise())
     fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
     private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
     distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
@@ -326,7 +314,7 @@ def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
     cells = METHOD.cells(config(), LABELS)
     data = [Bucket(cells[0], Private(moons(90))), Bucket(cells[1], Private(moons(30)))]
     cfg = config(noisy_label_split=True)
-    samples, _ = run(tmp_path, cfg, data, Quiet())
+    samples, _ = run(tmp_path, cfg, data, NoNoise())
     assert len(samples) == 24
     assert sum(sample.cell.label == "x" for sample in samples) == 18
     noisy = np.frombuffer(base64.b64decode(entries(tmp_path)["labels"]), "<i8")
@@ -345,13 +333,13 @@ def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
 
 def test_nothing_above_the_threshold_is_drawn_uniformly_and_said(tmp_path):
     cfg = config(threshold=1000.0, rounds=2)
-    samples, exhibits = run(tmp_path, cfg, noise=Quiet())
+    samples, exhibits = run(tmp_path, cfg, noise=NoNoise())
     assert len(samples) == 24
     assert [entry["labels_drawn_uniformly"] for entry in json.loads(exhibits["rounds.json"])] == [
         2, 2,
     ]  # fmt: skip
     assert sum(sample.counts.get("uniform_rounds", 0) for sample in samples) == 4
-    voted, _ = run(tmp_path, config(), noise=Quiet(), name="voted")
+    voted, _ = run(tmp_path, config(), noise=NoNoise(), name="voted")
     assert not any(sample.counts for sample in voted)
 
 
@@ -370,8 +358,8 @@ def test_a_damaged_image_has_no_vote_and_moves_none(tmp_path):
     whole = moons(40)
     broken = [*whole[:20], "not base64!", base64.b64encode(b"\x89PNG junk").decode(), *whole[20:]]
     cells = METHOD.cells(config(), ())
-    one = run(tmp_path, config(), [Bucket(cells[0], Private(whole))], Quiet(), name="one")
-    two = run(tmp_path, config(), [Bucket(cells[0], Private(broken))], Quiet(), name="two")
+    one = run(tmp_path, config(), [Bucket(cells[0], Private(whole))], NoNoise(), name="one")
+    two = run(tmp_path, config(), [Bucket(cells[0], Private(broken))], NoNoise(), name="two")
     votes = {k: v for k, v in entries(tmp_path, "one").items() if k == "votes/1"}
     assert votes == {k: v for k, v in entries(tmp_path, "two").items() if k == "votes/1"}
     assert len(one[0]) == len(two[0])
@@ -451,7 +439,7 @@ def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_dr
 def test_progress_is_asked_before_every_draw(tmp_path):
     seen, events = [], []
 
-    class Told(Quiet):
+    class Told(NoNoise):
         def gaussian(self, values, sigma):
             events.append("draw")
             return values
@@ -485,9 +473,6 @@ def test_progress_is_asked_before_every_draw(tmp_path):
 def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
     first = run(tmp_path, config(noisy_label_split=True))
 
-    class Silent:
-        kind = "seeded"
-
     class Unread(Plane):
         def random(self, count, label):
             raise AssertionError("generated again")
@@ -500,7 +485,7 @@ def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
 
     closed = [Bucket(bucket.cell, Closed([])) for bucket in buckets()]
     cfg = config(noisy_label_split=True)
-    again = run(tmp_path, cfg, closed, Silent(), api=Unread())
+    again = run(tmp_path, cfg, closed, NeverDraws(), api=Unread())
     assert [(s.cell, s.content) for s in again[0]] == [(s.cell, s.content) for s in first[0]]
     assert again[1] == first[1]
 
@@ -523,13 +508,13 @@ def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death)
                 raise MemoryError
             return super().vary(samples, label, degree)
 
-    quiet = Quiet()
+    quiet = NoNoise()
     with pytest.raises(MemoryError):
         run(tmp_path, config(), noise=quiet, api=Dies(seed=death))
     drawn, kept = entries(tmp_path), population(tmp_path)
     samples, _ = run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
     after, left = entries(tmp_path), population(tmp_path)
-    assert quiet.calls == 3
+    assert len(quiet.drawn) == 3
     assert {key: after[key] for key in drawn} == drawn
     assert {key: left[key] for key in kept} == kept
     assert len(samples) == 24
@@ -538,26 +523,23 @@ def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death)
 @pytest.mark.parametrize("death", [1, 2, 3])
 @pytest.mark.parametrize("drawn", [False, True])
 def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_path, death, drawn):
-    class Dies(Quiet):
-        asked: list[np.ndarray]
-
+    class DiesAsked(NoNoise):
         def gaussian(self, values, sigma):
-            self.asked = [*getattr(self, "asked", []), values]
-            self.calls += 1
-            if self.calls == death:
+            noisy = super().gaussian(values, sigma)
+            if len(self.drawn) == death:
                 raise MemoryError
-            return values
+            return noisy
 
-    dies, quiet = Dies(), Dies()
-    quiet.calls = 100
+    dies, quiet = DiesAsked(), NoNoise()
     with pytest.raises(MemoryError):
         run(tmp_path, config(), noise=dies)
     kept = population(tmp_path)
     run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
     left = population(tmp_path)
     assert {key: left[key] for key in kept} == kept
-    assert dies.calls + quiet.calls - 100 == 3 + 1
-    np.testing.assert_array_equal(dies.asked[-1], quiet.asked[0])  # the same votes, cast again
+    assert len(dies.drawn) + len(quiet.drawn) == 3 + 1
+    # The same votes, cast again.
+    np.testing.assert_array_equal(dies.drawn[-1].values, quiet.drawn[0].values)
 
 
 def test_catches_a_population_that_is_not_kept(tmp_path, monkeypatch):
@@ -615,7 +597,7 @@ def test_no_clean_histogram_and_no_private_vector_is_written(tmp_path, monkeypat
 
 def test_catches_a_clean_histogram_on_disk(tmp_path, monkeypatch):
     clean, data = spied(monkeypatch), buckets(records=12)
-    run(tmp_path, config(), data, Quiet())  # no noise: the journal holds the clean votes
+    run(tmp_path, config(), data, NoNoise())  # no noise: the journal holds the clean votes
     assert leaks(tmp_path, data, clean)
     np.save(
         tmp_path / "vectors.npy", Coordinates().embed([decode(data[0].contents.reveal()[3])] * 2)

@@ -30,23 +30,12 @@ from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
+from privsyn.testing import Dies, NeverDraws, NoNoise
 
 METHOD = PrivatePrediction()
 PROMPT = PromptConfig(private="Like {reference}:", public="Like:")
 LABELS = ("x", "y")
 AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
-
-
-class Quiet:
-    """No noise: the best score, the query as it is."""
-
-    kind = "seeded"
-
-    def noisy_max(self, scores, scale, sensitivity):
-        return int(np.argmax(scores))
-
-    def laplace(self, values, scale):
-        return values
 
 
 def config(**settings) -> PrivatePredictionConfig:
@@ -208,12 +197,12 @@ def test_without_comparisons_every_token_is_private(tmp_path):
 
 def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
     cfg = config(svt_threshold=2.0, max_total_tokens=25, private_tokens=5)
-    samples = run(tmp_path, cfg, noise=Quiet(), name="tokens")
+    samples = run(tmp_path, cfg, noise=NoNoise(), name="tokens")
     found = entries(tmp_path, "tokens")
     assert all(value < 0 for key, value in found.items() if "threshold" not in key)
     assert sum("threshold" not in key for key in found) == 4 * 25
     assert samples
-    few = run(tmp_path, cfg.model_copy(update={"max_texts": 2}), noise=Quiet(), name="texts")
+    few = run(tmp_path, cfg.model_copy(update={"max_texts": 2}), noise=NoNoise(), name="texts")
     assert len(few) == 8
 
 
@@ -234,7 +223,7 @@ def test_predictable_tokens_are_public(tmp_path):
     cfg = config(batch_size=3, buckets_per_label=1, max_total_tokens=12)
     cells = METHOD.cells(cfg, LABELS)
     data = [Bucket(cell, Private(["a"] * 3)) for cell in cells]
-    samples = run(tmp_path, cfg, data, Quiet(), model=same, name="same")
+    samples = run(tmp_path, cfg, data, NoNoise(), model=same, name="same")
     assert all(s.counts["public_tokens"] == s.counts["tokens"] > 0 for s in samples)
     assert all(v < 0 for k, v in entries(tmp_path, "same").items() if "threshold" not in k)
 
@@ -242,7 +231,7 @@ def test_predictable_tokens_are_public(tmp_path):
         return (-3.0, 0.0, 5.0) if reference else (-3.0, 5.0, 0.0)
 
     other = FakeLogitModel(("<end>", "a", "b"), script=apart)
-    run(tmp_path, cfg, data, Quiet(), model=other, name="other")
+    run(tmp_path, cfg, data, NoNoise(), model=other, name="other")
     assert all(v >= 0 for k, v in entries(tmp_path, "other").items() if "threshold" not in k)
 
 
@@ -290,25 +279,13 @@ def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
         def private_rows(self, *args, **kwargs):
             raise AssertionError("read the references again")
 
-    class Silent:
-        kind = "seeded"
-
-    assert run(tmp_path, config(), noise=Silent(), model=Unread()) == first
+    assert run(tmp_path, config(), noise=NeverDraws(), model=Unread()) == first
 
 
 @pytest.mark.parametrize("death", [5, 17, 40])
 def test_resumes_in_the_middle_with_the_same_prefix_and_threshold(tmp_path, death):
-    class Dies(SeededNoise):
-        calls = 0
-
-        def laplace(self, *args):
-            self.calls += 1
-            if self.calls == death:
-                raise MemoryError
-            return super().laplace(*args)
-
     with pytest.raises(MemoryError):
-        run(tmp_path, config(), noise=Dies(1))
+        run(tmp_path, config(), noise=Dies(1, death))
     kept = entries(tmp_path)
     samples = run(tmp_path, config(), noise=SeededNoise(2))
     after = entries(tmp_path)
@@ -329,8 +306,8 @@ def test_one_changed_record_changes_one_bucket_at_most(tmp_path, change):
         "a hundred times longer": [" ".join([texts[0]] * 100), *texts[1:]],
     }[change]
     after = [*before[:2], Bucket(before[2].cell, Private(changed)), *before[3:]]
-    one = run(tmp_path, cfg, before, Quiet(), name="one")
-    two = run(tmp_path, cfg, after, Quiet(), name="two")
+    one = run(tmp_path, cfg, before, NoNoise(), name="one")
+    two = run(tmp_path, cfg, after, NoNoise(), name="two")
 
     def of(samples, cell):
         return [sample.content for sample in samples if sample.cell.index == cell]
@@ -342,8 +319,8 @@ def test_overfull_and_empty_buckets_run_and_passes_change_nothing(tmp_path):
     cfg = config(batch_size=2, buckets_per_label=1)
     cells = METHOD.cells(cfg, LABELS)
     data = [Bucket(cells[0], Private(["my bill is late"] * 23)), Bucket(cells[1], Private([]))]
-    whole = run(tmp_path, cfg, data, Quiet(), name="whole")
-    parts = run(tmp_path, cfg, data, Quiet(), name="parts", rows_per_pass=3)
+    whole = run(tmp_path, cfg, data, NoNoise(), name="whole")
+    parts = run(tmp_path, cfg, data, NoNoise(), name="parts", rows_per_pass=3)
     assert whole == parts
     assert {sample.cell.index for sample in whole} == {0, 1}
 

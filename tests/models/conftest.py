@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from tiny_models import (
+
+from tests.models.tiny_models import (
     save_falcon,
     save_gpt2,
     save_hybrid,

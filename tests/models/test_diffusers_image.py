@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_generators import save_stable_diffusion, save_unet
 
 from privsyn.errors import ModelError
 from privsyn.models.images.diffusers_image import DiffusionImages
@@ -20,6 +19,7 @@ from privsyn.models.images.image_folders import ImageFacts
 from privsyn.models.images.loading import load_image_embedder, load_image_model
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.models.tiny_generators import save_stable_diffusion, save_unet
 
 CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
 LABELLED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}

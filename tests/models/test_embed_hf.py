@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import save_tokenizer
 
 from privsyn.errors import ModelError
 from privsyn.models.language.loading import load_embedder
 from privsyn.models.model_identity import locate
 from privsyn.models.references import ModelReference
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.models.tiny_models import save_tokenizer
 
 TEXTS = [
     "The bill for my visit is late.",

@@ -528,7 +528,7 @@ def test_check_says_by_how_many_tokens(load: Loader) -> None:
 
 
 def test_rope_that_rescales_with_the_batch_is_held_to_its_first_length(tmp_path: Any) -> None:
-    from tiny_models import save_llama
+    from tests.models.tiny_models import save_llama
 
     folder = save_llama(
         tmp_path / "m",

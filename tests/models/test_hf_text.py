@@ -282,8 +282,9 @@ def test_identity_is_that_of_the_language_model(load: Load, folders: Callable[[s
 def test_a_mixture_of_experts_may_read_public_prompts(tmp_path: Any) -> None:
     """Row independence is asked for where private rows go; they never go through a TextModel."""
     import torch
-    from tiny_models import save_tokenizer
     from transformers import MixtralConfig, MixtralForCausalLM
+
+    from tests.models.tiny_models import save_tokenizer
 
     torch.manual_seed(7)
     MixtralForCausalLM(

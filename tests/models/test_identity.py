@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tiny_models import save_llama
 
 from privsyn.errors import ModelError
 from privsyn.methods.base import Role
@@ -24,6 +23,7 @@ from privsyn.models.references import BUILTIN
 from privsyn.models.roles import ROLES, describe_role, load_role
 from privsyn.models.row_independence import refuse_row_mixing
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.models.tiny_models import save_llama
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

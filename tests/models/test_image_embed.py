@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_generators import save_clip, save_vit
 
 from privsyn.errors import ModelError
 from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
@@ -17,6 +16,7 @@ from privsyn.models.images.loading import load_image_embedder
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.testing.images import FakeImageAPI, FakeImageEmbedder
+from tests.models.tiny_generators import save_clip, save_vit
 
 RNG = np.random.default_rng(0)
 SHAPES = [(28, 28), (8, 8), (28, 28, 3), (1, 1), (200, 3), (17, 31, 3), (28, 28, 4), (5, 5, 1)]

@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import load as load_tensors
-from tiny_models import BOS, EOS, save_llama
 
 from privsyn.dp.mechanisms import CLIP_STEPS, SampledGaussian
 from privsyn.errors import ModelError
@@ -29,6 +28,8 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.adapters import linear_layers
 from privsyn.models.training.dp_trainer import LoraTrainer, clip_to_lattice
 from privsyn.models.training.lora import LoraModel
+from privsyn.testing import NoNoise
+from tests.models.tiny_models import BOS, EOS, save_llama
 
 TEMPLATE = PromptTemplate("Topic: {label}\nText:{reference}", "Topic: {label}\nText:")
 TRAINING = Training(
@@ -193,18 +194,6 @@ def test_every_token_of_the_record_counts_and_none_of_the_prompt(make, folders, 
     assert apart(trainer.clipped_sum([[(ids, start)]]), clipped(whole, 1e3)) < 1e-3
 
 
-class Silent:
-    """No noise, everybody sampled."""
-
-    kind = "none"
-
-    def sample(self, units, rate):
-        return np.ones(units, np.bool_)
-
-    def gaussian(self, values, sigma):
-        return values
-
-
 @pytest.mark.parametrize("clip_norm", [0.05, 2.0])
 def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, clip_norm):
     trainer = make(clip_norm=clip_norm)
@@ -215,7 +204,7 @@ def test_a_step_without_noise_is_the_clipped_sum_over_the_public_divisor(make, c
     begun = trainer.state()
     total = trainer.clipped_sum(units)
     after = _advance(
-        cfg, SampledGaussian(0.5, 1.0, 4), trainer, units, Silent(), range(1), lambda *_: None
+        cfg, SampledGaussian(0.5, 1.0, 4), trainer, units, NoNoise(), range(1), lambda *_: None
     )
     before = load_tensors(begun)
     theta = torch.nn.Parameter(before["theta"].clone())

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
-from completion_server import Reply, Server, chat, plain
-from completion_server import status as answer_status
 
 from privsyn.errors import ConfigError, ModelError, ServerError
 from privsyn.models.language import openai_http
 from privsyn.models.language.openai_http import ServerTextModel, retry_after
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
+from tests.models.completion_server import Reply, Server, chat, plain
+from tests.models.completion_server import status as answer_status
 
 KEY = "sk-canary-key-0123456789"
 SECRET = "canary-prompt about a knee"

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_models import save_llama
 
 from privsyn.derived.student.distillation import SIZES
 from privsyn.errors import ConfigError, ModelError
@@ -19,6 +18,7 @@ from privsyn.models.torch_runtime import ready
 from privsyn.models.training import causal_lm as student
 from privsyn.models.training.causal_lm import NOT_COUNTED, Encoded, Shape
 from privsyn.models.training.dp_trainer import LoraTrainer
+from tests.models.tiny_models import save_llama
 
 OWN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
 

@@ -11,16 +11,6 @@ from scipy.special import logsumexp
 ORDERS = (1.01, 1.5, 2.0, 4.0, 8.0, 32.0, 128.0)
 
 
-class NullJournal:
-    """Draws without a file."""
-
-    def has(self, key: str) -> bool:
-        return False
-
-    def draw_all(self, items):
-        return [draw() for _, draw in items]
-
-
 class Walk:
     """A noise source that follows a given path and multiplies up how likely it was."""
 

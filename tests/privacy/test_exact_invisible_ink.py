@@ -8,7 +8,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from exact import NullJournal, Walk, distribution, excess
 
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
@@ -20,6 +19,8 @@ from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, Invisible
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
+from privsyn.testing import NullJournal
+from tests.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(4.0, 1e-5)
 RECORD = PrivacyUnit()

@@ -37,6 +37,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import Vocabulary
 from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import NoNoise
 
 METHOD = KeyphraseSeeding()
 RECORD = PrivacyUnit()
@@ -58,21 +59,6 @@ def neighbours(
 # --- the choice of terms --------------------------------------------------------------------------
 
 
-class Counts:
-    """Notes the vector that was about to be noised, and leaves it."""
-
-    kind = "seeded"
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[np.ndarray, float]] = []
-
-    def laplace(self, values: np.ndarray, scale: float) -> np.ndarray:
-        self.seen.append((values, scale))
-        return values
-
-    gaussian = laplace
-
-
 def config(**settings) -> KeyphraseSeedingConfig:
     defaults = {
         "use_llm": False, "terms_per_document": 2, "vocabulary_size": 2,
@@ -82,9 +68,9 @@ def config(**settings) -> KeyphraseSeedingConfig:
 
 
 def histogram(cfg: KeyphraseSeedingConfig, texts: Sequence[str], choice: Laplace) -> np.ndarray:
-    counts = Counts()
+    counts = NoNoise()
     keyphrase_seeding._chosen(cfg, choice, Vocabulary(TERMS), [list(texts)], 2, counts)
-    [(values, scale)] = counts.seen
+    [(_, values, scale)] = counts.drawn
     assert scale == choice.scale
     return values
 
@@ -178,11 +164,11 @@ def test_catches_noise_on_seen_terms_only():
 
 
 def test_every_public_term_is_noised():
-    counts = Counts()
+    counts = NoNoise()
     public = Vocabulary([f"t{i}" for i in range(500)])
     choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
     keyphrase_seeding._chosen(config(), choice, public, [["t3"], []], 2, counts)
-    [(values, _)] = counts.seen
+    [(_, values, _)] = counts.drawn
     assert values.shape == (500,)
     assert values.sum() == values[3] == 1
 
@@ -363,7 +349,7 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
     cfg = METHOD.resolve(cfg.model_copy(update=pinned), {})
     labels = [str(i) for i in range(len(texts))]
     plan = METHOD.calibrate(cfg, Guarantee(6.0, 1e-6), ReleaseFacts(adjacency, unit, tuple(labels)))
-    counts, name = Counts(), f"journal{len(list(tmp_path.iterdir()))}"
+    counts, name = NoNoise(), f"journal{len(list(tmp_path.iterdir()))}"
     buckets = [
         Bucket(Cell(i, label, 0), Private(list(own)))
         for i, (label, own) in enumerate(zip(labels, texts, strict=True))
@@ -378,7 +364,7 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
                 Draw(Backends({"embedder": Axes(TERMS)}), counts, journal, PerformanceConfig()),
             )
         )
-    return counts.seen, plan
+    return [(asked.values, asked.scale) for asked in counts.drawn], plan
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

@@ -7,10 +7,10 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
-from exact import NullJournal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +26,7 @@ from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import Constant, NullJournal
 
 METHOD = PrivateEvolution()
 DELTA = 1e-5
@@ -217,30 +218,8 @@ class Numbers:
         return None
 
 
-class Recorder:
-    """A noise source that adds none, and keeps what it was asked."""
-
-    kind = "seeded"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[np.ndarray, float]] = []
-
-    def gaussian(self, values: np.ndarray, sigma: float) -> np.ndarray:
-        self.asked.append((values, sigma))
-        # The same answer on neighbours: what comes after a draw must not hide what moves it.
-        return np.arange(len(values), dtype=np.int64) * LATTICE
-
-
-class Memory(NullJournal):
-    """Keeps and draws without a file."""
-
-    def keep(self, key, make):
-        return make()
-
-    def draw_array(self, key, draw, size):
-        values = draw()
-        assert values.shape == (size,)
-        return values
+recorder = partial(Constant, gaussian=lambda place: place * LATTICE)
+"""The same answer on neighbours: what comes after a draw must not hide what moves it."""
 
 
 def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0):
@@ -260,21 +239,21 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
         Bucket(cell, Private([repr(value) for label, value in data if label == cell.label]))
         for cell in METHOD.cells(cfg, LABELS)
     ]
-    noise = Recorder()
+    noise = recorder()
     mechanism = METHOD.rebuild(
         cfg.model_copy(update={"threshold": 0.0}),
         Guarantee(1e6, DELTA),
         ReleaseFacts(adjacency, unit, tuple(LABELS)),
         {"noise_multiplier": sigma},
     )
-    draw = Draw(Backends({}), noise, Memory(), PerformanceConfig())
+    draw = Draw(Backends({}), noise, NullJournal(), PerformanceConfig())
     made = private_evolution._evolve(
         cfg, mechanism, Numbers(), buckets, draw, np.random.default_rng(5)
     )
     rows = sum(isinstance(part, Sample) for part in made)
     assert rows == planned.rows[0]
-    assert len(noise.asked) == planned.event.count
-    return noise.asked
+    assert len(noise.drawn) == planned.event.count
+    return [(one.values, one.scale) for one in noise.drawn]
 
 
 def worst(pairs, adjacency, unit=RECORD, **options) -> float:
@@ -432,7 +411,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
     for adjacency in Adjacency:
         cfg = PrivateEvolutionConfig(modality="image", rounds=2, lookahead=0, population=3)
         planned = METHOD.calibrate(cfg, Guarantee(3, DELTA), ReleaseFacts(adjacency, RECORD, ()))
-        noise = Recorder()
+        noise = recorder()
 
         class Grey:
             revision, width = "grey-1", 2
@@ -454,13 +433,13 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
             Draw(
                 Backends({"image": Grey(), "image_embedder": Grey()}),
                 noise,
-                Memory(),
+                NullJournal(),
                 PerformanceConfig(),
             ),
         )
         assert list(made)
-        assert len(noise.asked) == planned.event.count == 2
-        for _, sigma in noise.asked:
+        assert len(noise.drawn) == planned.event.count == 2
+        for _, _, sigma in noise.drawn:
             moved = math.sqrt(adjacency.moves) * LATTICE
             assert sigma >= planned.event.noise_multiplier * moved * (1 - 1e-15)
             assert (

@@ -10,7 +10,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from exact import NullJournal, Walk, distribution, excess
 
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
@@ -27,6 +26,8 @@ from privsyn.methods.private_prediction.settings import (
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.testing.language import FakeLogitModel
+from privsyn.testing import NullJournal
+from tests.privacy.exact import Walk, distribution, excess
 
 TARGET = Guarantee(50.0, 1e-5)
 RECORD = PrivacyUnit()

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from dvc_project import PARAMS, REPOSITORY, STAND_IN, Project
+
+from tests.publishing.dvc_project import PARAMS, REPOSITORY, STAND_IN, Project
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc_project import METHOD, REPOSITORY, Project, read
 
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
 from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.publishing.git import commit_files
 from privsyn.publishing.pipeline import current_stages, folder_md5
+from tests.publishing.dvc_project import METHOD, REPOSITORY, Project, read
 
 NewProject = Callable[..., Project]
 STAGES = tuple(f"{name}@{METHOD}" for name in ("plan", "generate", "validate", "evaluate"))

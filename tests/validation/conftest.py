@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_files import Write
+
+from tests.validation.synthetic_files import Write
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_files import LABELS, Write, good_rows
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
@@ -16,6 +15,7 @@ from privsyn.errors import DataError
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED
+from tests.validation.synthetic_files import LABELS, Write, good_rows
 
 ALL = ("email", "phone", "record_number")
 

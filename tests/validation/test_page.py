@@ -5,13 +5,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from synthetic_files import LABELS, Write, good_rows
 
 from privsyn.derived.student.checks import render_model_page
 from privsyn.release.verification import Check
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.page import render_page
 from privsyn.validation.settings import ValidationConfig
+from tests.validation.synthetic_files import LABELS, Write, good_rows
 
 FACTS = {
     "release_id": "invisible_ink-00ff",

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_files import Write, good_rows
 
 from privsyn.validation.charts import histogram_chart, label_chart
 from privsyn.validation.profile import BINS, Profile, Row, profile, read_rows
+from tests.validation.synthetic_files import Write, good_rows
 
 
 def rows_of(lengths: list[int]) -> list[Row]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_files import LABELS, Write, good_rows
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.public_files import PublicFiles
@@ -16,6 +15,7 @@ from privsyn.validation.gx import validate_file
 from privsyn.validation.kinds import IMAGE_COLUMNS, kind_of
 from privsyn.validation.settings import ValidationConfig
 from privsyn.validation.suite import SHIPPED, load_suite
+from tests.validation.synthetic_files import LABELS, Write, good_rows
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}
 

@@ -5,5 +5,5 @@ Their lines stand here as a user's would in ``METHODS`` of privsyn/methods/base.
 
 from privsyn.methods.base import METHODS
 
-METHODS["toy_trainer"] = "test_trained_method:ToyTrainer"
-METHODS["toy_drawer"] = "toy_drawer:ToyDrawer"
+METHODS["toy_trainer"] = "tests.e2e.test_trained_method:ToyTrainer"
+METHODS["toy_drawer"] = "tests.e2e.toy_drawer:ToyDrawer"

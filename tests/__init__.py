@@ -1,0 +1,1 @@
+"""Tests, a folder for each package of privsyn. They import each other by their full names."""
