@@ -171,6 +171,16 @@ def test_no_module_imports_itself_by_way_of_others():
     assert not graph, f"each of these waits for another of them: {sorted(graph)}"
 
 
+def test_stand_ins_stay_in_tests():
+    """No release can come to be drawn with a fake because something imported one."""
+    stand_ins = ("privsyn.testing", "privsyn.models.testing")
+    for folder in ("privsyn", "operators", "dags"):
+        for file in (ROOT / folder).rglob("*.py"):
+            if within(".".join(file.relative_to(ROOT).with_suffix("").parts), stand_ins):
+                continue
+            assert not any(within(name, stand_ins) for name in imports(file)), file
+
+
 def test_a_record_is_revealed_in_few_places():
     """Where Private is opened; stages/base.py opens a key of the ledger, and no record."""
     asked = {

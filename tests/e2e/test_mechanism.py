@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_project import METHODS, build_project, finish, stand_ins
 
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import dump
@@ -17,6 +16,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.train import train
+from tests.e2e.small_project import METHODS, build_project, finish, stand_ins
 
 SOLVED = {
     "invisible_ink": "clip_bound",

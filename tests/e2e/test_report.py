@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_project import CANARY, EMBEDDED, METHODS, build_project, finish, rows, stand_ins
 
 from privsyn import cli
 from privsyn.errors import DataError
@@ -15,6 +14,15 @@ from privsyn.stages.plan import plan
 from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from tests.e2e.small_project import (
+    CANARY,
+    EMBEDDED,
+    METHODS,
+    build_project,
+    finish,
+    rows,
+    stand_ins,
+)
 
 INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
 
