@@ -19,6 +19,7 @@ from privsyn.config import parse_config
 
 ROOT = Path(__file__).parents[1]
 NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
+CODE = ("benchmarks", "dags", "operators", "privsyn", "tests", "tools")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *NOTES])
 
 
@@ -37,6 +38,130 @@ def test_links_lead_somewhere(file):
         linked = (file.parent / path).resolve() if path else file
         assert linked.exists(), f"{file.name} links to {target}"
         assert not anchor or anchor in anchors(linked), f"{file.name} links to {target}"
+
+
+def definitions(file: Path) -> set[str]:
+    """What a module defines: functions, classes and names, those of a class as ``Class.name``."""
+
+    def inside(node: ast.AST, before: str) -> set[str]:
+        found: set[str] = set()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(before + child.name)
+                if isinstance(child, ast.ClassDef):
+                    found |= inside(child, f"{before}{child.name}.")
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+                found |= {before + name.id for name in targets if isinstance(name, ast.Name)}
+            elif isinstance(child, ast.If | ast.Try | ast.With):
+                found |= inside(child, before)
+        return found
+
+    return inside(ast.parse(file.read_text()), "")
+
+
+PYTHON = [
+    file.relative_to(ROOT).as_posix()
+    for file in ROOT.rglob("*.py")
+    if file.relative_to(ROOT).parts[0] in CODE
+    and not {"airflow", "template"} & set(file.relative_to(ROOT).parts[1:2])  # links
+]
+
+
+def wrong(said: str, at: str = "privsyn") -> str | None:
+    """What is wrong with a ``path.py`` or ``path.py:name``; None where it is there.
+
+    A path begins in the repository, in the folder of the document, or anywhere in the package; one
+    with a name means one file.
+    """
+    path, _, name = said.partition(":")
+    whole = [file for file in PYTHON if file in (path, os.path.normpath(f"{at}/{path}"))]
+    files = whole or [
+        file for file in PYTHON if file.startswith("privsyn/") and file.endswith(f"/{path}")
+    ]
+    if not files:
+        return "no such file"
+    if name and len(files) > 1:
+        return f"one of {', '.join(files)}"
+    if name and name not in definitions(ROOT / files[0]):
+        return "no such name"
+    return None
+
+
+SAID = re.compile(r"(?<![\w./*<>-])[\w./-]+\.py(?::[\w.]+)?(?![\w*<>-])")
+"""A file of Python, with a name in it or without. Not one with a placeholder."""
+
+
+def said_of_code(text: str) -> list[str]:
+    """Files and names in a document's code spans."""
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text))
+    return [said.rstrip(".") for span in spans for said in SAID.findall(span)]
+
+
+def test_files_and_names_of_code_exist():
+    seen = [
+        (document.relative_to(ROOT).as_posix(), said)
+        for document in DOCUMENTS
+        if document.name != "CHANGELOG.md"  # says what was
+        for said in said_of_code(document.read_text())
+    ]
+    assert sum(":" in said for _, said in seen) > 60
+    assert sum("/" in said for _, said in seen) > 100
+    dead = [
+        f"{where}: {said}: {why}"
+        for where, said in seen
+        if (why := wrong(said, os.path.dirname(where)))
+    ]
+    assert not dead, "\n".join(dead)
+
+
+def test_a_dead_name_is_found():
+    text = "`dp/events.py:Composed`, `x <id> tests/test_docs.py`, `a/<name>.py`\n```\nb.py\n```\n"
+    assert said_of_code(text) == ["dp/events.py:Composed", "tests/test_docs.py"]
+    assert wrong("dp/events.py:Composed") is wrong("release/plan.py:Plan.id") is None
+    assert wrong("../modalities/text.py", "privsyn/methods") is None
+    assert wrong("dp/events.py:Sequence") == wrong("release/plan.py:Plan.no") == "no such name"
+    assert wrong("privsyn/release.py") == wrong("dags/none.py:DAG") == "no such file"
+    assert "privsyn/methods/dp_lora/method.py" in (wrong("method.py:DPLora") or "")
+
+
+def rooms() -> dict[str, set[str]]:
+    """Package -> the modules of other rooms of privsyn that its files import, without `privsyn.`.
+
+    The small tools beside the rooms count for none of them, but for the config.
+    """
+    names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")} - {"airflow"}
+    found: dict[str, set[str]] = {}
+    for package in (*(f"privsyn/{name}" for name in names), "operators"):
+        own = package.replace("/", ".").removeprefix("privsyn.")
+        wanted: set[str] = set()
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    wanted |= {name.name for name in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    wanted |= {f"{node.module}.{name.name}" for name in node.names}
+        inside = {name.removeprefix("privsyn.") for name in wanted if name.startswith("privsyn.")}
+        tops = names - {own} | {"config"}
+        found[package] = {name for name in inside if name.split(".")[0] in tops}
+    return found
+
+
+def test_the_table_of_packages_says_what_they_import():
+    page = (ROOT / "docs/architecture.md").read_text()
+    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+|operators)` \| .* \| ([^|]*) \|$", page))
+    imported = rooms()
+    assert table.keys() == imported.keys()
+    for package, cell in table.items():
+        said = re.findall(r"`([\w.]+)`", cell)
+        assert said or cell == "none", package
+        for name in imported[package]:
+            assert any(f"{name}.".startswith(f"{part}.") for part in said), (package, name)
+        for part in said:
+            assert any(f"{name}.".startswith(f"{part}.") for name in imported[package]), (
+                package,
+                part,
+            )
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda file: file.parent.name)

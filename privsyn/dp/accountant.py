@@ -1,9 +1,8 @@
-"""What events cost: composition, guarantee, calibration, and the filter behind an account's cap.
+"""What events cost: composition, and the guarantee of a single release.
 
-Two uses, kept apart. A *single release* may quote the tightest bound known for its kind, over all
-orders. An *account* composes events that are chosen after earlier releases were seen; there the
-order must be fixed in advance (Feldman and Zrnic 2021, Lecuyer 2021: a Renyi filter), because the
-minimum over orders of a running sum lets an adaptive adversary exceed delta ([B9] in bounds.md).
+A single release may quote the tightest bound known for its kind, over all orders. What an account
+compares while events are still chosen is in filters.py, and the search for the largest parameter or
+the least noise within a target in calibration.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What the ledger compares: an account's order, its budget there, and what events weigh in it."""
+"""What the ledger compares: an account's order, its budget there, and what events weigh in it.
+
+An account composes events that are chosen after earlier releases were seen. There the order must be
+fixed in advance (Feldman and Zrnic 2021, Lecuyer 2021: a Renyi filter), because the minimum over
+orders of a running sum lets an adaptive adversary exceed delta ([B9] in bounds.md).
+"""
 
 from __future__ import annotations
 

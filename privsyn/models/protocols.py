@@ -1,4 +1,4 @@
-"""The seams between methods and models. Batch in, batch out; each has a fake in fake.py."""
+"""The seams between methods and models. Batch in, batch out; each has a fake in testing/."""
 
 from __future__ import annotations
 
