@@ -104,8 +104,8 @@ class Journal:
             VerificationError: A file is there with another header, or is damaged.
             StorageError: The file cannot be written; none is there then.
         """
-        wanted = header_of(header)
-        line, _ = line_of(json.dumps(wanted, sort_keys=True), 0)
+        expected = header_of(header)
+        line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             if not path.exists():
@@ -123,7 +123,7 @@ class Journal:
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        refuse_other(path, parsed(path, 1, first, 0)[0], wanted)
+        refuse_other(path, parsed(path, 1, first, 0)[0], expected)
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
@@ -253,9 +253,9 @@ class Journal:
         if not self.has(key):
             value = make()
             _store(file, value)
-        [noted] = self.draw_all([(key, lambda: digest_of(value))])
+        [digest] = self.draw_all([(key, lambda: digest_of(value))])
         self._drawn = drawn  # nothing private came out
-        return _stored(file, noted)
+        return _stored(file, digest)
 
     def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """A private draw whose value is a file: drawn once, then read back.
@@ -280,8 +280,8 @@ class Journal:
             _store(file, value)
             return digest_of(value)
 
-        [noted] = self.draw_all([(key, stored)])
-        return _stored(file, noted)
+        [digest] = self.draw_all([(key, stored)])
+        return _stored(file, digest)
 
     def drop_file(self, key: str) -> None:
         """Delete the file of a draw_file that a later one replaced, to free its room.
@@ -323,7 +323,7 @@ class Journal:
         self.close()
 
     def _lock(self) -> None:
-        held = LeaseHeld(
+        refusal = LeaseHeld(
             f"journal {self._path} is held by another process.",
             hint="Wait for it to end, then run again.",
         )
@@ -331,14 +331,14 @@ class Journal:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise held from None
+                raise refusal from None
             raise storage_error("lock", self._path, error) from error
         try:
             same = os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
         except FileNotFoundError:
             same = False
         if not same:  # deleted between opening and locking: draws would go to a nameless file
-            raise held
+            raise refusal
 
     def _load(self, header: Mapping[str, Any]) -> None:
         try:
@@ -426,17 +426,17 @@ def _store(file: Path, value: bytes) -> None:
         stream.write(value)
 
 
-def _stored(file: Path, noted: str) -> bytes:
+def _stored(file: Path, digest: str) -> bytes:
     """What a file beside the journal holds, if that is what was noted."""
     try:
-        found = file.read_bytes()
+        content = file.read_bytes()
     except FileNotFoundError:
-        found = None
+        content = None
     except OSError as error:
         raise storage_error("read", file, error) from error
-    if found is None or digest_of(found) != noted:
+    if content is None or digest_of(content) != digest:
         raise ReleaseLost(
             f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
             hint="Restore the file, or give the release up: its cost stays charged.",
         )
-    return found
+    return content

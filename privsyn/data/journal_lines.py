@@ -60,13 +60,13 @@ def damaged(path: Path, number: int) -> VerificationError:
     )
 
 
-def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def refuse_other(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Refuse a journal that was begun with another header.
 
     Raises:
         VerificationError: Names the fields that differ.
     """
-    differing = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    differing = sorted(k for k in {*header, *expected} if header.get(k) != expected.get(k))
     if differing:
         raise VerificationError(
             f"journal {path} belongs to another run: {', '.join(differing)} differ."

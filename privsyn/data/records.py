@@ -100,9 +100,9 @@ class Bucket:
     units: Private[list[str]] = field(default_factory=lambda: Private([]))
 
     def __post_init__(self) -> None:
-        count, named = len(self.contents._value), len(self.units._value)
-        if count and not named:
-            own = [f"{self.cell.index}/{number}" for number in range(count)]
-            object.__setattr__(self, "units", Private(own))
-        elif named != count:
+        count, unit_count = len(self.contents._value), len(self.units._value)
+        if count and not unit_count:
+            unit_names = [f"{self.cell.index}/{number}" for number in range(count)]
+            object.__setattr__(self, "units", Private(unit_names))
+        elif unit_count != count:
             raise ValueError("a bucket names one unit per text, or none")

@@ -50,14 +50,14 @@ def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     if not 16 <= len(key) <= 64:
         raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
     place, state = str(path.resolve()), _state(path, key)
-    kept = _read(cache)
-    if kept.get(place, [None])[0] == state:
-        return str(kept[place][1])
-    found = _hash(path, key)
+    entries = _read(cache)
+    if entries.get(place, [None])[0] == state:
+        return str(entries[place][1])
+    digest = _hash(path, key)
     if cache is not None and _state(path, key) == state and _settled(path):
         with suppress(StorageError):  # it is read again the next time
-            write_json_atomic(cache / CACHE, kept | {place: [state, found]}, mode=0o600)
-    return found
+            write_json_atomic(cache / CACHE, entries | {place: [state, digest]}, mode=0o600)
+    return digest
 
 
 def _hash(path: Path, key: bytes) -> str:
@@ -115,10 +115,10 @@ def _read(cache: Path | None) -> dict[str, Any]:
     if cache is None:
         return {}
     try:
-        found = json.loads((cache / CACHE).read_bytes())
+        entries = json.loads((cache / CACHE).read_bytes())
     except (OSError, ValueError):
         return {}
-    usable = isinstance(found, dict) and all(
-        isinstance(value, list) and len(value) == 2 for value in found.values()
+    usable = isinstance(entries, dict) and all(
+        isinstance(value, list) and len(value) == 2 for value in entries.values()
     )
-    return found if usable else {}
+    return entries if usable else {}

@@ -44,8 +44,8 @@ _ADVICE: Mapping[str, str] = {
 
 def folded(label: str) -> str:
     """A label without what is often misspelt: case, spaces, punctuation, width."""
-    known = unicodedata.normalize("NFKC", label).casefold()
-    return "".join(letter for letter in known if letter.isalnum())
+    normalised = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(letter for letter in normalised if letter.isalnum())
 
 
 @dataclass

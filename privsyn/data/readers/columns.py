@@ -28,12 +28,12 @@ def check_header(
     """
     missing = {setting: name for setting, name in columns.items() if name not in header}
     if missing and may_be_record:
-        found = len(missing) < len(columns)
-        if not found or not all(looks_like_name(name) for name in header):
+        has_some = len(missing) < len(columns)
+        if not has_some or not all(looks_like_name(name) for name in header):
             setting, column = next(iter(missing.items()))
             raise DataError(
                 f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
-                f"{'does not look like' if found else 'holds none of the wanted'} column names.",
+                f"{'does not look like' if has_some else 'holds none of the wanted'} column names.",
                 hint="Write a header line in UTF-8, with commas between the names, or set "
                 f"dataset.{setting} to the name it has there.",
             )
@@ -59,10 +59,10 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
     """
     for setting, column in missing.items():
         names = [name for name in names if looks_like_name(name)]
-        shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+        listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
         raise DataError(
-            f"column {column!r} (dataset.{setting}) is not in {path}; columns: {shown or 'none'}.",
+            f"column {column!r} (dataset.{setting}) is not in {path}; columns: {listed or 'none'}.",
             hint=f"Did you mean {near!r}?" if near else f"Set dataset.{setting} to one of them.",
         )
 
