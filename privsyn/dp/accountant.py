@@ -117,16 +117,16 @@ def epsilon_at(event: Event, delta: float) -> float:
     pure = fold(event, pure_of_leaf)
     if delta == 0:
         return pure
-    found = [conversions.pure_epsilon(pure, delta)] if math.isfinite(pure) else [math.inf]
+    bounds = [conversions.pure_epsilon(pure, delta)] if math.isfinite(pure) else [math.inf]
     mu_squared = fold(event, mu_squared_of_leaf)
     if math.isfinite(mu_squared):
-        found.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
-    found.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
+        bounds.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
+    bounds.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
-        found.append(renyi_epsilon(event, delta))  # else it is the rho curve
-    found.append(composed_epsilon(event, delta))
-    found.append(loss_distribution_epsilon(event, delta))
-    return min(found)
+        bounds.append(renyi_epsilon(event, delta))  # else it is the rho curve
+    bounds.append(composed_epsilon(event, delta))
+    bounds.append(loss_distribution_epsilon(event, delta))
+    return min(bounds)
 
 
 def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELLS) -> float:
@@ -197,8 +197,8 @@ def profile(event: Event) -> list[tuple[float, float]]:
         curve = bounded_range.curve(composed.priced, reach, composed.mu_squared)
         if curve is not None:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
-            held = at >= 0
-            points += zip(at[held].tolist(), curve.deltas[held].tolist(), strict=True)
+            nonnegative = at >= 0
+            points += zip(at[nonnegative].tolist(), curve.deltas[nonnegative].tolist(), strict=True)
     parts, losses = sampled_parts(event)
     if parts:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy

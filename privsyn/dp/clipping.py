@@ -150,8 +150,8 @@ class ExactSum:
         """The sum, shape (size,), nearest to it where it is out of range."""
         most = _HELD >> _LOW
         whole = (np.clip(self._high, -most - 1, most) << _LOW) + self._low
-        held: NDArray[np.int64] = np.clip(whole, -_HELD, _HELD)
-        return held
+        total: NDArray[np.int64] = np.clip(whole, -_HELD, _HELD)
+        return total
 
 
 def probability_grid(z: NDArray[Any]) -> NDArray[np.int64]:

@@ -40,8 +40,8 @@ def repeated(event: Event, count: int) -> Event | None:
             return DiscreteGaussian(noise, once * count)
         case Composed(events):
             copies = [repeated(child, count) for child in events]
-            kept = tuple(copy for copy in copies if copy is not None)
-            return Composed(kept) if len(kept) == len(copies) else None
+            repeats = tuple(copy for copy in copies if copy is not None)
+            return Composed(repeats) if len(repeats) == len(copies) else None
         case _:
             return None
 
