@@ -131,13 +131,13 @@ class Lease:
     def __repr__(self) -> str:
         return f"Lease({self.release_id!r}, {self.part!r}, token={self.token})"
 
-    def confirm(self, asked: float) -> None:
+    def confirm(self, started: float) -> None:
         """Note a renewal that went through.
 
         Args:
-            asked: ``elapsed()`` from before it: the ledger counts from no earlier.
+            started: ``elapsed()`` from before it: the ledger counts from no earlier.
         """
-        self._confirmed, self._trouble = asked, None
+        self._confirmed, self._trouble = started, None
 
     def check(self) -> None:
         """Raise if the lease was lost, or ran out. Cheap: does not ask the ledger.
