@@ -213,10 +213,10 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
     token ``DEEPEST`` below the largest is masked, whatever number the model writes for that [I7].
     """
     finite = np.isfinite(phi_pub)
-    known = np.where(finite, phi_pub, -np.inf).astype(np.float64)
+    logits = np.where(finite, phi_pub, -np.inf).astype(np.float64)
     k = min(k, int(finite.sum()))
-    kth = np.partition(known, -k)[-k]
-    return np.flatnonzero(finite & (known >= max(kth - 2 * shift, known.max() - DEEPEST)))
+    kth = np.partition(logits, -k)[-k]
+    return np.flatnonzero(finite & (logits >= max(kth - 2 * shift, logits.max() - DEEPEST)))
 
 
 class _Lines:

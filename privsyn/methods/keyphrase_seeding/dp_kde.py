@@ -80,12 +80,12 @@ class Structure:
             vectors: Public unit vectors of the phrases, shape (phrases, width).
         """
         turns = math.sqrt(2) / self.bandwidth / (2 * math.pi) * TURN
-        found = np.empty((self.blocks, len(vectors), self.features // 2), np.uint16)
+        angles = np.empty((self.blocks, len(vectors), self.features // 2), np.uint16)
         for block, w in enumerate(self.frequencies(vectors.shape[1])):
             at = vectors @ w
             at *= np.float32(turns)
-            found[block] = np.rint(at, out=at).astype(np.int64).astype(np.uint16)  # modulo TURN
-        return found
+            angles[block] = np.rint(at, out=at).astype(np.int64).astype(np.uint16)  # modulo TURN
+        return angles
 
 
 def structures(ensemble: Ensemble, length: int, features: int, bandwidth: float) -> list[Structure]:
@@ -165,12 +165,12 @@ def windows(documents: Sequence[Sequence[int]], blocks: int, most: int) -> NDArr
     """
     counts = np.array([len(document) for document in documents], np.int64)
     phrases = np.array([phrase for document in documents for phrase in document], np.int64)
-    kept = np.minimum(counts, most)
-    owner = np.repeat(np.arange(len(counts)), kept)
-    start = np.arange(len(owner)) - np.repeat(np.cumsum(kept) - kept, kept)
+    per_document = np.minimum(counts, most)
+    owner = np.repeat(np.arange(len(counts)), per_document)
+    start = np.arange(len(owner)) - np.repeat(np.cumsum(per_document) - per_document, per_document)
     places = (start[:, None] + np.arange(blocks)) % counts[owner, None]
-    found: NDArray[np.int64] = phrases[(np.cumsum(counts) - counts)[owner, None] + places]
-    return found
+    sequences: NDArray[np.int64] = phrases[(np.cumsum(counts) - counts)[owner, None] + places]
+    return sequences
 
 
 def exact_sums(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -187,10 +187,10 @@ def exact_sums(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDAr
     sums = np.zeros(2 * half, np.int64)
     if angles.shape[0] == 1:  # one phrase each: count them
         counts = np.bincount(sequences[:, 0], minlength=angles.shape[1])
-        held = np.flatnonzero(counts)
-        weights = counts[held, None]
-        sums[:half] = (cosine[angles[0, held]] * weights).sum(axis=0)
-        sums[half:] = (cosine[angles[0, held] - np.uint16(TURN // 4)] * weights).sum(axis=0)
+        present = np.flatnonzero(counts)
+        weights = counts[present, None]
+        sums[:half] = (cosine[angles[0, present]] * weights).sum(axis=0)
+        sums[half:] = (cosine[angles[0, present] - np.uint16(TURN // 4)] * weights).sum(axis=0)
         return sums
     for start in range(0, len(sequences), ROWS):
         total = point(angles, sequences[start : start + ROWS])
@@ -230,9 +230,9 @@ class Scorer:
         c, s = (sums.reshape(2, half) * (math.sqrt(2) / STEPS / (2 * half))).astype(np.float32)
         turns = point(self._angles, begun).astype(np.float32) * np.float32(2 * math.pi / TURN)
         cos, sin = np.cos(turns), np.sin(turns)
-        turned = np.concatenate([c * cos + s * sin, s * cos - c * sin], axis=1)
-        found: NDArray[np.float32] = turned @ self._next.T
-        return found
+        rotated = np.concatenate([c * cos + s * sin, s * cos - c * sin], axis=1)
+        scores: NDArray[np.float32] = rotated @ self._next.T
+        return scores
 
 
 @lru_cache(maxsize=1)

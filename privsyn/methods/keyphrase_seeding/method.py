@@ -109,7 +109,7 @@ class KeyphraseSeeding:
         """
         data = _vocabulary(cfg)
         digest = hashlib.sha256(data).hexdigest()
-        filled: dict[str, Any] = {
+        values: dict[str, Any] = {
             # What the terms are, not where: the same ones elsewhere are the same release.
             "vocabulary": cfg.vocabulary if cfg.vocabulary == SHIPPED else f"sha256:{digest}",
             "vocabulary_digest": digest,
@@ -131,9 +131,9 @@ class KeyphraseSeeding:
             subject = replace(subject, document=subject.document or cfg.document)
             prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
             prompt = subject.fill(prompt)
-            filled["prompt"] = with_examples(cfg, prompt) + prompt
-            filled["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
-        return cfg.resolved(KeyphraseSeedingSettings, filled)
+            values["prompt"] = with_examples(cfg, prompt) + prompt
+            values["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
+        return cfg.resolved(KeyphraseSeedingSettings, values)
 
     def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -182,12 +182,12 @@ class KeyphraseSeeding:
         size = min(settings.vocabulary_size, len(public))
         steps.next()
         choose = partial(_chosen, settings, mechanism.choice, public, documents, size, draw.noise)
-        known = public.subset(journal.draw_array("vocabulary", choose, size))
-        vectors = _normalised(models.embedder.embed(known.terms))  # steps 1-2
+        vocabulary = public.subset(journal.draw_array("vocabulary", choose, size))
+        vectors = _normalised(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
         most = max(settings.phrases_per_document, shapes[-1].blocks)
-        phrases = [[known.first(text, most) for text in texts] for texts in documents]
+        phrases = [[vocabulary.first(text, most) for text in texts] for texts in documents]
         sums: dict[tuple[int, int], NDArray[np.int64]] = {}
         for shape in shapes:
             angles = shape.angles(vectors)
@@ -203,22 +203,22 @@ class KeyphraseSeeding:
 
         # Step 4: sequences; from here on nothing private is read
         least = settings.score_threshold * mechanism.score_deviation
-        for number, found in enumerate(
+        for number, sequences in enumerate(
             _sequences(settings, shapes, vectors, sums, len(buckets), least)
         ):
             cell = buckets[number].cell
-            lists = [[known.terms[i] for i in row] for row in found.phrases]
+            lists = [[vocabulary.terms[i] for i in row] for row in sequences.phrases]
             if settings.use_llm:  # step 5
                 texts = _texts(settings, cell, lists, models.text, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
-            for text, uniform in zip(texts, found.uniform.tolist(), strict=True):
+            for text, uniform in zip(texts, sequences.uniform.tolist(), strict=True):
                 yield Sample(
                     cell, text, {"phrases": settings.sequence_length, "uniform_phrases": uniform}
                 )
 
 
-class _Drawn:
+class _LabelSequences:
     """Sequences of one label while they are drawn.
 
     Attributes:
@@ -270,15 +270,15 @@ def _sequences(
     sums: Mapping[tuple[int, int], NDArray[np.int64]],
     labels: int,
     least: float,
-) -> list[_Drawn]:
+) -> list[_LabelSequences]:
     """Sequences of every label: steps 1 to 3 of the iterative scheme, or L draws alone."""
     rng = _public_rng(sums)
-    drawn = [_Drawn(settings.sequences_per_label) for _ in range(labels)]
+    drawn = [_LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = None, np.empty((0, 0, 0), np.uint16)
     for step in range(1, settings.sequence_length + 1):
-        wanted = shapes[queried(settings.ensemble, step)]
-        if wanted is not shape:
-            shape, angles = wanted, wanted.angles(vectors)
+        structure = shapes[queried(settings.ensemble, step)]
+        if structure is not shape:
+            shape, angles = structure, structure.angles(vectors)
         alone = settings.ensemble == "independent"
         scorer = Scorer(angles, 0 if alone else step - 1)
         for number, sequence in enumerate(drawn):
@@ -319,14 +319,14 @@ def _pick(
 
     A phrase that is in the sequence already is left out, while there are others [K8].
     """
-    taken = np.empty((len(weights), 0), np.int64)
+    excluded = np.empty((len(weights), 0), np.int64)
     if begun is not None and begun.shape[1] < weights.shape[1]:
-        taken = begun
+        excluded = begun
     weights = weights.copy()
-    np.put_along_axis(weights, taken, 0, axis=1)
+    np.put_along_axis(weights, excluded, 0, axis=1)
     uniform = np.asarray(~weights.any(axis=1))
     weights[uniform] = 1
-    np.put_along_axis(weights, taken, 0, axis=1)
+    np.put_along_axis(weights, excluded, 0, axis=1)
     totals = weights.cumsum(axis=1, dtype=np.float64)
     at = rng.random(len(weights)) * totals[:, -1]
     return np.argmax(totals > at[:, None], axis=1), uniform
@@ -362,10 +362,10 @@ def _texts(
         prompts = [fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
 
         def complete(prompts: Sequence[str] = prompts) -> bytes:
-            found = model.complete(
+            answers = model.complete(
                 prompts, max_tokens=settings.max_tokens, temperature=settings.temperature
             )
-            return json.dumps([text.strip() for text in found]).encode()
+            return json.dumps([text.strip() for text in answers]).encode()
 
         steps.next()
         yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", complete))
@@ -376,10 +376,10 @@ def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
     if SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
         return cfg.read("vocabulary")
     data = BUILTIN.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if cfg.vocabulary_digest not in (None, found):
+    digest = hashlib.sha256(data).hexdigest()
+    if cfg.vocabulary_digest not in (None, digest):
         raise ConfigError(
-            f"{SECTION}.vocabulary=builtin has the digest {found}, not {cfg.vocabulary_digest}.",
+            f"{SECTION}.vocabulary=builtin has the digest {digest}, not {cfg.vocabulary_digest}.",
             hint="Name the file of that digest or leave vocabulary_digest out; to resume a "
             "release, name its vocabulary, or take the version that began it.",
         )

@@ -156,17 +156,17 @@ class PrivateEvolution:
 
         Source: Lin et al. 2024, section 4.2.
         """
-        kind, made = modality(cfg, models), 0
+        kind, done = modality(cfg, models), 0
         samples = [(label, kind.released(content)) for label, content in records]
-        while made < count:
-            places = np.linspace(0, len(samples), min(count - made, len(samples)), endpoint=False)
+        while done < count:
+            places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
             for label in dict.fromkeys(label for label, _ in part):
-                progress(made, count)
-                group = [sample for own, sample in part if own == label]
+                progress(done, count)
+                group = [sample for sample_label, sample in part if sample_label == label]
                 for sample in _varied(kind.api, group, label, cfg.degree(cfg.rounds)):
                     yield label, kind.content(sample)
-                    made += 1
+                    done += 1
 
 
 def _evolve(
@@ -211,18 +211,20 @@ def _evolve(
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(sizes))  # lines 5-6 [E4]
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
-        chosen = [
-            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, own, rng))
-            for place, own in enumerate(weights)
+        indices = [
+            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, bins, rng))
+            for place, bins in enumerate(weights)
         ]  # lines 8-9
-        parents = [[group[i] for i in own] for group, own in zip(population, chosen, strict=True)]
+        parents = [
+            [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
+        ]
         makes = [
             partial(_offspring, kind.api, group, label, degree, steps)
             for group, label in zip(parents, labels, strict=True)
         ]
         population = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
-        fallen += [not own.any() for own in weights]
-        rounds.append(_figures(t, degree, weights, chosen, parents, population))
+        fallen += [not bins.any() for bins in weights]
+        rounds.append(_figures(t, degree, weights, indices, parents, population))
         if t % -(-total // SHEETS) == 0 or t == total:
             if sheet := kind.sheet(population):
                 yield Exhibit(f"population-{t:04d}.png", sheet)
@@ -246,7 +248,7 @@ def _figures(
     t: int,
     degree: float,
     weights: Sequence[NDArray[np.int64]],
-    chosen: Sequence[NDArray[np.int64]],
+    indices: Sequence[NDArray[np.int64]],
     parents: Sequence[Sequence[T]],
     population: Sequence[Sequence[T]],
 ) -> Mapping[str, Any]:
@@ -254,11 +256,11 @@ def _figures(
     return {
         "round": t,
         "degree": round(degree, 6),
-        "bins": sum(len(own) for own in weights),
-        "bins_above_threshold": sum(int(np.count_nonzero(own)) for own in weights),
-        "votes_above_threshold": round(sum(float(own.sum()) for own in weights) / LATTICE, 3),
-        "labels_drawn_uniformly": sum(not own.any() for own in weights),
-        "distinct_parents": sum(len(np.unique(own)) for own in chosen),
+        "bins": sum(len(bins) for bins in weights),
+        "bins_above_threshold": sum(int(np.count_nonzero(bins)) for bins in weights),
+        "votes_above_threshold": round(sum(float(bins.sum()) for bins in weights) / LATTICE, 3),
+        "labels_drawn_uniformly": sum(not bins.any() for bins in weights),
+        "distinct_parents": sum(len(np.unique(picks)) for picks in indices),
         "unchanged_variations": sum(
             np.array_equal(one, other)  # type: ignore[arg-type]
             for old, new in zip(parents, population, strict=True)
@@ -286,8 +288,8 @@ class _Private(Generic[T]):
     def embed(self) -> None:
         """Make the vectors of all records."""
         for bucket in self._buckets:
-            read = [self._kind.read(content) for content in bucket.contents.reveal()]
-            samples = [sample for sample in read if sample is not None]  # [E6]
+            decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
+            samples = [sample for sample in decoded if sample is not None]  # [E6]
             vectors = np.empty((0, self._kind.embedder.width), np.float32)
             if samples:
                 vectors = np.asarray(self._kind.embedder.embed(samples), np.float32)
@@ -331,9 +333,9 @@ def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
 
     Where all weights are 0 any candidate is as good as another [E7].
     """
-    own = weights.astype(np.float64)
-    shares = own / own.sum() if own.any() else None
-    return rng.choice(len(own), len(own), p=shares).astype(np.int64)
+    votes = weights.astype(np.float64)
+    shares = votes / votes.sum() if votes.any() else None
+    return rng.choice(len(votes), len(votes), p=shares).astype(np.int64)
 
 
 def _checked(samples: list[T], count: int) -> list[T]:

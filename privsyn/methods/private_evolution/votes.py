@@ -114,9 +114,9 @@ def _probe(width: int) -> None:
         rows = rng.integers(-most, most + 1, (count, width))
         candidates = rng.integers(-most, most + 1, (n, width))[rng.integers(0, max(1, n // 3), n)]
         distances = (rows**2).sum(1)[:, None] + (candidates**2).sum(1) - 2 * rows @ candidates.T
-        found = faiss.knn(rows.astype(np.float32), candidates.astype(np.float32), 1)
+        smallest, nearest = faiss.knn(rows.astype(np.float32), candidates.astype(np.float32), 1)
         exact = distances.argmin(axis=1), distances.min(axis=1)
-        if not (np.array_equal(found[1][:, 0], exact[0]) and (found[0][:, 0] == exact[1]).all()):
+        if not (np.array_equal(nearest[:, 0], exact[0]) and (smallest[:, 0] == exact[1]).all()):
             raise ModelError(
                 f"FAISS counts distances of width {width} inexactly on this machine, so that votes "
                 "would depend on one another.",

@@ -225,8 +225,8 @@ def _draw(
         distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
-            chosen = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
-            return ~int(step.tokens[chosen])
+            index = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
+            return ~int(step.tokens[index])
     return int(step.tokens[mechanism.token.draw(step.scores, noise)])  # lines 14-15
 
 
@@ -290,9 +290,9 @@ class _Batch:
         z_public = public.logits()[0]
         allowed = np.arange(len(z_public)) if allowed is None else allowed
         if settings.public_vocabulary is not None and settings.public_vocabulary < len(allowed):
-            known = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
+            logits = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
             # [P6] by the public row alone
-            best = np.argpartition(-known, settings.public_vocabulary - 1)[
+            best = np.argpartition(-logits, settings.public_vocabulary - 1)[
                 : settings.public_vocabulary
             ]
             allowed = allowed[np.sort(best)]
@@ -315,9 +315,9 @@ class _Batch:
             for session in sessions:
                 session.rewind()
             self._number, self._fed = number, 0
-        for taken in text[self._fed :]:
-            sessions[0].append([taken])
-            sessions[1].append([taken] * self._rows)
+        for token in text[self._fed :]:
+            sessions[0].append([token])
+            sessions[1].append([token] * self._rows)
         self._fed = len(text)
         return sessions
 
