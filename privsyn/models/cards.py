@@ -18,9 +18,9 @@ POLL_SECONDS = 1.0
 
 def visible_cards() -> list[str]:
     """The cards this process may use, as CUDA_VISIBLE_DEVICES names them; found without torch."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [card.strip() for card in named.split(",") if card.strip() not in ("", "-1")]
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is not None:
+        return [card.strip() for card in setting.split(",") if card.strip() not in ("", "-1")]
     return [str(number) for number in range(sum(1 for _ in Path("/dev").glob("nvidia[0-9]*")))]
 
 
@@ -50,23 +50,23 @@ def leased(
         poll: Seconds between attempts, about.
     """
     number = min(number, len(cards))
-    told = False
+    announced = False
     while True:
-        with ExitStack() as held:
+        with ExitStack() as locks:
             mine: list[str] = []
             for card in cards:
                 if len(mine) == number:
                     break
                 try:
                     lock = folder / f"card-{quote(card, safe='')}.lock"
-                    held.enter_context(file_lock(lock, timeout=0))
+                    locks.enter_context(file_lock(lock, timeout=0))
                 except TimeoutError:
                     continue
                 mine.append(card)
             if len(mine) == number:
                 yield mine
                 return
-        if not told:
+        if not announced:
             waiting()
-            told = True
+            announced = True
         time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two do not keep step

@@ -41,8 +41,8 @@ _WAIT_SECONDS = 1800.0
 
 def store() -> Path:
     """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
-    named = os.environ.get(STORE)
-    return Path(named).expanduser() if named else platformdirs.user_cache_path("privsyn") / "models"
+    path = os.environ.get(STORE)
+    return Path(path).expanduser() if path else platformdirs.user_cache_path("privsyn") / "models"
 
 
 def find(model: PackagedModel) -> Path:
@@ -87,9 +87,9 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
     source = read_json(folder / SOURCE_FILE, str(folder))
     if source.get("schema") != _SCHEMA:
         return  # another program's
-    wanted: dict[str, str] = source["files"]
-    found = file_digests(folder, cache_dir, ("*",))
-    if other := sorted(name for name in wanted if found.get(name) != wanted[name]):
+    original: dict[str, str] = source["files"]
+    current = file_digests(folder, cache_dir, ("*",))
+    if other := sorted(name for name in original if current.get(name) != original[name]):
         again = f"`privsyn models fetch {folder.name}`" if folder.name in PACKAGED else "run again"
         raise ModelError(
             f"{folder}: {other[0]} is not as it was converted: damaged or altered.",
@@ -158,12 +158,12 @@ def converted(file: Path, progress: Progress = lambda stage, done, total: None) 
 
 def kept() -> list[tuple[Path, dict[str, Any], int]]:
     """Converted models that are here: folder, what it was made from, bytes."""
-    found = []
+    models = []
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
         folder = file.parent
         if not folder.name.startswith("."):  # being made
-            found.append((folder, read_json(file, str(folder)), folder_size(folder)))
-    return found
+            models.append((folder, read_json(file, str(folder)), folder_size(folder)))
+    return models
 
 
 def _made_of(folder: Path, sha256: str) -> bool:
@@ -264,10 +264,10 @@ def _convert(
 def _refuse_other(model: PackagedModel, gguf: Path, progress: Progress) -> None:
     stage = f"check {model.name}"
     progress(stage, 0, 1)
-    found = file_digest(gguf, None)
-    if found != model.sha256:
+    sha256 = file_digest(gguf, None)
+    if sha256 != model.sha256:
         raise ModelError(
-            f"{model.requirement}: {Path(model.file).name} has SHA-256 {found[:16]}..., not "
+            f"{model.requirement}: {Path(model.file).name} has SHA-256 {sha256[:16]}..., not "
             f"{model.sha256[:16]}...: it is truncated or altered, and was thrown away.",
             hint="Run again; if it stays so, ask who runs the package index, or set "
             "models.language=tiny.",

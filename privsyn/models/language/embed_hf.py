@@ -53,26 +53,26 @@ class Pooling:
         modules = folder / "modules.json"
         if not modules.is_file():
             return cls()
-        listed = _read_list(modules, where)
-        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
+        entries = _read_list(modules, where)
+        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in entries]
         if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= {"Normalize"}:
             raise ModelError(
                 f"{where}: modules.json lists {', '.join(kinds)}; known are Transformer, Pooling, "
                 "Normalize.",
                 hint="Name a sentence embedder without further layers.",
             )
-        pooling = read_json(folder / str(listed[1].get("path", "")) / "config.json", where)
+        pooling = read_json(folder / str(entries[1].get("path", "")) / "config.json", where)
         mode: Literal["mean", "first"] = "mean"
-        asked = sorted(
+        modes = sorted(
             name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
             for name, on in pooling.items()
             if name.startswith("pooling_mode_") and on is True
         ) or [str(pooling.get("pooling_mode", "mean"))]
-        if asked == ["cls"]:
+        if modes == ["cls"]:
             mode = "first"
-        elif asked != ["mean"]:
+        elif modes != ["mean"]:
             raise ModelError(
-                f"{where}: pooling by {', '.join(asked)} is not known; known are mean and cls.",
+                f"{where}: pooling by {', '.join(modes)} is not known; known are mean and cls.",
                 hint="Name a sentence embedder that pools by the mean.",
             )
         settings: dict[str, Any] = {}
@@ -141,9 +141,9 @@ class HFEmbedder:
         ids = [self._encode(text) for text in texts]
         out = np.empty((len(texts), self.width), np.float32)
         lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
-        padded = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
+        widths = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
         for length in lengths:
-            numbers = np.flatnonzero(padded == length)
+            numbers = np.flatnonzero(widths == length)
             if len(numbers):
                 self._probe(length)
             for start in range(0, len(numbers), self._slots):

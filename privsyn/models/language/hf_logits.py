@@ -90,9 +90,9 @@ class HFLogitModel:
     @cached_property
     def breaks(self) -> NDArray[np.int64]:
         """The end, and every token that holds a line break."""
-        own = [token for token in sorted(self._plain) if token < self.vocab_size]
-        pieces = self._tokenizer.batch_decode([[token] for token in own])
-        lines = [token for token, text in zip(own, pieces, strict=True) if "\n" in text]
+        tokens = [token for token in sorted(self._plain) if token < self.vocab_size]
+        pieces = self._tokenizer.batch_decode([[token] for token in tokens])
+        lines = [token for token, text in zip(tokens, pieces, strict=True) if "\n" in text]
         ends = [token for token in self.ends if 0 <= token < self.vocab_size]
         return np.union1d(ends, lines).astype(np.int64)
 
@@ -111,10 +111,10 @@ class HFLogitModel:
 
         As few as possible: how many rows there are, and which are finished, is public.
         """
-        known = {label: self._prompts.public(template, label) for label in set(labels)}
-        width = max(map(len, known.values()), default=1)
+        prompts = {label: self._prompts.public(template, label) for label in set(labels)}
+        width = max(map(len, prompts.values()), default=1)
         self._fits(width, max_tokens)
-        rows = [known[label] for label in labels]
+        rows = [prompts[label] for label in labels]
         slots = min(self.rows_per_pass, -(-max(1, len(rows)) // ROW_MULTIPLE) * ROW_MULTIPLE)
         return HFSession(self, rows, (), width, max_tokens, slots, math.inf)
 
@@ -133,12 +133,12 @@ class HFLogitModel:
         Raises:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
-        known = {label: self._prompts.private(template, label) for label in set(declared)}
-        width = self._prompts.length(template, known) + reference_tokens
+        prompts = {label: self._prompts.private(template, label) for label in set(declared)}
+        width = self._prompts.length(template, prompts) + reference_tokens
         self._fits(width, max_tokens)
         rows = []
         for label, reference in zip(labels, references, strict=True):
-            before, lead, after = known[label]
+            before, lead, after = prompts[label]
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
         prefix = self._prompts.shared(template, declared) if self._full else []
@@ -149,8 +149,8 @@ class HFLogitModel:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
-        kept = [int(token) for token in tokens if int(token) in self._plain]
-        text: str = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        plain = [int(token) for token in tokens if int(token) in self._plain]
+        text: str = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return text
 
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
@@ -177,22 +177,22 @@ class HFLogitModel:
             drawn = (rng.integers(0, self.vocab_size, length) for length in lengths)
             return [[*prefix, *tokens.tolist()] for tokens in drawn]
 
-        kept, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
+        base, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
         some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
-        among = [kept[i] for i in order]
+        among = [base[i] for i in order]
         among[: n // 3] = draw(n // 3)
 
         def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
             session = HFSession(self, rows, prefix, width, max_tokens, n, math.inf)
-            seen = []
+            logits = []
             for step in fed:
-                seen += [session.logits(), session.logits(columns=some)]
+                logits += [session.logits(), session.logits(columns=some)]
                 session.append(step.tolist())
-            return seen
+            return logits
 
-        one, other = read(kept, fed), read(among, fed[:, order])
+        one, other = read(base, fed), read(among, fed[:, order])
         for alone, moved in zip(one, other, strict=True):
             if not np.array_equal(alone[order][n // 3 :], moved[n // 3 :], equal_nan=True):
                 raise ModelError(
@@ -236,22 +236,22 @@ class HFLogitModel:
         number.
         """
         several = len(self._ends) > 1
-        wanted = np.union1d(columns, self._ends) if columns is not None and several else columns
+        outputs = np.union1d(columns, self._ends) if columns is not None and several else columns
         with torch.inference_mode():
-            array: NDArray[np.float32] = self._score(states, slots, wanted).float().cpu().numpy()
+            array: NDArray[np.float32] = self._score(states, slots, outputs).float().cpu().numpy()
         if not several:
             return array
-        tokens = np.arange(self.vocab_size) if wanted is None else wanted
+        tokens = np.arange(self.vocab_size) if outputs is None else outputs
         array = array.copy()  # it may be the session's own memory
         _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
         return array if columns is None else array[:, np.searchsorted(tokens, columns)]
 
     def _score(self, states: Any, slots: int, columns: NDArray[np.int64] | None) -> Any:
-        chosen = None if columns is None else torch.from_numpy(columns).to(states.device)
+        outputs = None if columns is None else torch.from_numpy(columns).to(states.device)
         if self._head is None:
-            return states if chosen is None else states[:, chosen]
-        head = self._head if chosen is None else rowwise.columns_of(self._head, chosen)
-        slots = slots if chosen is None else ROW_MULTIPLE
+            return states if outputs is None else states[:, outputs]
+        head = self._head if outputs is None else rowwise.columns_of(self._head, outputs)
+        slots = slots if outputs is None else ROW_MULTIPLE
         parts = []
         for start in range(0, len(states), slots):
             part = states[start : start + slots]

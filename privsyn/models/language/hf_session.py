@@ -149,14 +149,14 @@ class HFSession:
     def _prepare(self, numbers: list[int]) -> _Pass:
         """Pad rows into a full micro-batch; spare slots hold one end token."""
         device = self._model.network.device
-        shared = len(self._prefix)
+        prefix_length = len(self._prefix)
         ids = np.full((self._slots, self._width), self._model.eos)
         mask = np.zeros((self._slots, self._width + self._max_tokens), dtype=np.int64)
         mask[:, self._width - 1 :] = 1
-        ids[:, :shared] = self._prefix
-        mask[:, :shared] = 1
+        ids[:, :prefix_length] = self._prefix
+        mask[:, :prefix_length] = 1
         for slot, number in enumerate(numbers):
-            rest = self._rows[number][shared:]
+            rest = self._rows[number][prefix_length:]
             ids[slot, self._width - len(rest) :] = rest
             mask[slot, self._width - len(rest) :] = 1
         return _Pass(
@@ -175,8 +175,8 @@ class HFSession:
             slots = [slot for slot, row in enumerate(part.rows) if row >= 0 and self._live[row]]
             if part.cache is None:
                 states = self._read(part)
-                for taken in range(len(self._fed)):
-                    states = self._advance(part, taken)
+                for index in range(len(self._fed)):
+                    states = self._advance(part, index)
                 self._keep(part)
             else:
                 states = self._advance(part, len(self._fed) - 1)
@@ -191,16 +191,16 @@ class HFSession:
         part.cache = rowwise.new_cache(self._model.network.config, self._width + self._max_tokens)
         ids = part.ids
         if self._prefix:
-            given = self._model.read_prefix(self._prefix)
-            rowwise.begin_with(part.cache, given, self._slots)
+            prefix = self._model.read_prefix(self._prefix)
+            rowwise.begin_with(part.cache, prefix, self._slots)
             ids = ids[:, len(self._prefix) :]
         return self._forward(part, ids, self._width)
 
-    def _advance(self, part: _Pass, taken: int) -> Any:
+    def _advance(self, part: _Pass, index: int) -> Any:
         """Run one appended token."""
-        fed = [self._fed[taken][row] if row >= 0 else self._model.eos for row in part.rows]
+        fed = [self._fed[index][row] if row >= 0 else self._model.eos for row in part.rows]
         ids = torch.tensor(fed, device=part.mask.device)[:, None]
-        return self._forward(part, ids, self._width + taken + 1)
+        return self._forward(part, ids, self._width + index + 1)
 
     def _forward(self, part: _Pass, ids: Any, end: int) -> Any:
         mask = part.mask[:, :end]
@@ -227,9 +227,9 @@ class HFSession:
             if row >= 0 and self._live[row]
         ]
         busy = {number for number, _, _ in live}
-        needed = -(-len(live) // self._slots)
+        fewest = -(-len(live) // self._slots)
         caches = [part.cache for part in self._passes]
-        if needed == len(busy) or not self._fed or not all(map(_croppable, caches)):
+        if fewest == len(busy) or not self._fed or not all(map(_croppable, caches)):
             self._passes = [part for i, part in enumerate(self._passes) if i in busy]
             return
         groups = [live[i : i + self._slots] for i in range(0, len(live), self._slots)]

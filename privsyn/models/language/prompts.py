@@ -176,19 +176,19 @@ class PromptEncoder:
         if label is None:
             lines = text.splitlines(keepends=True)
             text = "".join(t for t in lines if "{label}" not in t or _SLOT in t)
-        said = dict(template.labels).get(label, label) if label else ""
+        label_text = dict(template.labels).get(label, label) if label else ""
         if not template.chat:
-            return text.replace("{label}", said)
+            return text.replace("{label}", label_text)
         if not self._tokenizer.chat_template:
             raise ModelError(
                 f"models.language={self._source} has no chat template.",
                 hint="Set a plain prompt, or name an instruction-tuned model.",
             )
         messages = [
-            message | {"content": message["content"].replace("{label}", said)}
+            message | {"content": message["content"].replace("{label}", label_text)}
             for message in _messages(text)
         ]
-        begun = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
+        opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
         rendered: str = self._tokenizer.apply_chat_template(
             messages,
             tokenize=False,
@@ -198,7 +198,7 @@ class PromptEncoder:
             date_string="1 January 2025",
             strftime_now=lambda form: date(2025, 1, 1).strftime(form),
         )
-        return rendered + begun
+        return rendered + opening
 
     def _prefix(self, text: str, chat: bool) -> list[int]:
         ids = self._ids(text)

@@ -84,7 +84,7 @@ def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
     """
     if not torch.backends.mkldnn.is_available():
         return 0
-    packed = 0
+    count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
@@ -97,10 +97,10 @@ def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
             try:
                 layer = PackedLinear(weight.detach(), bias, keep=child is head)
             except RuntimeError:
-                return packed
+                return count
             setattr(parent, name, layer)
-            packed += 1
-    return packed
+            count += 1
+    return count
 
 
 def attention(
@@ -129,10 +129,10 @@ def attention(
     groups = heads // key.shape[1]
     q = query.view(rows, key.shape[1], groups, size) * (size**-0.5 if scaling is None else scaling)
     if query.dtype != torch.float32:
-        attended = _attend_batched
+        kernel = _attend_batched
     else:
-        attended = _attend_padded if size % _LANES == 0 else _attend
-    return attended(q, key, value, attention_mask).reshape(rows, 1, heads, value.shape[-1]), None
+        kernel = _attend_padded if size % _LANES == 0 else _attend
+    return kernel(q, key, value, attention_mask).reshape(rows, 1, heads, value.shape[-1]), None
 
 
 def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -142,9 +142,9 @@ def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tenso
     row, aligned alike whichever thread has it.
     """
     heads = q.shape[2]
-    filled = F.pad(q, (0, 0, 0, -heads % _LANES))
-    seen = mask.expand(-1, -1, filled.shape[2], -1)
-    out = F.scaled_dot_product_attention(filled, key, value, attn_mask=seen, scale=1.0)
+    padded = F.pad(q, (0, 0, 0, -heads % _LANES))
+    visible = mask.expand(-1, -1, padded.shape[2], -1)
+    out = F.scaled_dot_product_attention(padded, key, value, attn_mask=visible, scale=1.0)
     return out[:, :, :heads]
 
 
@@ -224,13 +224,13 @@ def attends_fully(config: Any) -> bool:
 
 def new_cache(config: Any, length: int) -> Cache:
     """An empty cache for ``length`` columns; the model's own if it keeps other state too."""
-    own = DynamicCache(config=config)
-    if own.layers and all(
-        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in own.layers
+    stock = DynamicCache(config=config)
+    if stock.layers and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in stock.layers
     ):
         # A sliding layer's mask hides the older columns, so keeping them all changes nothing.
-        return Cache(layers=[PreallocatedLayer(length) for _ in own.layers])
-    return own
+        return Cache(layers=[PreallocatedLayer(length) for _ in stock.layers])
+    return stock
 
 
 def is_preallocated(cache: Cache) -> bool:
@@ -246,8 +246,8 @@ def rewind(cache: Cache, columns: int) -> None:
 
 def begin_with(cache: Cache, prefix: Cache, rows: int) -> None:
     """Let every row of an empty cache begin with the columns of a one-row cache."""
-    for layer, given in zip(cache.layers, prefix.layers, strict=True):
-        keys, values = (part[:, :, : given.used] for part in (given.keys, given.values))
+    for layer, source in zip(cache.layers, prefix.layers, strict=True):
+        keys, values = (part[:, :, : source.used] for part in (source.keys, source.values))
         layer.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
 
 
@@ -261,18 +261,18 @@ def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: i
 
     Slots beyond the picks hold zeros. The old caches are emptied.
     """
-    grouped = [Cache(layers=[PreallocatedLayer(0) for _ in caches[0].layers]) for _ in picks]
+    new_caches = [Cache(layers=[PreallocatedLayer(0) for _ in caches[0].layers]) for _ in picks]
     for depth in range(len(caches[0].layers)):
         old = [cache.layers[depth] for cache in caches]
-        for cache, chosen in zip(grouped, picks, strict=True):
+        for cache, pairs in zip(new_caches, picks, strict=True):
             layer = cache.layers[depth]
             layer.length, layer.used = old[0].length, old[0].used
             layer.lazy_initialization(old[0].keys, old[0].values)
             layer.keys = old[0].keys.new_zeros((rows, *old[0].keys.shape[1:]))
             layer.values = old[0].values.new_zeros((rows, *old[0].values.shape[1:]))
-            for slot, (source, row) in enumerate(chosen):
+            for slot, (source, row) in enumerate(pairs):
                 layer.keys[slot, :, : layer.used] = old[source].keys[row, :, : layer.used]
                 layer.values[slot, :, : layer.used] = old[source].values[row, :, : layer.used]
         for layer in old:
             layer.keys = layer.values = None
-    return grouped
+    return new_caches

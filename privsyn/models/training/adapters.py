@@ -59,7 +59,7 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
     return model.to(network.device)
 
 
-def target_modules(network: Any, wanted: Sequence[str] | None, source: str) -> list[str]:
+def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
     """Names of the layers to adapt: those wanted, or what PEFT takes for the architecture.
 
     ``("all-linear",)`` names every linear layer but the one of the vocabulary.
@@ -69,22 +69,24 @@ def target_modules(network: Any, wanted: Sequence[str] | None, source: str) -> l
     """
     from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
-    found = linear_layers(network)
-    listed = f"Its linear layers are: {', '.join(found)}." if found else "It has no linear layer."
+    layers = linear_layers(network)
+    listing = (
+        f"Its linear layers are: {', '.join(layers)}." if layers else "It has no linear layer."
+    )
     where = f"models.language={source}"
-    if wanted == ("all-linear",) and found:
-        return found
+    if requested == ("all-linear",) and layers:
+        return layers
     kind = network.config.get_text_config().model_type
-    names = list(wanted) if wanted else list(KNOWN.get(kind, ()))
+    names = list(requested) if requested else list(KNOWN.get(kind, ()))
     if not names:
         raise ModelError(
-            f"{where}: no layers to adapt are known for the architecture {kind}. {listed}",
+            f"{where}: no layers to adapt are known for the architecture {kind}. {listing}",
             hint="Set methods.dp_lora.target_modules to some of them.",
         )
-    missing = [name for name in names if name not in found]
+    missing = [name for name in names if name not in layers]
     if missing:
         raise ModelError(
-            f"{where} has no linear layer {missing[0]} to adapt. {listed}",
+            f"{where} has no linear layer {missing[0]} to adapt. {listing}",
             hint="Set methods.dp_lora.target_modules to some of them.",
         )
     return names

@@ -244,13 +244,13 @@ def encode(
     prefixes = {label: prompts.public(template, label) for label in {label for label, _ in texts}}
     # " word" is one token for most tokenizers, " " and "word" two they were not trained on.
     lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
-    found = []
+    rows = []
     for label, text in texts:
         prefix, body = prefixes[label], prompts.reference(text.strip(), lead, max_tokens)
         if len(body) < max_tokens:
             body.append(tokenizer.eos_token_id)
-        found.append(Encoded(np.array([*prefix, *body], np.int32), len(prefix)))
-    return found
+        rows.append(Encoded(np.array([*prefix, *body], np.int32), len(prefix)))
+    return rows
 
 
 def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
@@ -316,10 +316,10 @@ def save(model: Any, tokenizer: Any, template: PromptTemplate, folder: Path) -> 
     """Write a model folder that ``models.language`` takes, its prompt included."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    own: dict[str, Any] = {"private": template.private, "public": template.public, "guidance": 1}
+    prompt: dict[str, Any] = {"private": template.private, "public": template.public, "guidance": 1}
     if template.chat:
-        own["chat"] = True
-    (folder / PROMPT_FILE).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+        prompt["chat"] = True
+    (folder / PROMPT_FILE).write_text(json.dumps(prompt, indent=2) + "\n", encoding="utf-8")
 
 
 def prompt_of(folder: Path) -> PromptTemplate:
@@ -329,8 +329,8 @@ def prompt_of(folder: Path) -> PromptTemplate:
     one.
     """
     template, _ = read_template(folder, folder.name)
-    own = (folder / PROMPT_FILE).is_file()
-    return template if own or not template.chat else PLAIN
+    has_prompt = (folder / PROMPT_FILE).is_file()
+    return template if has_prompt or not template.chat else PLAIN
 
 
 def _unreadable(folder: Path, what: str, error: Exception) -> ModelError:

@@ -156,9 +156,9 @@ class LoraTrainer:
             reduction="none",
         )
         losses = flat.view_as(targets)
-        own = (targets != _IGNORED).sum(1).clamp(min=1)
+        lengths = (targets != _IGNORED).sum(1).clamp(min=1)
         with unwarned():
-            (losses.sum(1) / own).sum().backward()
+            (losses.sum(1) / lengths).sum().backward()
 
     def _forget(self) -> None:
         """Drop what a pass that failed left behind."""
@@ -247,22 +247,22 @@ class LoraTrainer:
 
     def state(self) -> bytes:
         """See protocols.Trainer."""
-        kept = self._optimiser.state[self._theta] if self._optimiser.state else {}
-        tensors = {name: torch.as_tensor(value) for name, value in kept.items()}
-        saved: bytes = save_tensors(
+        moments = self._optimiser.state[self._theta] if self._optimiser.state else {}
+        tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
+        content: bytes = save_tensors(
             {"theta": self._theta.detach().cpu()}
             | {f"optimiser.{name}": tensor.cpu() for name, tensor in tensors.items()}
         )
-        return saved
+        return content
 
     def restore(self, state: bytes) -> None:
         """See protocols.Trainer."""
         tensors = load_tensors(state)
         with torch.no_grad():
             self._theta.copy_(tensors.pop("theta").to(self._device))
-        own = {name.partition(".")[2]: value for name, value in tensors.items()}
+        moments = {name.partition(".")[2]: value for name, value in tensors.items()}
         whole = self._optimiser.state_dict()
-        self._optimiser.load_state_dict(whole | {"state": {0: own} if own else {}})
+        self._optimiser.load_state_dict(whole | {"state": {0: moments} if moments else {}})
         self._write(self._theta.detach())
 
     def moved(self) -> bool:
