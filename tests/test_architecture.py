@@ -230,7 +230,7 @@ def test_planning_loads_nothing_heavy(statement):
 def test_what_serves_all_methods_names_none(package):
     """Code that a new method would have to touch: strings beside docstrings, and settings."""
     shipped = {
-         # is about the methods that are shipped
+        # is about the methods that are shipped
         "privsyn/stages/plan.py",  # advice on images
     }
     for file in (ROOT / package).rglob("*.py"):

@@ -64,10 +64,10 @@ from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost
 T = TypeVar("T")
 
 _KEPT = "kept "
-"""Begins the keys of what is no draw."""
+"""Prefix of the keys of public values, which are no draws."""
 
 _DRAWN = b"drawn"
-"""Tells the names of drawn files from those of kept ones."""
+"""Marks the names of files that are private draws; files of public values lack it."""
 
 _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
@@ -104,8 +104,8 @@ class Journal:
             VerificationError: A file is there with another header, or is damaged.
             StorageError: The file cannot be written; none is there then.
         """
-        wanted = header_of(header)
-        line, _ = line_of(json.dumps(wanted, sort_keys=True), 0)
+        expected = header_of(header)
+        line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             if not path.exists():
@@ -123,7 +123,7 @@ class Journal:
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error("make", path, error) from error
-        refuse_other(path, parsed(path, 1, first, 0)[0], wanted)
+        refuse_other(path, parsed(path, 1, first, 0)[0], expected)
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, Any]) -> Journal:
@@ -168,7 +168,7 @@ class Journal:
 
     @property
     def durable(self) -> int:
-        """How many of them are on disk. May be asked for by another thread while this one draws."""
+        """Number of entries on disk. Another thread may read it while this one draws."""
         return self._durable
 
     def has(self, key: str) -> bool:
@@ -239,13 +239,13 @@ class Journal:
         return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64, copy=False)
 
     def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """A public value that later draws are about: made once, then read back.
+        """A public value that later draws depend on: made once, then read back.
 
         On disk before it is returned, so that a resumed run votes on the same population. A value
-        that was made and not yet noted by a killed run is made again.
+        whose digest a killed run had not noted yet is made again.
 
         Raises:
-            ReleaseLost: The file is gone or was changed: what was drawn is about nothing now.
+            ReleaseLost: The file is gone or was changed: draws that depend on it mean nothing now.
             StorageError: It cannot be written.
         """
         file, drawn = self._place(key), self._drawn
@@ -253,16 +253,16 @@ class Journal:
         if not self.has(key):
             value = make()
             _store(file, value)
-        [noted] = self.draw_all([(key, lambda: digest_of(value))])
+        [digest] = self.draw_all([(key, lambda: digest_of(value))])
         self._drawn = drawn  # nothing private came out
-        return _stored(file, noted)
+        return _stored(file, digest)
 
     def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """A private draw whose value is a file: drawn once, then read back.
 
-        The file is on disk before its digest is noted, and that before it is returned. A file that
-        a killed run wrote and had not noted was seen by nobody: it is drawn again and replaced.
-        Its length must not depend on what is drawn, as a full disk is noticed after the draw here.
+        The file is on disk before its digest is noted, and the digest before the file is returned.
+        A file whose digest a killed run had not noted was seen by nobody: it is drawn again.
+        privacy: its length must not depend on the draw, as a full disk is noticed after the draw.
 
         Args:
             key: Unique among the draws of the journal's life.
@@ -280,8 +280,8 @@ class Journal:
             _store(file, value)
             return digest_of(value)
 
-        [noted] = self.draw_all([(key, stored)])
-        return _stored(file, noted)
+        [digest] = self.draw_all([(key, stored)])
+        return _stored(file, digest)
 
     def drop_file(self, key: str) -> None:
         """Delete the file of a draw_file that a later one replaced, to free its room.
@@ -323,7 +323,7 @@ class Journal:
         self.close()
 
     def _lock(self) -> None:
-        held = LeaseHeld(
+        refusal = LeaseHeld(
             f"journal {self._path} is held by another process.",
             hint="Wait for it to end, then run again.",
         )
@@ -331,14 +331,14 @@ class Journal:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise held from None
+                raise refusal from None
             raise storage_error("lock", self._path, error) from error
         try:
             same = os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
         except FileNotFoundError:
             same = False
         if not same:  # deleted between opening and locking: draws would go to a nameless file
-            raise held
+            raise refusal
 
     def _load(self, header: Mapping[str, Any]) -> None:
         try:
@@ -372,7 +372,7 @@ class Journal:
         return body
 
     def _try_room(self, key: str, room: int) -> None:
-        """Write as many blanks as the line will have and take them back."""
+        """Check for room: write as many blanks as the line will have, and remove them."""
         blank, _ = line_of(entry_of(key, None, room), 0)
         self._write(b" " * len(blank))
         self._truncate()
@@ -426,17 +426,17 @@ def _store(file: Path, value: bytes) -> None:
         stream.write(value)
 
 
-def _stored(file: Path, noted: str) -> bytes:
-    """What a file beside the journal holds, if that is what was noted."""
+def _stored(file: Path, digest: str) -> bytes:
+    """The content of a file beside the journal, checked against its noted digest."""
     try:
-        found = file.read_bytes()
+        content = file.read_bytes()
     except FileNotFoundError:
-        found = None
+        content = None
     except OSError as error:
         raise storage_error("read", file, error) from error
-    if found is None or digest_of(found) != noted:
+    if content is None or digest_of(content) != digest:
         raise ReleaseLost(
             f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
             hint="Restore the file, or give the release up: its cost stays charged.",
         )
-    return found
+    return content

@@ -47,7 +47,7 @@ from privsyn.errors import DataError, VerificationError
 _SPILL = "spill"
 _SPILLS = 64
 _SORTED_TOGETHER = 1 << 25
-"""Bytes of one spill that may wait before what no unit can keep is thrown away."""
+"""Bytes of a spill in memory before records beyond a unit's bound are dropped."""
 _HEX = 32
 """Width of the two keyed hashes, unit and record, that a spilled line begins with."""
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
@@ -57,7 +57,7 @@ _RESTORE = "Restore the file, or give the release up: it is never partitioned a 
 
 
 class _Place(NamedTuple):
-    """Where the key puts a unit: independent parts of one keyed hash."""
+    """Place of a unit under the key: independent parts of one keyed hash."""
 
     unit: str
     bucket: int
@@ -165,10 +165,10 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     """
     if not 0 <= shard < n_shards:
         raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
-    found = _read_marker(out)
-    if found is None:
+    marker = _read_marker(out)
+    if marker is None:
         raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
-    _refuse_other(out, found, {"format": _FORMAT, "cells": _digest(cells), "shards": n_shards})
+    _refuse_other(out, marker, {"format": _FORMAT, "cells": _digest(cells), "shards": n_shards})
     rows: dict[int, list[tuple[str, str, str]]] = {
         cell.index: [] for cell in cells if cell.index % n_shards == shard
     }
@@ -187,8 +187,8 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     buckets = []
     for cell in cells:
         if cell.index in rows:
-            ordered = sorted(rows[cell.index])
-            texts, units = [text for _, text, _ in ordered], [unit for _, _, unit in ordered]
+            triples = sorted(rows[cell.index])
+            texts, units = [text for _, text, _ in triples], [unit for _, _, unit in triples]
             buckets.append(Bucket(cell, Private(texts), Private(units)))
     return buckets
 
@@ -304,22 +304,22 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
 
 
 def _bounded(path: Path, most: int) -> list[bytes]:
-    """Of every unit in a spill the ``most`` records with the smallest keyed hashes.
+    """The ``most`` records with the smallest keyed hashes, of every unit in a spill.
 
-    Records of one unit beyond the bound are thrown away in between, so that a unit with millions of
+    Records of one unit beyond the bound are dropped in between, so that a unit with millions of
     them needs no more memory than any other.
     """
-    kept: list[bytes] = []
+    lines: list[bytes] = []
     grown, limit = 0, _SORTED_TOGETHER
     with path.open("rb") as stream:
         for line in stream:
-            kept.append(line)
+            lines.append(line)
             grown += len(line)
             if grown > limit:
-                kept = _smallest(kept, most)
-                grown = sum(map(len, kept))
+                lines = _smallest(lines, most)
+                grown = sum(map(len, lines))
                 limit = max(_SORTED_TOGETHER, 2 * grown)
-    return _smallest(kept, most)
+    return _smallest(lines, most)
 
 
 def _smallest(lines: list[bytes], most: int) -> list[bytes]:
@@ -349,8 +349,8 @@ def _shard_name(shard: int) -> str:
 
 
 def _digest(cells: Sequence[Cell]) -> str:
-    listed = [[cell.index, cell.label, cell.bucket] for cell in cells]
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int) -> dict[str, Any]:
@@ -370,13 +370,13 @@ def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int)
 
 def _finished(out: Path, marker: dict[str, Any]) -> bool:
     occupied = out.is_dir() and any(out.iterdir())
-    found = _read_marker(out)
-    if found is None:
+    on_disk = _read_marker(out)
+    if on_disk is None:
         if occupied:  # it came there whole, marker and all
             raise _gone(out / _MARKER)
         return False
     # Draws may have been made from it: another layout under the same release would redraw them.
-    _refuse_other(out, found, marker)
+    _refuse_other(out, on_disk, marker)
     for shard in range(marker["shards"]):
         path = out / _shard_name(shard)
         if not path.is_file():
@@ -391,18 +391,18 @@ def _gone(path: Path) -> VerificationError:
 def _read_marker(out: Path) -> dict[str, Any] | None:
     path = out / _MARKER
     try:
-        found = json.loads(path.read_bytes())
+        marker = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise storage_error("read", path, error) from error
     except ValueError:
         raise VerificationError(f"{path} is damaged.") from None
-    return found if isinstance(found, dict) else {}
+    return marker if isinstance(marker, dict) else {}
 
 
-def _refuse_other(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differing = sorted(name for name, value in wanted.items() if found.get(name) != value)
+def _refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) -> None:
+    differing = sorted(name for name, value in expected.items() if marker.get(name) != value)
     if differing:
         raise VerificationError(
             f"the partition in {out} was made with another value of {', '.join(differing)}.",

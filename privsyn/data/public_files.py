@@ -58,15 +58,15 @@ class PublicFiles:
         """The bytes of a public file.
 
         Args:
-            setting: Who asks, for messages; its companion is ``<setting>_digest``.
+            setting: The setting that names the file, for messages.
             value: A path or a declared name.
-            digest: SHA-256 the setting's companion asks for.
+            digest: SHA-256 that ``<setting>_digest`` pins the file to.
 
         Raises:
             ConfigError: The file is missing, no regular file, in a private place, not pinned, or
                 another one than was pinned.
         """
-        path, wanted = self._look_up(setting, value, "file", digest)
+        path, pins = self._look_up(setting, value, "file", digest)
         self.check(setting, value)
         try:
             with open_file(path) as stream:
@@ -76,23 +76,23 @@ class PublicFiles:
             raise _refused(
                 setting, value, f"cannot be read: {error.strerror}", "Check the path."
             ) from None
-        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), wanted)
+        _check_pin(setting, value, hashlib.sha256(data).hexdigest(), pins)
         return data
 
     def folder(self, setting: str, value: str, digest: str | None = None) -> Path:
         """The folder of a public model. See read."""
-        path, wanted = self._look_up(setting, value, "model", digest)
+        path, pins = self._look_up(setting, value, "model", digest)
         if not path.is_dir():
             raise _refused(setting, value, "is no such directory", "Name the folder of a model.")
         self.check(setting, value)
-        _check_pin(setting, value, digest_of(path, self._cache), wanted)
+        _check_pin(setting, value, digest_of(path, self._cache), pins)
         return path
 
     def check(self, setting: str, value: str) -> None:
         """Refuse a path that is, lies in or holds a private place. One that is not there is fine.
 
         Raises:
-            ConfigError: It does; says which place.
+            ConfigError: The path touches a private place; says which.
         """
         path = self.path(value)
         try:
@@ -112,39 +112,43 @@ class PublicFiles:
             ) from None
 
     def path(self, value: str) -> Path:
-        """Where a path or a declared name leads."""
-        named = self._declared.get(value)
-        return self._root / (Path(value) if named is None else named.path).expanduser()
+        """Path of a file given by path or by declared name."""
+        entry = self._declared.get(value)
+        return self._root / (Path(value) if entry is None else entry.path).expanduser()
 
     def _look_up(
         self, setting: str, value: str, kind: str, digest: str | None
     ) -> tuple[Path, set[str]]:
-        named = self._declared.get(value)
-        if named is not None and named.kind != kind:
+        entry = self._declared.get(value)
+        if entry is not None and entry.kind != kind:
             raise ConfigError(
-                f"{setting}={value} names files.{value}, which is a {named.kind}, not a {kind}.",
+                f"{setting}={value} names files.{value}, which is a {entry.kind}, not a {kind}.",
                 hint=f"Set files.{value}.kind={kind}, or name another.",
             )
-        pins = (digest, None if named is None else named.digest)
+        pins = (digest, None if entry is None else entry.digest)
         return self.path(value), {pin for pin in pins if pin is not None}
 
     def _refuse_place(self, setting: str, value: str, path: Path) -> None:
         real = Path(os.path.realpath(path))
         for what, place in self._private:
-            kept = Path(os.path.realpath(place))
-            if real == kept or kept in real.parents or (real.is_dir() and real in kept.parents):
+            private = Path(os.path.realpath(place))
+            if (
+                real == private
+                or private in real.parents
+                or (real.is_dir() and real in private.parents)
+            ):
                 raise _private(setting, value, what)
         chain = [place.stat() for place in (real, *real.parents) if place.exists()]
         self._refuse_same(setting, value, chain)  # by another mount, or another spelling
 
     def _refuse_same(self, setting: str, value: str, chain: Sequence[os.stat_result]) -> None:
-        """Refuse what is a private file by another name: a hard link or a mount."""
+        """Refuse a private file under another name: a hard link or a mount."""
         places = {(status.st_dev, status.st_ino) for status in chain}
         linked = any(stat.S_ISREG(status.st_mode) and status.st_nlink > 1 for status in chain)
         for what, place in self._private:
-            for kept in [place, *(place.rglob("*") if linked and place.is_dir() else ())]:
+            for private in [place, *(place.rglob("*") if linked and place.is_dir() else ())]:
                 try:
-                    status = kept.stat()
+                    status = private.stat()
                 except OSError:
                     continue
                 if (status.st_dev, status.st_ino) in places:
@@ -155,35 +159,35 @@ R = TypeVar("R", bound="ReadsFiles")
 
 
 class ReadsFiles(Section):
-    """Settings that name public files: they read them through a door, and through it alone."""
+    """Settings that name public files, and read them by one ``PublicFiles`` (the door) alone."""
 
     _door: PublicFiles | None = PrivateAttr(default=None)
     _section: str = PrivateAttr(default="")
-    _asked: ReadsFiles | None = PrivateAttr(default=None)
+    _config: ReadsFiles | None = PrivateAttr(default=None)
 
-    def through(self, door: PublicFiles, section: str, asked: ReadsFiles | None = None) -> Self:
+    def through(self, door: PublicFiles, section: str, config: ReadsFiles | None = None) -> Self:
         """The same settings, reading through this door.
 
         Args:
             door: Opens the files.
             section: Where the settings stand, for messages.
-            asked: The settings as a config has them, which say where the files are; a plan's say
-                what they are. None: these themselves.
+            config: The config's settings, which say where the files are, if these are a plan's,
+                which pin their digests. None: these settings themselves.
         """
         bound = self.model_copy()
-        bound._door, bound._section, bound._asked = door, f"{section}.", asked
+        bound._door, bound._section, bound._config = door, f"{section}.", config
         return bound
 
     def resolved(self, kind: type[R], settings: Mapping[str, Any]) -> R:
-        """As resolved settings, with these in place of the same; files stay where they are here."""
+        """These settings as ``kind``, updated by ``settings``; the files' paths stay the same."""
         filled = kind(**{**dict(self), **settings})
         filled._door, filled._section = self._door, self._section
-        filled._asked = self._asked or self
+        filled._config = self._config or self
         return filled
 
     def named(self, field: str) -> str:
-        """Path, declared name or word by which the config names what a setting is about."""
-        return str(getattr(self._asked or self, field))
+        """Path, declared name or word that the config gives for a setting."""
+        return str(getattr(self._config or self, field))
 
     def read(self, field: str) -> bytes:
         """The bytes of the public file that a setting names. See PublicFiles.read."""
@@ -197,7 +201,7 @@ class ReadsFiles(Section):
 
 
 def shares_text(
-    public: Iterable[bytes], private: Iterable[Iterable[str]], known: Iterable[str] = ()
+    public: Iterable[bytes], private: Iterable[Iterable[str]], public_values: Iterable[str] = ()
 ) -> bool:
     """Whether public files hold a line, or a value in a line, of the private file. Internal.
 
@@ -208,7 +212,7 @@ def shares_text(
     Args:
         public: Contents of the files, plain or .gz.
         private: The private file, row by row: lines and values of each.
-        known: Public values of the private file, such as its labels.
+        public_values: Public values of the private file, such as its labels.
     """
 
     def telling(pieces: Iterable[str]) -> Iterator[str]:
@@ -218,9 +222,9 @@ def shares_text(
             if size >= SHORTEST_TEXT or sum(map(str.isdigit, key)) >= SHORTEST_NUMBER:
                 yield key
 
-    found = {key for data in public for key in telling(pieces(_text_of(data).splitlines()))}
-    found -= set(telling(known))
-    return bool(found) and any(key in found for row in private for key in telling(row))
+    keys = {key for data in public for key in telling(pieces(_text_of(data).splitlines()))}
+    keys -= set(telling(public_values))
+    return bool(keys) and any(key in keys for row in private for key in telling(row))
 
 
 _DELIMITERS = ",;\t|"
@@ -268,16 +272,16 @@ def _strings(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _check_pin(setting: str, value: str, found: str, wanted: set[str]) -> None:
-    if not wanted:
+def _check_pin(setting: str, value: str, digest: str, pins: set[str]) -> None:
+    if not pins:
         raise ConfigError(
             f"{setting}={value} is not pinned: {setting}{DIGEST} is not set.",
-            hint=f"If the file is public, set {setting}{DIGEST}={found}",
+            hint=f"If the file is public, set {setting}{DIGEST}={digest}",
         )
-    if wanted != {found}:
-        other = min(wanted - {found})
+    if pins != {digest}:
+        other = min(pins - {digest})
         raise ConfigError(
-            f"{setting}={value} has the digest {found}, not {other}.",
+            f"{setting}={value} has the digest {digest}, not {other}.",
             hint="Put the planned file back and run again, or set the new digest.",
         )
 

@@ -12,8 +12,8 @@ T = TypeVar("T")
 class Private(Generic[T]):
     """A private value whose text form is redacted and that refuses to be pickled or serialised.
 
-    ``reveal()`` is the one door. Of records only methods, the reader of files, partitioning and
-    internal evaluation open it; the ledger's keys travel in it, too.
+    ``reveal()`` alone gives the value. Only methods, the reader of files, partitioning and internal
+    evaluation reveal records; the ledger's keys are wrapped, too.
 
     >>> Private("Ann has flu")
     Private(<redacted>)
@@ -90,7 +90,7 @@ class Bucket:
 
     Attributes:
         cell: The cell.
-        contents: What its records hold.
+        contents: Contents of its records.
         units: Keyed hash of the unit each record belongs to, in the order of the contents. A unit
             has the same one in every bucket. Left out, each record is a unit of its own.
     """
@@ -100,9 +100,9 @@ class Bucket:
     units: Private[list[str]] = field(default_factory=lambda: Private([]))
 
     def __post_init__(self) -> None:
-        count, named = len(self.contents._value), len(self.units._value)
-        if count and not named:
-            own = [f"{self.cell.index}/{number}" for number in range(count)]
-            object.__setattr__(self, "units", Private(own))
-        elif named != count:
+        count, unit_count = len(self.contents._value), len(self.units._value)
+        if count and not unit_count:
+            unit_names = [f"{self.cell.index}/{number}" for number in range(count)]
+            object.__setattr__(self, "units", Private(unit_names))
+        elif unit_count != count:
             raise ValueError("a bucket names one unit per text, or none")

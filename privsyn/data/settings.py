@@ -30,7 +30,7 @@ _ENCODINGS = (
 
 
 class ImageConfig(Section):
-    """Records are images: the one form all of them are brought to."""
+    """Records are images, all converted to one size and mode."""
 
     size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
     mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
@@ -129,15 +129,15 @@ class DatasetConfig(Section):
     def _reads_rows_apart(cls, value: str) -> str:
         """A codec with a state, or of several bytes, could let one row change how others read."""
         try:
-            known = codecs.lookup(value)
+            codec = codecs.lookup(value)
         except (LookupError, UnicodeError, ValueError):
             raise ValueError(f"{value!r} is not known. {_ENCODINGS}") from None
-        if known.name in ("utf-8", "utf-8-sig"):  # a mark at the beginning is skipped anyway
+        if codec.name in ("utf-8", "utf-8-sig"):  # a mark at the beginning is skipped anyway
             return "utf-8"
-        module = sys.modules[getattr(known.incrementaldecoder, "__module__", __name__)]
+        module = sys.modules[getattr(codec.incrementaldecoder, "__module__", __name__)]
         table = str(getattr(module, "decoding_table", ""))
-        if known.name in ("ascii", "iso8859-1") or table[:128] == bytes(range(128)).decode():
-            return known.name
+        if codec.name in ("ascii", "iso8859-1") or table[:128] == bytes(range(128)).decode():
+            return codec.name
         raise ValueError(f"{value!r} is not of a byte per character. {_ENCODINGS}")
 
     @field_validator("delimiter")
@@ -163,11 +163,11 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"label_descriptions describes {min(unknown)!r}, which is none of the labels"
             )
-        said = {"document": self.document or ""} | {
+        prompt_texts = {"document": self.document or ""} | {
             f"label_descriptions[{label!r}]": text
             for label, text in self.label_descriptions.items()
         }
-        for name, text in said.items():
+        for name, text in prompt_texts.items():
             if set(text) & set("{}\n\r") or text != text.strip():
                 raise ValueError(f"{name}={text!r} must be one line without braces or outer spaces")
             if not text and name != "document":
@@ -190,16 +190,16 @@ class DatasetConfig(Section):
         return self.model_copy(update={"version": version}).dated(self.dates(day))
 
     def dates(self, day: Date) -> tuple[str, ...]:
-        """What each ``{date:...}`` in the paths stands for on a logical date."""
+        """Value of each ``{date:...}`` in the paths on a logical date."""
         paths = f"{self.path}\0{self.test_path or ''}"
-        return tuple(format(day, found[1] or "") for found in DATE.finditer(paths))
+        return tuple(format(day, match[1] or "") for match in DATE.finditer(paths))
 
     def dated(self, dates: Sequence[str]) -> DatasetConfig:
-        """This config with the paths filled in with what ``dates`` gave."""
-        left = iter(dates)
-        update = {"path": _filled(self.path, left)}
+        """This config with the values of ``dates`` filled into its paths."""
+        remaining = iter(dates)
+        update = {"path": _filled(self.path, remaining)}
         if self.test_path is not None:
-            update["test_path"] = _filled(self.test_path, left)
+            update["test_path"] = _filled(self.test_path, remaining)
         return self.model_copy(update=update)
 
 
@@ -212,11 +212,11 @@ def _filled(path: Path, dates: Iterator[str]) -> Path:
 
 
 def of_any_day(path: Path) -> list[Path]:
-    """All that is there of a path with ``{date:...}`` in it; of another one the path itself."""
+    """Existing paths of any date for a path with ``{date:...}`` in it; else the path itself."""
     if not DATE.search(str(path)):
         return [path]
     pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]
-    return [Path(found) for found in sorted(glob.glob("*".join(pieces)))]
+    return [Path(name) for name in sorted(glob.glob("*".join(pieces)))]
 
 
 class FileConfig(Section):

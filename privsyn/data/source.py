@@ -32,8 +32,8 @@ _SETTLED_NS = 2_000_000_000
 def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     """Keyed hash of a file's content, or of all files of a folder with their names below it.
 
-    Of a packed file (.gz, .zst, .bz2, .xz) it is the content that counts, so packing again changes
-    nothing. A file that is written anew with its rows in another order is another one.
+    A packed file (.gz, .zst, .bz2, .xz) counts by its content, so packing it again changes nothing.
+    The same rows in another order are another file.
 
     Args:
         path: The private file or folder.
@@ -50,14 +50,14 @@ def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     if not 16 <= len(key) <= 64:
         raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
     place, state = str(path.resolve()), _state(path, key)
-    kept = _read(cache)
-    if kept.get(place, [None])[0] == state:
-        return str(kept[place][1])
-    found = _hash(path, key)
+    entries = _read(cache)
+    if entries.get(place, [None])[0] == state:
+        return str(entries[place][1])
+    digest = _hash(path, key)
     if cache is not None and _state(path, key) == state and _settled(path):
         with suppress(StorageError):  # it is read again the next time
-            write_json_atomic(cache / CACHE, kept | {place: [state, found]}, mode=0o600)
-    return found
+            write_json_atomic(cache / CACHE, entries | {place: [state, digest]}, mode=0o600)
+    return digest
 
 
 def _hash(path: Path, key: bytes) -> str:
@@ -73,7 +73,7 @@ def _hash(path: Path, key: bytes) -> str:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Name below the folder and place of each file; of a file the one, without its name."""
+    """(name below the folder, path) of each file; for a single file its path without a name."""
     if not path.is_dir():
         check_file(path)
         yield "", path
@@ -115,10 +115,10 @@ def _read(cache: Path | None) -> dict[str, Any]:
     if cache is None:
         return {}
     try:
-        found = json.loads((cache / CACHE).read_bytes())
+        entries = json.loads((cache / CACHE).read_bytes())
     except (OSError, ValueError):
         return {}
-    usable = isinstance(found, dict) and all(
-        isinstance(value, list) and len(value) == 2 for value in found.values()
+    usable = isinstance(entries, dict) and all(
+        isinstance(value, list) and len(value) == 2 for value in entries.values()
     )
-    return found if usable else {}
+    return entries if usable else {}

@@ -74,12 +74,12 @@ class RDPCurve:
 
 
 def rdp(event: Event) -> RDPCurve:
-    """The Renyi curve of an event: the shared currency of all kinds."""
+    """The Renyi curve of an event, which every kind of event has."""
     return RDPCurve(event)
 
 
 def loss_at(event: Event, order: float) -> float:
-    """Renyi loss at one order: what a release takes from an account."""
+    """Renyi loss of an event at one order: what its release is charged in an account."""
     return RDPCurve(event)(order)
 
 
@@ -116,16 +116,16 @@ def epsilon_at(event: Event, delta: float) -> float:
     pure = fold(event, pure_of_leaf)
     if delta == 0:
         return pure
-    found = [conversions.pure_epsilon(pure, delta)] if math.isfinite(pure) else [math.inf]
+    bounds = [conversions.pure_epsilon(pure, delta)] if math.isfinite(pure) else [math.inf]
     mu_squared = fold(event, mu_squared_of_leaf)
     if math.isfinite(mu_squared):
-        found.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
-    found.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
+        bounds.append(conversions.gaussian_epsilon(math.sqrt(mu_squared), delta))
+    bounds.append(conversions.zcdp_epsilon(fold(event, zcdp_loss), delta))
     if any(isinstance(leaf, Pure | SampledGaussian) for leaf in leaves(event)):
-        found.append(renyi_epsilon(event, delta))  # else it is the rho curve
-    found.append(composed_epsilon(event, delta))
-    found.append(loss_distribution_epsilon(event, delta))
-    return min(found)
+        bounds.append(renyi_epsilon(event, delta))  # else it is the rho curve
+    bounds.append(composed_epsilon(event, delta))
+    bounds.append(loss_distribution_epsilon(event, delta))
+    return min(bounds)
 
 
 def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELLS) -> float:
@@ -137,7 +137,7 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     Args:
         event: What is priced.
         delta: In [0, 1).
-        cells: Fineness of the grid; fewer are quicker, and never below the truth either.
+        cells: Fineness of the grid; fewer are quicker and give a larger epsilon.
     """
     check_delta(delta)
     composed = composition(event)
@@ -196,8 +196,8 @@ def profile(event: Event) -> list[tuple[float, float]]:
         curve = bounded_range.curve(composed.priced, reach, composed.mu_squared)
         if curve is not None:
             at = curve.first + curve.width * np.arange(len(curve.deltas))
-            held = at >= 0
-            points += zip(at[held].tolist(), curve.deltas[held].tolist(), strict=True)
+            nonnegative = at >= 0
+            points += zip(at[nonnegative].tolist(), curve.deltas[nonnegative].tolist(), strict=True)
     parts, losses = sampled_parts(event)
     if parts:
         from privsyn.dp.loss_distribution import sampled_gaussian_profile  # late: loads scipy
@@ -214,7 +214,7 @@ _PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
 
 
 def shown(epsilon: float, digits: int = 6) -> str:
-    """An epsilon as text of so many significant digits, rounded up: never below the truth.
+    """An epsilon as text of ``digits`` significant digits, rounded up, so never below the truth.
 
     >>> shown(8.0004, digits=4), shown(9.9999997), shown(1e-5, digits=4)
     ('8.001', '10', '1e-05')

@@ -52,7 +52,7 @@ _LOWEST = -40.0
 
 @dataclass(frozen=True)
 class Draw:
-    """A step whose log ratio lies in [t - range, t], t chosen by whoever saw all before (nats)."""
+    """A step whose log ratio lies in [t - range, t] nats; t may depend on all earlier steps."""
 
     range: float
 
@@ -66,7 +66,7 @@ class Response:
 
 Step: TypeAlias = Draw | Response
 Rounds: TypeAlias = tuple[tuple[Step, ...], int]
-"""Steps in their order, and how often all of them are repeated."""
+"""Steps in their order, and the number of times that all of them run."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Curve:
 
     Attributes:
         first: The first grid point.
-        width: From one point to the next.
+        width: Distance of two grid points.
         deltas: Falling; ``deltas[i]`` at ``first + i * width``.
     """
 
@@ -123,8 +123,8 @@ def epsilon(
     guess = conversions.zcdp_epsilon(rho + mu_squared / 2, delta)
     if not 0 < guess < math.inf:
         return guess
-    found = curve(blocks, guess, mu_squared, cells)
-    return min(guess, found.epsilon(delta)) if found else guess
+    delta_curve = curve(blocks, guess, mu_squared, cells)
+    return min(guess, delta_curve.epsilon(delta)) if delta_curve else guess
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +176,7 @@ def curve(
 
 @lru_cache(maxsize=256)
 def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
-    """The mu of Gaussian noise that is at least as telling as the steps at every epsilon.
+    """The mu of Gaussian noise whose delta is at least that of the steps at every epsilon.
 
     Guarantee: the steps, chosen adaptively, are mu-Gaussian DP (Dong, Roth, Su 2022). Delta is
     compared from 0 to the largest loss there is: beyond it the steps have none.
@@ -189,20 +189,21 @@ def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
         mu; infinite where it is not found, or Gaussian noise comes with the steps.
     """
     most = sum(count * sum(map(width_of, steps)) for steps, count in blocks)
-    found = None if mu_squared else curve(blocks, most, cells=_MU_CELLS)
-    if found is None:
+    delta_curve = None if mu_squared else curve(blocks, most, cells=_MU_CELLS)
+    if delta_curve is None:
         return math.inf
-    start = max(0, math.floor(-found.first / found.width))  # the grid point at or below 0
-    deltas = found.deltas[start:]
+    first, width = delta_curve.first, delta_curve.width
+    start = max(0, math.floor(-first / width))  # the grid point at or below 0
+    deltas = delta_curve.deltas[start:]
     # Deltas below 0 follow from those above: delta(-g) = 1 - e^-g + e^-g delta(g).
-    left = np.maximum(found.width * (start + np.arange(len(deltas) - 1)) + found.first, 0.0)
-    reached = left < most
+    left = np.maximum(width * (start + np.arange(len(deltas) - 1)) + first, 0.0)
+    in_reach = left < most
     variance = sum(count * sum(width_of(s) ** 2 for s in steps) for steps, count in blocks) / 4
 
     def covers(mu: float) -> bool:
-        lower, upper = conversions.gaussian_chord(mu, left, found.width)
+        lower, upper = conversions.gaussian_chord(mu, left, width)
         fits = (deltas[:-1] <= lower * (1 - _MU_MARGIN)) & (deltas[1:] <= upper * (1 - _MU_MARGIN))
-        return bool(np.all(fits | ~reached))
+        return bool(np.all(fits | ~in_reach))
 
     low, high = math.sqrt(variance) * 0.5, math.sqrt(variance) * 4
     if not covers(high):
@@ -217,17 +218,17 @@ _MU_CELLS, _MU_MARGIN = 40, 1e-9
 
 
 def _last(points: NDArray[np.float64], mu_squared: float) -> NDArray[np.float64]:
-    """V_0: delta of the Gaussian noise that is left when all steps are done."""
+    """V_0: delta of the Gaussian noise that remains after all steps."""
     if mu_squared == 0:
-        kept: NDArray[np.float64] = -np.expm1(np.minimum(points, 0.0)) * (1 + 2 * _ROUNDING)
-        return kept
+        deltas: NDArray[np.float64] = -np.expm1(np.minimum(points, 0.0)) * (1 + 2 * _ROUNDING)
+        return deltas
     mu = math.sqrt(mu_squared)
     exact = conversions.gaussian_deltas(mu, np.abs(points))
     # delta(-g) = 1 - e^-g + e^-g delta(g), the curve being the same in both directions.
     below = np.minimum(points, 0.0)
     exact = np.where(points < 0, np.exp(below) * exact - np.expm1(below), exact)
-    raised: NDArray[np.float64] = np.minimum(exact * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
-    return raised
+    upper: NDArray[np.float64] = np.minimum(exact * (1 + conversions.GAUSSIAN_MARGIN), 1.0)
+    return upper
 
 
 def width_of(step: Step) -> float:
@@ -276,9 +277,9 @@ class _DrawOperator:
         chords = _Chords(value, self.width, cells)
         near, far = slice(0, points + cells - 1), slice(cells, points + 2 * cells - 1)
         level, slope = chords.level, chords.slope
-        kept = self.up * level[near] + self.down * level[far]
-        kept += _ROUNDING * self.up * (chords.size[near] + chords.size[far])
-        moved = slope[far] - slope[near]
+        constant = self.up * level[near] + self.down * level[far]
+        constant += _ROUNDING * self.up * (chords.size[near] + chords.size[far])
+        per_weight = slope[far] - slope[near]
         inverse = self.up * slope[near] + self.down * slope[far]
         linear = level[far] - level[near]
         # Concave in s where both are negative; else the most is at an end of the cell.
@@ -287,22 +288,22 @@ class _DrawOperator:
             best = np.sqrt(inverse / linear)
         best = np.where((inverse < 0) & (linear < 0), best, np.where(inverse >= 0, 0.0, math.inf))
         convex = (inverse >= 0) & (linear > 0)  # never of a convex curve: next to the padding
-        found = value.copy()  # t = 0: a draw that tells nothing
+        highest = value.copy()  # t = 0: a draw that tells nothing
         for i, weight in enumerate(self.weights.tolist()):
             at = slice(cells - 1 - i, cells - 1 - i + points)
             s = best[at] / math.sqrt(weight)
             np.clip(s, least, 1.0, out=s)
             here = inverse[at] / s
             s *= linear[at]
-            s += moved[at]
+            s += per_weight[at]
             s *= weight
             here += s
-            here += kept[at]
-            np.maximum(found, here, out=found)
+            here += constant[at]
+            np.maximum(highest, here, out=highest)
             if convex[at].any():
-                end = inverse[at] + kept[at] + weight * (moved[at] + linear[at])
-                np.maximum(found, end, out=found, where=convex[at])
-        return np.minimum(found, 1.0)
+                end = inverse[at] + constant[at] + weight * (per_weight[at] + linear[at])
+                np.maximum(highest, end, out=highest, where=convex[at])
+        return np.minimum(highest, 1.0)
 
 
 class _ResponseOperator:
@@ -324,9 +325,9 @@ class _ResponseOperator:
         near = chords.level[lower] + chords.slope[lower] * math.exp(self.width - self.rest)
         far = chords.level[upper] + chords.slope[upper] * math.exp(self.rest)
         size = more * chords.size[lower] + less * chords.size[upper]
-        found = more * near + less * far + _ROUNDING * (1 + self.loss) * size
-        kept: NDArray[np.float64] = np.minimum(np.maximum(found, value), 1.0)
-        return kept
+        bound = more * near + less * far + _ROUNDING * (1 + self.loss) * size
+        result: NDArray[np.float64] = np.minimum(np.maximum(bound, value), 1.0)
+        return result
 
 
 _Operator: TypeAlias = _DrawOperator | _ResponseOperator
@@ -337,7 +338,7 @@ def before_response(value: NDArray[np.float64], loss: float, width: float) -> ND
 
     Args:
         value: Delta without it, falling, never below the truth.
-        loss: Of the randomised response (nats).
-        width: Of the grid, at most .5.
+        loss: Loss of the randomised response (nats).
+        width: Grid step, at most .5.
     """
     return _ResponseOperator(Response(loss), width)(value)

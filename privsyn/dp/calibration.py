@@ -36,11 +36,11 @@ def calibrate_rho(target: Guarantee) -> float:
     order = filter_order(target.epsilon, target.delta)
     slack = CALIBRATION_MARGIN
     budget = filter_budget(target.epsilon, target.delta, order)
-    found = max(0.0, budget / order * (1 - slack))  # so that order times it is within the budget
-    while conversions.zcdp_epsilon(found, target.delta) > target.epsilon * (1 - CALIBRATION_MARGIN):
-        found *= 1 - slack
+    rho = max(0.0, budget / order * (1 - slack))  # so that order times it is within the budget
+    while conversions.zcdp_epsilon(rho, target.delta) > target.epsilon * (1 - CALIBRATION_MARGIN):
+        rho *= 1 - slack
         slack = min(2 * slack, 0.5)
-    return found
+    return rho
 
 
 def calibrate(
@@ -61,7 +61,7 @@ def calibrate(
         low: Smallest parameter, above 0.
         high: Largest parameter.
         increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
-            largest one within the target is wanted; else (a noise scale) the smallest.
+            largest one within the target is returned; else (a noise scale) the smallest.
         price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
         tolerance: How close, relative to the parameter or to epsilon, whichever comes first.
 
@@ -161,8 +161,8 @@ def calibrate_composed(
                 continue
         bold = safe * widest
         while safe < bold:
-            found = calibrate(make, target, safe, bold, True, price=price, tolerance=near)
-            safe, bold = found, (2 * bold if found == bold else found)
+            largest = calibrate(make, target, safe, bold, True, price=price, tolerance=near)
+            safe, bold = largest, (2 * bold if largest == bold else largest)
     return safe
 
 

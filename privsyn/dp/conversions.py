@@ -46,9 +46,9 @@ def rdp_budget(epsilon: float, order: float, delta: float) -> float:
     """
     if math.isinf(order):
         return epsilon
-    u, wanted = order - 1, -math.log(delta)
-    shrink, tail = -math.log1p(1 / u), (wanted - math.log1p(u)) / u
-    size = epsilon - shrink + (wanted + math.log1p(u)) / u
+    u, log_inverse_delta = order - 1, -math.log(delta)
+    shrink, tail = -math.log1p(1 / u), (log_inverse_delta - math.log1p(u)) / u
+    size = epsilon - shrink + (log_inverse_delta + math.log1p(u)) / u
     return epsilon - shrink - tail - 2 * ROUNDING * size
 
 
@@ -96,11 +96,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return 0.0
     if math.isinf(rho):
         return math.inf
-    wanted = -math.log(delta)
-    high = math.sqrt(wanted / rho)
-    low = 2 * wanted / (1 + math.sqrt(1 + 4 * rho * wanted))
-    u = _root(lambda u: rho * u * u + math.log1p(u) - wanted, min(low, high), high)
-    return _epsilon(rho * (1 + u), u, wanted)
+    log_inverse_delta = -math.log(delta)
+    high = math.sqrt(log_inverse_delta / rho)
+    low = 2 * log_inverse_delta / (1 + math.sqrt(1 + 4 * rho * log_inverse_delta))
+    u = _root(lambda u: rho * u * u + math.log1p(u) - log_inverse_delta, min(low, high), high)
+    return _epsilon(rho * (1 + u), u, log_inverse_delta)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -121,15 +121,15 @@ def zcdp_order(epsilon: float, delta: float) -> float:
     It maximises ``rdp_budget(epsilon, a, delta) / a``. Along the optimal pairs rho falls and u
     grows as epsilon falls, so u is the root of a decreasing function [B2].
     """
-    wanted = -math.log(delta)
+    log_inverse_delta = -math.log(delta)
 
     def excess(log_u: float) -> float:
         u = math.exp(log_u)
-        left = wanted - math.log1p(u)
-        return epsilon - (left / u * (1 + 1 / u) - math.log1p(1 / u) + left / u)
+        rest = log_inverse_delta - math.log1p(u)
+        return epsilon - (rest / u * (1 + 1 / u) - math.log1p(1 / u) + rest / u)
 
     # At u = 1/delta - 1 the optimal rho is 0; below 2^-40 an order loses its digits.
-    high = wanted + math.log(-math.expm1(-wanted))
+    high = log_inverse_delta + math.log(-math.expm1(-log_inverse_delta))
     low = min(-40 * math.log(2), high)
     if excess(low) >= 0:
         return 1 + math.exp(low)
@@ -154,10 +154,10 @@ def pure_rdp(epsilon: float, order: float) -> float:
 
 def pure_epsilon(epsilon: float, delta: float) -> float:
     """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly [B3]."""
-    kept = 1 - delta * (1 + math.exp(-epsilon))
-    if kept <= 0:
+    factor = 1 - delta * (1 + math.exp(-epsilon))
+    if factor <= 0:
         return 0.0
-    return max(0.0, (epsilon + math.log(kept)) + ROUNDING * (epsilon - math.log(kept)))
+    return max(0.0, (epsilon + math.log(factor)) + ROUNDING * (epsilon - math.log(factor)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -170,8 +170,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def gaussian_deltas(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """``gaussian_delta`` at several epsilons of at least 0."""
-    kept, taken = _gaussian_terms(mu, epsilons)
-    return np.maximum(0.0, kept - taken)
+    first, second = _gaussian_terms(mu, epsilons)
+    return np.maximum(0.0, first - second)
 
 
 def gaussian_chord(
@@ -182,9 +182,9 @@ def gaussian_chord(
     Delta is convex in e^epsilon, with derivative -Phi(y) there; the line is its tangent at the
     middle. A curve under its own chord is under delta if its ends are under these.
     """
-    kept, taken = _gaussian_terms(mu, epsilons + width / 2)
-    middle = kept - taken
-    return middle - taken * math.expm1(-width / 2), middle - taken * math.expm1(width / 2)
+    first, second = _gaussian_terms(mu, epsilons + width / 2)
+    middle = first - second
+    return middle - second * math.expm1(-width / 2), middle - second * math.expm1(width / 2)
 
 
 def _gaussian_terms(
@@ -203,23 +203,23 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """Epsilon at ``delta`` of Gaussian noise: the exact curve at delta (1 - 1e-6)."""
     if mu == 0 or math.isinf(mu):
         return mu
-    lowered = delta * (1 - GAUSSIAN_MARGIN)
-    if gaussian_delta(mu, 0.0) <= lowered:
+    target = delta * (1 - GAUSSIAN_MARGIN)
+    if gaussian_delta(mu, 0.0) <= target:
         return 0.0
     high = zcdp_epsilon(mu * mu / 2, delta)
-    if gaussian_delta(mu, high) > lowered:
+    if gaussian_delta(mu, high) > target:
         return high
     low = 0.0
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (low, middle) if gaussian_delta(mu, middle) <= lowered else (middle, high)
+        low, high = (low, middle) if gaussian_delta(mu, middle) <= target else (middle, high)
     return high
 
 
 LATTICE_SLACK = 2.0**-22
-"""[B12] [B13] What noise as it is drawn may add to the loss of a sampled Gaussian, all steps."""
+"""[B12] [B13] Loss that the sampler of the noise may add to a sampled Gaussian, over all steps."""
 
 
 def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:
@@ -263,13 +263,13 @@ def _log_moment(rate: float, sigma: float, order: int) -> float:
     size = float(factorials[order]) + sum(float(np.abs(part).max()) for part in parts)
     terms = sum(parts)
     top = float(np.max(terms))
-    summed = top + math.log(float(np.exp(terms - top).sum()))
-    return float(np.logaddexp(0.0, summed + ROUNDING * size))
+    log_sum = top + math.log(float(np.exp(terms - top).sum()))
+    return float(np.logaddexp(0.0, log_sum + ROUNDING * size))
 
 
 @cache
 def _log_factorials() -> NDArray[np.float64]:
-    """Log n! of every n a sum takes."""
+    """log(n!) for n up to LARGEST_SUM + 1, shape (LARGEST_SUM + 2,)."""
     from scipy.special import gammaln
 
     logs: NDArray[np.float64] = gammaln(np.arange(LARGEST_SUM + 2, dtype=np.float64) + 1)
@@ -303,11 +303,11 @@ def _log_moment_series(rate: float, sigma: float, order: float, terms: int = 512
     return max(0.0, top + math.log(total)) if total > 0 else math.inf
 
 
-def _epsilon(loss: float, u: float, wanted: float) -> float:
-    """Corollary 13 solved for epsilon at order 1 + u, ``wanted`` = log(1/delta), rounded up."""
+def _epsilon(loss: float, u: float, log_inverse_delta: float) -> float:
+    """Corollary 13 solved for epsilon at order 1 + u, rounded up."""
     shrink = -math.log1p(1 / u)  # log(1 - 1/a) without its cancellation
-    rest = (wanted - math.log1p(u)) / u
-    size = loss - shrink + (wanted + math.log1p(u)) / u
+    rest = (log_inverse_delta - math.log1p(u)) / u
+    size = loss - shrink + (log_inverse_delta + math.log1p(u)) / u
     return max(0.0, loss + shrink + rest + ROUNDING * size)
 
 

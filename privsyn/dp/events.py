@@ -275,7 +275,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(value: object, depth: int = 0) -> Event:
-    """The event of a JSON object as made by ``to_json``.
+    """The event of a JSON object that ``to_json`` made.
 
     Raises:
         ValueError: Unknown kind, a field too many or too few, or a value out of bounds.
@@ -288,16 +288,16 @@ def from_json(value: object, depth: int = 0) -> Event:
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise ValueError(f"event kind {kind!r} is not one of {', '.join(KINDS)}")
-    given = {name: item for name, item in value.items() if name != "kind"}
-    known = {field.name for field in fields(cls)}
-    if set(given) != known:
-        wrong = ", ".join(sorted(map(str, set(given) ^ known)))
-        raise ValueError(f"event kind {kind!r} has a missing or unknown field: {wrong}")
-    if "events" in given:
-        if not isinstance(given["events"], list):
+    values = {name: item for name, item in value.items() if name != "kind"}
+    names = {field.name for field in fields(cls)}
+    if set(values) != names:
+        differing = ", ".join(sorted(map(str, set(values) ^ names)))
+        raise ValueError(f"event kind {kind!r} has a missing or unknown field: {differing}")
+    if "events" in values:
+        if not isinstance(values["events"], list):
             raise ValueError("events must be a list")
-        given["events"] = tuple(from_json(child, depth + 1) for child in given["events"])
-    event: Event = cls(**given)
+        values["events"] = tuple(from_json(child, depth + 1) for child in values["events"])
+    event: Event = cls(**values)
     return event
 
 
@@ -329,17 +329,17 @@ def _real(
     high: float = math.inf,
 ) -> None:
     """Store the field as a finite float within its bounds, so that 1 and 1.0 are one event."""
-    given = getattr(event, name)
+    raw = getattr(event, name)
     try:
-        value = float(given)
+        value = float(raw)
     except (TypeError, ValueError, OverflowError):
         value = math.nan
-    if isinstance(given, bool | str | bytes) or not math.isfinite(value):
-        raise ValueError(f"{name}={given!r} must be a finite number")
+    if isinstance(raw, bool | str | bytes) or not math.isfinite(value):
+        raise ValueError(f"{name}={raw!r} must be a finite number")
     if not (low <= value <= high and value > above):
         least = f"at least {low:g}" if low > above else f"above {above:g}"
         most = f" and at most {high:g}" if high < math.inf else ""
-        raise ValueError(f"{name}={given!r} must be {least}{most}")
+        raise ValueError(f"{name}={raw!r} must be {least}{most}")
     object.__setattr__(event, name, value + 0.0)  # -0.0 becomes 0.0: one event, one JSON
 
 

@@ -32,12 +32,12 @@ _TAIL = 1e-6
 _ASIDE = 1e-6
 """Share of delta set aside for what the sampler adds [B12] [B13]."""
 _READ = 1e-9
-"""The same for the roundings of delta itself, when epsilon is read off between grid points."""
+"""Share of delta set aside for its rounding when epsilon is read off between grid points."""
 _BLIND = 1e-3
 """Share of delta that the FFT's error may take before another tilt is tried."""
 
 _WIDEST = 690.0
-"""Losses of one step beyond this are left to other bounds: their exponentials overflow."""
+"""Largest loss of a step priced here; the exponentials of larger ones overflow."""
 _TILTS, _CLOSER = 8, 1e-4
 _TILT_RANGE = math.log(1e-2), math.log(1e5)
 _NUDGE = 1e-5
@@ -47,7 +47,7 @@ _MOST_PURE = 300.0
 """Pure losses in sum beyond which e^loss, and the grid, would be too large."""
 
 Part = tuple[float, float, int]
-"""Rate, noise multiplier, steps."""
+"""Rate, noise multiplier and steps of a sampled Gaussian."""
 
 
 @lru_cache(maxsize=256)
@@ -100,17 +100,17 @@ def sampled_gaussian_profile(
                 return ()
             best = _tilt(side.steps, side.width, math.log(delta))
             # Where the largest loss is small the best tilt is steep: it says nothing of small ones.
-            found = np.ones(len(at))
+            least = np.ones(len(at))
             for tilt in {best, min(best, _GENTLE)}:
                 losses, deltas, _ = _tilted_deltas(side, tilt, 0.0)
-                left = np.searchsorted(losses, at, side="right") - 1  # delta falls: there at most
+                index = np.searchsorted(losses, at, side="right") - 1  # delta falls: there at most
                 falling = np.minimum.accumulate(deltas)
-                found = np.minimum(found, np.where(left >= 0, falling[np.maximum(left, 0)], 1.0))
-            worst = np.maximum(worst, found)
+                least = np.minimum(least, np.where(index >= 0, falling[np.maximum(index, 0)], 1.0))
+            worst = np.maximum(worst, least)
         slack = len(parts) * LATTICE_SLACK
-        raised = at + slack + ROUNDING * (1 + at)
+        epsilons = at + slack + ROUNDING * (1 + at)
         charged = np.minimum(worst / ((1 - _ASIDE) * (1 - _READ)), 1.0)
-        points += zip(raised.tolist(), charged.tolist(), strict=True)
+        points += zip(epsilons.tolist(), charged.tolist(), strict=True)
     return tuple(points)
 
 
@@ -142,7 +142,7 @@ class _Side:
 
     Attributes:
         parts: Rate, noise multiplier and steps of each.
-        delta: What the window is laid for.
+        delta: The delta that the window is chosen for.
         removed: Whether the unit is there in the first of the two distributions.
         pure: Losses of pure steps.
         tail: Share of a step's mass that is cut off, and charged.
@@ -160,7 +160,7 @@ class _Side:
 
     @property
     def width(self) -> float:
-        """Of the coarse grid."""
+        """Step of the coarse grid."""
         return self.span / _COARSE
 
     def at(self, width: float) -> list[_Step]:
@@ -207,12 +207,12 @@ def _direction(
     return least
 
 
-def _tilted_epsilon(side: _Side, tilt: float, known: float) -> tuple[float, bool]:
+def _tilted_epsilon(side: _Side, tilt: float, bound: float) -> tuple[float, bool]:
     """Epsilon from the FFT under one tilt, and whether its error took a large share of delta.
 
-    The window reaches down to ``known``, a bound found before, where that is finite.
+    The window reaches down to ``bound``, an earlier upper bound on epsilon, where that is finite.
     """
-    losses, deltas, lost = _tilted_deltas(side, tilt, known)
+    losses, deltas, fft_error = _tilted_deltas(side, tilt, bound)
     most = side.delta * (1 - _ASIDE) * (1 - _READ)
     fits = np.flatnonzero(deltas > most)
     slack = len(side.parts) * LATTICE_SLACK
@@ -225,21 +225,21 @@ def _tilted_epsilon(side: _Side, tilt: float, known: float) -> tuple[float, bool
     share = float((deltas[last] - most) / (deltas[last] - deltas[last + 1]))
     width = float(losses[1] - losses[0])
     epsilon = float(losses[last]) + math.log1p(share * math.expm1(width))
-    blind = float(lost[last]) > _BLIND * side.delta and epsilon > 0
+    blind = float(fft_error[last]) > _BLIND * side.delta and epsilon > 0
     return max(0.0, epsilon + slack + ROUNDING * (1 + abs(epsilon))), blind
 
 
 def _tilted_deltas(
-    side: _Side, tilt: float, known: float
+    side: _Side, tilt: float, bound: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Losses at grid points, delta there from above, and how much of it the FFT's error takes.
 
-    The window is laid for the side's delta, and reaches down to ``known`` where that is finite.
+    The window is laid for the side's delta, and reaches down to ``bound`` where that is finite.
     """
     width, steps, log_delta = side.width, side.steps, math.log(side.delta)
     reach = max(10 * _deviation(steps, width, tilt), 12 / tilt)
-    if math.isfinite(known):
-        reach = max(reach, (_moment(steps, width, tilt) - log_delta) / tilt - known / 2)
+    if math.isfinite(bound):
+        reach = max(reach, (_moment(steps, width, tilt) - log_delta) / tilt - bound / 2)
     width = max(2 * reach, side.span) / POINTS
     steps = side.at(width)
     log_moment = _moment(steps, width, tilt)
@@ -306,9 +306,9 @@ def _discrete(
         x = -_inverse(-edges, rate, noise)  # mirrored, so that x grows with the loss
     shift = 1.0 if removed else -1.0
     plain = _between(x / noise)
-    moved = _between((x - shift) / noise)
-    mixed = (1 - rate) * plain + rate * moved
-    one, other = (mixed, plain) if removed else (plain, mixed)
+    shifted = _between((x - shift) / noise)
+    mixture = (1 - rate) * plain + rate * shifted
+    one, other = (mixture, plain) if removed else (plain, mixture)
     right = (one - other * np.exp(edges[:-1])) / -math.expm1(-width)
     right = np.clip(right + _NUDGE * one, 0.0, one)
     mass = np.zeros(len(edges))
@@ -371,7 +371,7 @@ def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
 
 
 def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:
-    """Near the minimum of a quasi-convex function; anywhere would do."""
+    """A point near the minimum of a quasi-convex function; every point gives a sound bound."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = valley(left), valley(right)

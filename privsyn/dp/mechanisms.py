@@ -245,10 +245,11 @@ class SampledGaussian:
         _check_lattice(total)
         if total.size > _MOST_NUMBERS:
             raise ValueError(f"{total.size} numbers are more than {_MOST_NUMBERS}")
-        held = np.clip(total, -_LARGEST, _LARGEST)  # as a map of sums 1-Lipschitz; never reached
+        # privacy: 1-Lipschitz in the sum, so the sensitivity stands; no sum reaches the limit.
+        clipped = np.clip(total, -_LARGEST, _LARGEST)
         large = self.sampler == "auto" and total.size > TABLE_ABOVE and self._table_holds
         add = noise.fine_gaussian if self.sampler == "table" or large else noise.gaussian
-        fine = add(held * _FINER, self.noise_multiplier * CLIP_STEPS * _FINER)
+        fine = add(clipped * _FINER, self.noise_multiplier * CLIP_STEPS * _FINER)
         return fine / (CLIP_STEPS * _FINER)
 
 

@@ -129,8 +129,8 @@ class SeededNoise:
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """Uniform variables below the rate."""
-        chosen: NDArray[np.bool_] = self._rng.random(units) < rate
-        return chosen
+        mask: NDArray[np.bool_] = self._rng.random(units) < rate
+        return mask
 
 
 def _in_parts(draw: Callable[[Any], Any], values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -128,8 +128,8 @@ def _attempts(table: Table, count: int, random_bytes: RandomBytes) -> NDArray[np
     # Equal upper bits need the lower ones. (Cell 0 looks at the last edge, which is above it.)
     for place in np.flatnonzero(table.high[cell - 1] == high):
         low = int.from_bytes(random_bytes((PRECISION - _HIGH) // 8), "little")
-        drawn = (int(high[place]) << (PRECISION - _HIGH)) | low
-        cell[place] = bisect_right(table.edges, drawn, 1, len(table.edges) - 1) - 1
+        number = (int(high[place]) << (PRECISION - _HIGH)) | low
+        cell[place] = bisect_right(table.edges, number, 1, len(table.edges) - 1) - 1
     signed = cell.astype(np.int64, copy=False) - (len(table.edges) - 1) // 2
     x = (signed << table.bits) + (offset >> np.uint64(64 - table.bits)).astype(np.int64)
     # 53 bits against a multiple of 2^-53: the comparison adds no error.

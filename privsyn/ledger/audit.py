@@ -41,7 +41,7 @@ from privsyn.ledger.rows import caps_of, spec_of, split_of
 from privsyn.ledger.statements import Audit
 
 SLACK = 1e-9
-"""Relative difference between machines' floating point that is not taken for an edit."""
+"""Relative difference of floating point between machines that does not count as an edit."""
 
 Rows = dict[str, dict[str, Any]]
 
@@ -52,11 +52,14 @@ def verify(connection: Connection) -> Audit:
     Raises:
         VerificationError: Names the first row that does not agree.
     """
-    told = _replay(connection, costs=True)
-    _compare("account", told.accounts, _keyed(connection, tables.accounts, "name"))
-    _compare("release", told.entries, _keyed(connection, tables.entries, "release_id"))
+    history = _replay(connection, costs=True)
+    _compare("account", history.accounts, _keyed(connection, tables.accounts, "name"))
+    _compare("release", history.entries, _keyed(connection, tables.entries, "release_id"))
     return Audit(
-        rows=told.seq, accounts=len(told.accounts), entries=len(told.entries), head=told.head
+        rows=history.seq,
+        accounts=len(history.accounts),
+        entries=len(history.entries),
+        head=history.head,
     )
 
 
@@ -70,21 +73,21 @@ def check_account(connection: Connection, name: str | None) -> None:
     Raises:
         VerificationError: Names the first row that does not agree.
     """
-    told = _replay(connection, costs=False)
-    accounts = {key: row for key, row in told.accounts.items() if name in (None, key)}
+    history = _replay(connection, costs=False)
+    accounts = {key: row for key, row in history.accounts.items() if name in (None, key)}
     _compare("account", accounts, _keyed(connection, tables.accounts, "name", name=name))
-    entries = {key: row for key, row in told.entries.items() if name in (None, row["account"])}
+    entries = {key: row for key, row in history.entries.items() if name in (None, row["account"])}
     _compare("release", entries, _keyed(connection, tables.entries, "release_id", account=name))
 
 
 @dataclass
-class _Told:
-    """What the history says.
+class _History:
+    """Accounts and entries as the history gives them, row by row.
 
     Attributes:
-        costs: Whether the filter is gone through once more.
-        upgraded: Row from which on the period cap counts whatever may still draw; 0 in a ledger
-            that always did.
+        costs: Whether the filters are computed again for every row.
+        upgraded: Row after which the period cap counts every release that may still draw; 0 in a
+            ledger that always did.
     """
 
     costs: bool
@@ -95,33 +98,34 @@ class _Told:
     entries: Rows = field(default_factory=dict)
 
 
-def _replay(connection: Connection, *, costs: bool) -> _Told:
-    told = _Told(costs)
+def _replay(connection: Connection, *, costs: bool) -> _History:
+    history = _History(costs)
     try:
         if costs:
-            told.upgraded = next((row.seq for row in walk(connection, change=UPGRADED)), 0)
+            history.upgraded = next((row.seq for row in walk(connection, change=UPGRADED)), 0)
         for row in walk(connection):
-            _check_link(row, told.seq, told.head)
+            _check_link(row, history.seq, history.head)
             if row.change == OPENED:
-                _open(row, told)
+                _open(row, history)
             elif row.change == RENAMED:
-                _rename(row, told.accounts)
+                _rename(row, history.accounts)
             elif row.change in NOTES:
-                _derive(row, told.entries)
+                _derive(row, history.entries)
             elif row.change == UPGRADED:
-                _upgrade(row, told)
+                _upgrade(row, history)
             else:
-                _move(row, told)
-            told.seq, told.head = row.seq, row.hash
+                _move(row, history)
+            history.seq, history.head = row.seq, row.hash
     except (KeyError, TypeError, ValueError) as error:  # what follows from an edited value
-        _fail(f"history row {told.seq + 1} cannot be read ({type(error).__name__})")
-    found = connection.execute(sa.select(tables.head.c.seq, tables.head.c.hash)).all()
-    if [tuple(row) for row in found] != [(told.seq, told.head)]:
-        last = found[0].seq if found else "nothing"
+        _fail(f"history row {history.seq + 1} cannot be read ({type(error).__name__})")
+    heads = connection.execute(sa.select(tables.head.c.seq, tables.head.c.hash)).all()
+    if [tuple(row) for row in heads] != [(history.seq, history.head)]:
+        last = heads[0].seq if heads else "nothing"
         _fail(
-            f"the history ends at row {told.seq}, its head says {last}: rows are missing at the end"
+            f"the history ends at row {history.seq}, its head says {last}: rows are missing at the "
+            "end"
         )
-    return told
+    return history
 
 
 def _fail(message: str) -> NoReturn:
@@ -139,13 +143,13 @@ def _check_link(row: Change, seq: int, head: str) -> None:
         _fail(f"history row {row.seq} was edited")
 
 
-def _open(row: Change, told: _Told) -> None:
-    values, accounts = project(row), told.accounts
+def _open(row: Change, history: _History) -> None:
+    values, accounts = project(row), history.accounts
     if row.account in accounts:
         _fail(f"history row {row.seq} opens account {row.account} a second time")
     if any(values["dataset"] == other["dataset"] for other in accounts.values()):
         _fail(f"history row {row.seq} opens a second account on dataset {values['dataset']}")
-    if told.costs:
+    if history.costs:
         _check_caps(row, values)
     accounts[row.account] = values | {"key_sha256": row.body["key_sha256"]}
 
@@ -172,16 +176,18 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
         most = [(budget, filter_budget(epsilon, share, order or math.inf))]
         if split and gaussian is not None:
             most.append((gaussian, gaussian_budget(epsilon, delta * split.gaussian)))
-        for held, allowed in most:
-            if held > max(allowed, 0.0) * (1 + SLACK):
-                _fail(f"history row {row.seq}: budget={held} is more than epsilon={epsilon} allows")
+        for stored, limit in most:
+            if stored > max(limit, 0.0) * (1 + SLACK):
+                _fail(
+                    f"history row {row.seq}: budget={stored} is more than epsilon={epsilon} allows"
+                )
 
 
-def _upgrade(row: Change, told: _Told) -> None:
-    """Rows before it are held to laxer rules: it comes once, before later accounts."""
-    if told.costs and row.seq != told.upgraded:
+def _upgrade(row: Change, history: _History) -> None:
+    """Check that the upgrade comes once, before later accounts: earlier rows have laxer rules."""
+    if history.costs and row.seq != history.upgraded:
         _fail(f"history row {row.seq} upgrades the ledger a second time")
-    if any(split_of(account) for account in told.accounts.values()):
+    if any(split_of(account) for account in history.accounts.values()):
         _fail(f"history row {row.seq} upgrades a ledger that has accounts of a later one")
 
 
@@ -200,8 +206,8 @@ def _derive(row: Change, entries: Rows) -> None:
         _fail(f"history row {row.seq}: release {row.release_id} has offspring and no artifact")
 
 
-def _move(row: Change, told: _Told) -> None:
-    name, accounts, entries = str(row.release_id), told.accounts, told.entries
+def _move(row: Change, history: _History) -> None:
+    name, accounts, entries = str(row.release_id), history.accounts, history.entries
     before = entries.get(name)
     if (State(before["state"]) if before else None) not in BEFORE[row.change]:
         state = before["state"] if before else "unknown"
@@ -210,29 +216,29 @@ def _move(row: Change, told: _Told) -> None:
     if row.change == State.RESERVED:
         if row.account not in accounts:
             _fail(f"history row {row.seq}: account {row.account} was never opened")
-        if told.costs:
-            _check_cost(row, accounts[row.account], told)
+        if history.costs:
+            _check_cost(row, accounts[row.account], history)
     elif before and row.account != before["account"]:
         _fail(f"history row {row.seq}: release {name} changes its account")
-    if told.costs and row.change == State.BEGUN and before and row.seq > told.upgraded:
+    if history.costs and row.change == State.BEGUN and before and row.seq > history.upgraded:
         _check_begins(row, accounts[row.account], before, entries)
     entries[name] = {"release_id": name} | (before or {}) | values
 
 
-def _check_cost(row: Change, account: Mapping[str, Any], told: _Told) -> None:
-    """The filter once more, as it stood when the row was written."""
+def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> None:
+    """Compute the filter of a reservation again, as it stood when the row was written."""
     event, spec = load(row.body["event"]), spec_of(account)
     try:
         check_kind(spec, event)
     except BudgetError as error:
         _fail(f"history row {row.seq}: {error.message.rstrip('.')}")
     lifetime, period = caps_of(account)
-    charged = _charged(row.account, told.entries)
+    charged = _charged(row.account, history.entries)
     _check_filter(
         row, lifetime, row.body["loss"], [_charge(entry, "loss") for entry in charged], "cap"
     )
     if period is not None:
-        if row.seq > told.upgraded:
+        if row.seq > history.upgraded:
             recent = _recent(row, account, charged)
         else:
             start = _start(row, account)
@@ -243,15 +249,15 @@ def _check_cost(row: Change, account: Mapping[str, Any], told: _Told) -> None:
 
 
 def _check_begins(
-    row: Change, account: Mapping[str, Any], own: Mapping[str, Any], entries: Rows
+    row: Change, account: Mapping[str, Any], release: Mapping[str, Any], entries: Rows
 ) -> None:
-    """What began has room in its window beside all else that was drawn."""
+    """A release that begins has room in its window beside all other releases that were drawn."""
     period = caps_of(account)[1]
     if period is None:
         return
     others = [entry for entry in _charged(row.account, entries) if entry["state"] != State.RESERVED]
     period = replace(period, epsilon=period.epsilon * (1 + SLACK))
-    if not period.fits(_recent(row, account, others), _charge(own, "period_loss")):
+    if not period.fits(_recent(row, account, others), _charge(release, "period_loss")):
         _fail(f"history row {row.seq}: release {row.release_id} does not fit the period cap")
 
 
@@ -272,9 +278,9 @@ def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
 
 
 @lru_cache(maxsize=4096)
-def _event(stored: str) -> Mapping[str, Any]:
-    """An event as it is stored. A row is checked against all before it: each is read once."""
-    event: Mapping[str, Any] = json.loads(stored)
+def _event(text: str) -> Mapping[str, Any]:
+    """A stored event, parsed once: every row is checked against all earlier ones."""
+    event: Mapping[str, Any] = json.loads(text)
     return event
 
 
@@ -288,22 +294,22 @@ def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any
     ]
 
 
-def _check_filter(row: Change, cap: Cap, loss: float, held: list[Charge], name: str) -> None:
-    owed = cap.charge(load(row.body["event"]))
+def _check_filter(row: Change, cap: Cap, loss: float, charges: list[Charge], name: str) -> None:
+    cost = cap.charge(load(row.body["event"]))
     mu_squared = row.body.get("mu_squared")
-    if loss < owed.loss * (1 - SLACK):
+    if loss < cost.loss * (1 - SLACK):
         _fail(
             f"history row {row.seq}: release {row.release_id} is charged {loss:.9g}, "
-            f"its event costs {owed.loss:.9g}"
+            f"its event costs {cost.loss:.9g}"
         )
-    if mu_squared is not None and mu_squared < (owed.mu_squared or 0.0) * (1 - SLACK):
+    if mu_squared is not None and mu_squared < (cost.mu_squared or 0.0) * (1 - SLACK):
         _fail(
             f"history row {row.seq}: release {row.release_id} is charged a squared mu of "
-            f"{mu_squared:.9g}, its event has {owed.mu_squared:.9g}"
+            f"{mu_squared:.9g}, its event has {cost.mu_squared:.9g}"
         )
     # Rules that price events, and not what is on record, may round otherwise on another machine.
     cap = replace(cap, epsilon=cap.epsilon * (1 + SLACK))
-    if not cap.fits(held, Charge(loss, mu_squared, row.body["event"])):
+    if not cap.fits(charges, Charge(loss, mu_squared, row.body["event"])):
         _fail(f"history row {row.seq}: release {row.release_id} does not fit the {name}")
 
 
@@ -316,19 +322,19 @@ def _keyed(connection: Connection, table: sa.Table, key: str, **only: str | None
     return {row[key]: row for row in rows}
 
 
-def _compare(kind: str, told: Rows, found: Rows) -> None:
-    for name in told.keys() | found.keys():
-        if name not in found:
+def _compare(kind: str, history: Rows, table: Rows) -> None:
+    for name in history.keys() | table.keys():
+        if name not in table:
             _fail(f"{kind} {name} is missing from its table")
-        if name not in told:
+        if name not in history:
             _fail(f"{kind} {name} is in its table and not in the history")
-        row = dict(found[name])
+        row = dict(table[name])
         if kind == "account":
             row["key_sha256"] = _digest_of_hex(row.pop("partition_key"))
-        for column, value in told[name].items():
+        for column, value in history[name].items():
             if row[column] != value:
-                shown = "" if column == "key_sha256" else f": {row[column]!r}, was {value!r}"
-                _fail(f"{kind} {name} was edited, {column.removesuffix('_sha256')}{shown}")
+                detail = "" if column == "key_sha256" else f": {row[column]!r}, was {value!r}"
+                _fail(f"{kind} {name} was edited, {column.removesuffix('_sha256')}{detail}")
 
 
 def _digest_of_hex(key: str) -> str:

@@ -73,17 +73,18 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     return Balance(account=row["name"], entries=len(charged), period=window, **fill)
 
 
-def _fill(cap: Cap, held: Sequence[Charge]) -> dict[str, Any]:
-    spent = cap.total(charge.loss for charge in held)
+def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
+
+    spent = cap.total(charge.loss for charge in charges)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),
         "order": cap.order,
         "budget": cap.budget,
         "spent": spent,
         "left": max(0.0, cap.budget - spent),
-        "share": cap.share(held),
-        "spent_epsilon": cap.spent_epsilon(held),
-        "left_epsilon": cap.room_epsilon(held),
+        "share": cap.share(charges),
+        "spent_epsilon": cap.spent_epsilon(charges),
+        "left_epsilon": cap.room_epsilon(charges),
     }
 
 
@@ -101,17 +102,17 @@ def _recent(row: Row, charged: Sequence[Entry], now: datetime) -> list[Entry]:
 def preview(
     row: Row, entries: Sequence[Entry], event: Event, entry: Entry | None, now: datetime
 ) -> Preview:
-    """What reserving ``event`` would meet; ``entry`` is the release's own, if it is known."""
-    known = entry if entry is not None and entry.charged else None
+    """Outcome of reserving ``event`` now; ``entry`` is that release's entry, if it has one."""
+    charged_entry = entry if entry is not None and entry.charged else None
     filters = _filters(row, entries, event, now)
     return Preview(
         balance=balance(row, entries, now),
         asked=filters[0].asked.loss,
         takes=max(one.takes for one in filters),
-        fits=known is not None or _fits(row, filters, event),
+        fits=charged_entry is not None or _fits(row, filters, event),
         exists=row["key_id"] is not None,
         key_id=row["key_id"],
-        entry=known,
+        entry=charged_entry,
         filters=tuple(filters),
     )
 
@@ -128,8 +129,8 @@ def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) ->
     """The lifetime cap and, where there is one, the period cap."""
     lifetime, period = caps_of(row)
     charged = [entry for entry in entries if entry.charged]
-    held = tuple(Charge.of(entry) for entry in charged)
-    filters = [Filter(lifetime, held, lifetime.charge(event))]
+    charges = tuple(Charge.of(entry) for entry in charged)
+    filters = [Filter(lifetime, charges, lifetime.charge(event))]
     if period is not None:
         recent = _recent(row, charged, now)
         inside = tuple(Charge.of(entry, period=True) for entry in recent)
@@ -170,10 +171,10 @@ def check_fits(
 
 
 def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
-    """Refuse to begin a reserved release while what else was drawn fills the period cap.
+    """Refuse to begin a reserved release while other drawn releases fill the period cap.
 
-    ``reserve`` admits nothing that could come to this; an older version of privsyn did. The other
-    reservations draw nothing before they begin, and are looked at then.
+    ``reserve`` admits no release that could end here; an older version of privsyn did. Other
+    reservations draw nothing before they begin, and are checked then.
 
     Raises:
         BudgetExceeded: As check_fits. The release stays reserved.
@@ -182,15 +183,15 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
     if period is None:
         return
     others = [other for other in entries if other.charged and other.state is not State.RESERVED]
-    held = tuple(Charge.of(other, period=True) for other in _recent(row, others, now))
-    asked = Charge.of(entry, period=True)
-    if not period.fits(held, asked):
+    earlier = tuple(Charge.of(other, period=True) for other in _recent(row, others, now))
+    request = Charge.of(entry, period=True)
+    if not period.fits(earlier, request):
         what = f"account {row['name']} in {row['period_days']} days"
         raise _exceeded(
-            Filter(period, held, asked),
-            period.room_epsilon(held),
+            Filter(period, earlier, request),
+            period.room_epsilon(earlier),
             f"{what} has no room to begin release {entry.release_id}",
-            _when(row, others, period, asked, now),
+            _when(row, others, period, request, now),
         )
 
 
@@ -218,14 +219,14 @@ def _floor(value: float) -> str:
     return f"{math.floor(value * 10**digits) / 10**digits:g}"
 
 
-def _when(row: Row, entries: Sequence[Entry], cap: Cap, asked: Charge, now: datetime) -> str:
+def _when(row: Row, entries: Sequence[Entry], cap: Cap, request: Charge, now: datetime) -> str:
     """When the window will have room."""
-    if not cap.fits([], asked):
+    if not cap.fits([], request):
         return f"It is more than the whole of account.period.epsilon={cap.epsilon:g}."
     recent = _recent(row, [entry for entry in entries if entry.charged], now)
     while recent:
         first = recent.pop(0)
-        if not cap.fits([Charge.of(entry, period=True) for entry in recent], asked):
+        if not cap.fits([Charge.of(entry, period=True) for entry in recent], request):
             continue
         if first.open:
             return (

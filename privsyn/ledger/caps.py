@@ -70,8 +70,8 @@ class Cap:
     """The filters of one cap.
 
     Attributes:
-        epsilon: What is never exceeded.
-        delta: At this delta.
+        epsilon: Largest epsilon of all charged releases together.
+        delta: Delta of that epsilon.
         order: Renyi order, fixed at creation; None where delta is 0.
         budget: Largest sum of losses at that order (nats).
         split: Shares of delta; None in an account with a Renyi filter alone.
@@ -119,24 +119,26 @@ class Cap:
         mu_squared = float(gaussian_mu_squared(event)) if self.split else None
         return Charge(loss, mu_squared, dump(event))
 
-    def admits(self, held: Sequence[Charge], asked: Charge, *, repeats: bool = True) -> str | None:
-        """The rule that covers what is charged together with what is asked; None if none does.
+    def admits(
+        self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
+    ) -> str | None:
+        """The rule that covers the earlier charges and the request; None if none does.
 
-        ``repeats=False`` leaves out the rule that takes up to a second to look at.
+        ``repeats=False`` leaves out the rule for repeated events, which takes up to a second.
         """
-        losses = [charge.loss for charge in (*held, asked)]
+        losses = [charge.loss for charge in (*earlier, request)]
         if self._within(losses, self.budget):
             return "renyi" if self.order else "pure"
         if self.split is None:
             return None
         room = self.gaussian_budget
-        if room and self._within([charge.mu_squared for charge in (*held, asked)], room):
+        if room and self._within([charge.mu_squared for charge in (*earlier, request)], room):
             return "gaussian"
-        events = [load(charge.event) for charge in (*held, asked)]
+        events = [load(charge.event) for charge in (*earlier, request)]
         pure = [pure_loss(event) for event in events]
         if all(map(math.isfinite, pure)) and sum(map(_decimal, pure)) <= _decimal(self.epsilon):
             return "pure"
-        if not held:
+        if not earlier:
             return "first" if epsilon_at(events[-1], self.delta) <= self.epsilon else None
         if repeats and self.split.repeats and all(event == events[0] for event in events):
             delta = self.delta * self.split.repeats
@@ -144,23 +146,23 @@ class Cap:
                 return "repeats"
         return None
 
-    def fits(self, held: Sequence[Charge], asked: Charge) -> bool:
+    def fits(self, earlier: Sequence[Charge], request: Charge) -> bool:
         """Whether some rule covers them."""
-        return self.admits(held, asked) is not None
+        return self.admits(earlier, request) is not None
 
-    def copies(self, held: Sequence[Charge], asked: Charge) -> int:
+    def copies(self, earlier: Sequence[Charge], request: Charge) -> int:
         """How many more releases of this event fit, one after the other.
 
-        Of a sampled Gaussian at least so many: its repeats take seconds to count exactly, which
-        ``admits`` does for the one that is asked.
+        A lower bound for a sampled Gaussian, whose repeats take seconds to count exactly;
+        ``admits`` does so for one request.
         """
-        charges = [*held, asked]
+        charges = [*earlier, request]
         rules = [([charge.loss for charge in charges], self.budget)]
         if self.gaussian_budget:
             rules.append(([_known(charge) for charge in charges], self.gaussian_budget))
         if self.split:
             rules.append(([pure_loss(load(charge.event)) for charge in charges], self.epsilon))
-        most = 1 if self.admits(held, asked, repeats=not held) else 0
+        most = 1 if self.admits(earlier, request, repeats=not earlier) else 0
         for losses, budget in rules:
             if not all(map(math.isfinite, losses)):
                 continue
@@ -170,19 +172,19 @@ class Cap:
             most = max(most, min(fitting, MOST_COPIES))
         return most
 
-    def room(self, held: Sequence[Charge], event: Event) -> float:
+    def room(self, earlier: Sequence[Charge], event: Event) -> float:
         """Epsilon, at the cap's delta, of the largest release of this kind that fits; 0 if none.
 
         The kind is the event with all its noise larger or smaller. Rounded down by up to 2%.
         """
         if self.order is None:
-            return self.room_epsilon(held)
-        if self.split is not None and not held:
+            return self.room_epsilon(earlier)
+        if self.split is not None and not earlier:
             return self.epsilon  # as a first release
 
         def fits(log_factor: float) -> bool:
             try:
-                return self.fits(held, self.charge(scaled(event, math.exp(log_factor))))
+                return self.fits(earlier, self.charge(scaled(event, math.exp(log_factor))))
             except (ArithmeticError, ValueError):  # noise beyond what a number holds
                 return False
 
@@ -212,49 +214,52 @@ class Cap:
             return math.inf
         return float(sum((self._exact(loss) for loss in losses), Fraction(0)))
 
-    def share(self, held: Sequence[Charge]) -> float:
-        """Spent part of the cap, 0 to 1: of the filter that is the least full."""
-        shares = [self.total(charge.loss for charge in held) / self.budget] if self.budget else []
+    def share(self, charges: Sequence[Charge]) -> float:
+        """Spent part of the cap, 0 to 1, by the filter that is the least full."""
+        shares = (
+            [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
+        )
         if self.gaussian_budget:
-            shares.append(math.fsum(map(_known, held)) / self.gaussian_budget)
-        return min(1.0, *shares) if held else 0.0
+            shares.append(math.fsum(map(_known, charges)) / self.gaussian_budget)
+        return min(1.0, *shares) if charges else 0.0
 
-    def spent_epsilon(self, held: Sequence[Charge]) -> float:
-        """Epsilon, at the cap's delta, that a filter bounds what is charged by; at most the cap."""
-        if not held:
+    def spent_epsilon(self, charges: Sequence[Charge]) -> float:
+        """Epsilon, at the cap's delta, that a filter proves of the charges; at most the cap."""
+        if not charges:
             return 0.0
-        spent = self.total(charge.loss for charge in held)
+        spent = self.total(charge.loss for charge in charges)
         if self.split is None:
             return filter_epsilon(spent, self.delta, self.order or math.inf)
-        proved = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
-        mu_squared = math.fsum(_known(charge) for charge in held)
+        bounds = [filter_epsilon(spent, self.delta * self.split.renyi, self.order or math.inf)]
+        mu_squared = math.fsum(_known(charge) for charge in charges)
         if self.split.gaussian and math.isfinite(mu_squared):
             gaussian = gaussian_epsilon(math.sqrt(mu_squared), self.delta * self.split.gaussian)
-            proved.append(gaussian)
-        return min(self.epsilon, *proved)  # charged at all means covered by some rule
+            bounds.append(gaussian)
+        return min(self.epsilon, *bounds)  # charged at all means covered by some rule
 
-    def room_epsilon(self, held: Sequence[Charge]) -> float:
+    def room_epsilon(self, earlier: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, of the largest release of Gaussian noise that fits."""
-        left = max(0.0, self.budget - self.total(charge.loss for charge in held))
+        left = max(0.0, self.budget - self.total(charge.loss for charge in earlier))
         if self.order is None or (self.split is None and left == 0):
             return left
         if self.gaussian_budget is None:
             return guarantee(ZCDP(left / self.order), self.delta).epsilon
-        if not held:
+        if not earlier:
             return self.epsilon
-        spent = math.fsum(map(_known, held))
+        spent = math.fsum(map(_known, earlier))
         mu_squared = max(0.0, self.gaussian_budget - spent, 2 * left / self.order)
         return min(self.epsilon, gaussian_epsilon(math.sqrt(mu_squared), self.delta))
 
     def _within(self, losses: Sequence[float | None], budget: float) -> bool:
         """Whether losses are within a budget, without rounding in their sum."""
-        known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
-        if len(known) < len(losses):
+        finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+        if len(finite) < len(losses):
             return False
-        nearly = math.fsum(known)  # of the exact sum, also of decimals, but for a last digit or two
+        # The exact sum, also of decimals, but for its last digit or two.
+        nearly = math.fsum(finite)
         if abs(nearly - budget) > _NEAR * max(nearly, budget):
             return nearly < budget
-        return sum(map(self._exact, known), Fraction(0)) <= self._exact(budget)
+        return sum(map(self._exact, finite), Fraction(0)) <= self._exact(budget)
 
     def _exact(self, value: float) -> Fraction:
         return _decimal(value) if self.order is None else Fraction(value)
@@ -263,7 +268,7 @@ class Cap:
 def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
     """Whether so many copies of an event compose to at most (epsilon, delta).
 
-    What fitted and what did not is remembered: more copies never cost less.
+    Results are remembered: more copies never cost less.
     """
 
     def fit(number: int) -> bool:
@@ -327,7 +332,7 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """A cap, what is charged to it, and what a release asks of it."""
+    """A cap, the charges it holds, and the charge a release asks for."""
 
     cap: Cap
     held: tuple[Charge, ...]

@@ -41,33 +41,34 @@ def matching(connection: Connection, spec: AccountSpec) -> Mapping[str, Any] | N
     return None
 
 
-def check_same(asked: AccountSpec, held: AccountSpec) -> None:
+def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
     """Refuse a spec that is not the account's, naming the first setting that differs."""
     for item in fields(AccountSpec):
-        given, fixed = getattr(asked, item.name), getattr(held, item.name)
-        if given == fixed or not item.compare:
+        value, fixed = getattr(spec, item.name), getattr(opened, item.name)
+        if value == fixed or not item.compare:
             continue
         if item.name == "unit_column":
-            given, fixed = given or "null", fixed or "null"
+            value, fixed = value or "null", fixed or "null"
             raise AccountMismatch(
-                f"dataset.unit={given}: account {held.name} was opened with dataset.unit={fixed}. "
-                "Another column is another unit, and the cap would hold for neither.",
+                f"dataset.unit={value}: account {opened.name} was opened with "
+                f"dataset.unit={fixed}. Another column is another unit, and the cap would hold for "
+                "neither.",
                 hint=f"Set dataset.unit back to {fixed}. If the file only calls that column "
                 "something else now, record it with Ledger.rename_unit_column.",
             )
         raise AccountMismatch(
-            f"{SETTINGS[item.name]}={given}: account {held.name} was opened with {fixed}, "
+            f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
             "which is fixed for its life.",
             hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
         )
 
 
 def check_known(connection: Connection | None, account: str, releases: Collection[str]) -> None:
-    """Refuse a ledger that has forgotten releases: its balance would be too good."""
+    """Refuse a ledger that lacks known releases: its balance would be too high."""
     if not releases:
         return
-    held = rows.release_ids(connection, account) if connection else set()
-    missing = sorted(set(releases) - held)
+    recorded = rows.release_ids(connection, account) if connection else set()
+    missing = sorted(set(releases) - recorded)
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise AccountMismatch(
@@ -100,23 +101,23 @@ def entry_row(connection: Connection | None, release_id: str) -> Entry:
 def check_entry(
     entry: Entry, account: str, method: str, losses: tuple[float, float | None]
 ) -> None:
-    """Refuse to take a release for a known one that it does not match.
+    """Refuse a release whose id is known with another account, method or cost.
 
     Costs are compared and not events, because two machines may solve for a parameter to within a
     rounding of each other.
     """
-    for name, asked, held in (
+    for name, value, recorded in (
         ("account", account, entry.account),
         ("method", method, entry.method),
         ("cost", losses[0], entry.loss),
         ("cost in the period", losses[1], entry.period_loss),
     ):
-        if asked == held:
+        if value == recorded:
             continue
-        if isinstance(asked, float) and isinstance(held, float) and isclose(asked, held):
+        if isinstance(value, float) and isinstance(recorded, float) and isclose(value, recorded):
             continue
         raise VerificationError(
-            f"release {entry.release_id} is in the ledger with {name} {held}, not {asked}.",
+            f"release {entry.release_id} is in the ledger with {name} {recorded}, not {value}.",
             hint="The plan was edited, or made by another version of privsyn: plan again.",
         )
 
@@ -129,30 +130,30 @@ def check_source(
     Args:
         connection: A transaction.
         account: The account that pays.
-        entry: The release, if it is known: what was noted with it before it began can be replaced.
+        entry: The release, if it is known: its source can be replaced until it begins.
         source: The file and its version.
 
     Raises:
         DataError: As said.
     """
-    for held in rows.sources(connection, account=account):
-        if held.version == source.version and held.fingerprint != source.fingerprint:
-            if entry is not None and entry.release_id == held.release_id and entry.open:
+    for earlier in rows.sources(connection, account=account):
+        if earlier.version == source.version and earlier.fingerprint != source.fingerprint:
+            if entry is not None and entry.release_id == earlier.release_id and entry.open:
                 continue
             raise DataError(
                 f"dataset.version={source.version}: the private file is not the one that release "
-                f"{held.release_id} was made from under this version.",
+                f"{earlier.release_id} was made from under this version.",
                 hint="Give the new file a dataset.version of its own, which is a new charge, or "
                 "put the earlier file back.",
             )
     if source.same or (entry is not None and entry.charged):
         return
-    for held in rows.sources(connection, account=account, fingerprint=source.fingerprint):
-        if held.version != source.version:
+    for earlier in rows.sources(connection, account=account, fingerprint=source.fingerprint):
+        if earlier.version != source.version:
             raise DataError(
                 f"dataset.version={source.version}: the private file has the same content as "
-                f"version {held.version}, of which release {held.release_id} was made.",
-                hint=f"Wait for new data, set dataset.version={held.version}, or set "
+                f"version {earlier.version}, of which release {earlier.release_id} was made.",
+                hint=f"Wait for new data, set dataset.version={earlier.version}, or set "
                 "dataset.same_source=true to pay for the same data again.",
             )
 
@@ -165,8 +166,8 @@ def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSo
     """
     if not source.strict:
         return
-    known = rows.sources(connection, fingerprint=source.fingerprint)
-    others = [held for held in known if held.account != account]
+    sources = rows.sources(connection, fingerprint=source.fingerprint)
+    others = [earlier for earlier in sources if earlier.account != account]
     if others:
         raise BudgetError(
             f"account.strict=true: {paid_elsewhere(account, others)}.",
@@ -175,8 +176,8 @@ def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSo
 
 
 def paid_elsewhere(account: str, others: Sequence[Source]) -> str:
-    """What to say of a private file that other accounts have paid for."""
-    names = ", ".join(sorted({held.account for held in others}))
+    """Message about a private file that other accounts have paid for."""
+    names = ", ".join(sorted({other.account for other in others}))
     return (
         f"the private file of account {account} is one that account {names} has paid for "
         f"(release {others[-1].release_id}): the budgets of both are spent on the same data, and "
@@ -184,9 +185,9 @@ def paid_elsewhere(account: str, others: Sequence[Source]) -> str:
     )
 
 
-def check_state(entry: Entry, wanted: State) -> None:
+def check_state(entry: Entry, expected: State) -> None:
     """Refuse a release in any other state."""
-    if entry.state is wanted:
+    if entry.state is expected:
         return
     if entry.state is State.LOST:
         raise lost(entry.release_id, entry.reason or "")
@@ -197,7 +198,7 @@ def check_state(entry: Entry, wanted: State) -> None:
         State.VOID: "Reserve it again.",
     }
     raise BudgetError(
-        f"release {entry.release_id} is {entry.state}, not {wanted}.", hint=hints[entry.state]
+        f"release {entry.release_id} is {entry.state}, not {expected}.", hint=hints[entry.state]
     )
 
 

@@ -77,11 +77,11 @@ class Database:
                 return
             if not self._ready:
                 with self._engine.connect() as connection, connection.begin():
-                    found = version(connection)
-                if found == 0:
+                    schema = version(connection)
+                if schema == 0:
                     yield None
                     return
-                if found < len(MIGRATIONS):
+                if schema < len(MIGRATIONS):
                     self._prepare()
                 self._ready = True
             options = {} if self._path else {"isolation_level": "REPEATABLE READ"}

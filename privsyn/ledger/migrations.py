@@ -113,13 +113,13 @@ def version(connection: Connection) -> int:
     """
     if not sa.inspect(connection).has_table(migrations.name):
         return 0
-    found: int = connection.execute(sa.select(sa.func.max(migrations.c.version))).scalar() or 0
-    if found > len(MIGRATIONS):
+    number: int = connection.execute(sa.select(sa.func.max(migrations.c.version))).scalar() or 0
+    if number > len(MIGRATIONS):
         raise BudgetError(
-            f"the ledger has schema version {found}; this privsyn knows up to {len(MIGRATIONS)}.",
+            f"the ledger has schema version {number}; this privsyn knows up to {len(MIGRATIONS)}.",
             hint="Upgrade privsyn.",
         )
-    return found
+    return number
 
 
 def migrate(connection: Connection) -> None:

@@ -127,7 +127,7 @@ def find_account(connection: Connection, name: str) -> Row | None:
 
 
 def find_lineage(connection: Connection, dataset: str) -> Row | None:
-    """The row of the account a dataset has."""
+    """The row of a dataset's account."""
     query = sa.select(tables.accounts).where(tables.accounts.c.dataset == dataset)
     row = connection.execute(query).mappings().one_or_none()
     return dict(row) if row else None
@@ -159,28 +159,28 @@ def refusals_of(connection: Connection, account: str | None) -> list[Refusal]:
     query = sa.select(tables.refusals).order_by(tables.refusals.c.number)
     if account is not None:
         query = query.where(tables.refusals.c.account == account)
-    found = []
+    refusals = []
     for row in connection.execute(query).mappings():
         when, who = moment(row["at"]), _who(row["refused_by"])
-        found.append(Refusal(**(dict(row) | {"at": when, "refused_by": who})))
-    return found
+        refusals.append(Refusal(**(dict(row) | {"at": when, "refused_by": who})))
+    return refusals
 
 
 def sources(
     connection: Connection, *, account: str | None = None, fingerprint: str | None = None
 ) -> list[Source]:
     """The files behind charged releases: of an account, with a fingerprint, or all."""
-    held, entries = tables.sources.c, tables.entries.c
+    columns, entries = tables.sources.c, tables.entries.c
     query = (
-        sa.select(held.release_id, held.account, held.version, held.fingerprint)
-        .join(tables.entries, entries.release_id == held.release_id)
+        sa.select(columns.release_id, columns.account, columns.version, columns.fingerprint)
+        .join(tables.entries, entries.release_id == columns.release_id)
         .where(entries.state != State.VOID.value)
         .order_by(entries.number)
     )
     if account is not None:
-        query = query.where(held.account == account)
+        query = query.where(columns.account == account)
     if fingerprint is not None:
-        query = query.where(held.fingerprint == fingerprint)
+        query = query.where(columns.fingerprint == fingerprint)
     return [Source(*row) for row in connection.execute(query)]
 
 

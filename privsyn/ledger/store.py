@@ -120,23 +120,23 @@ class Ledger(LedgerView):
 
     @contextmanager
     def _refusals(
-        self, release_id: str | None = None, account: str = "", **asked: Any
+        self, release_id: str | None = None, account: str = "", **request: Any
     ) -> Iterator[None]:
-        """Note what is refused inside the block, as far as the ledger can be written."""
+        """Note refusals inside the block in their table, if the ledger can be written."""
         try:
             yield
         except (BudgetError, DataError, VerificationError) as error:
             if not error.retryable and not isinstance(error, ReleaseLost):
                 with suppress(PrivsynError):
-                    self._note(error, {"release_id": release_id, "account": account, **asked})
+                    self._note(error, {"release_id": release_id, "account": account, **request})
             raise
 
-    def _note(self, error: PrivsynError, asked: dict[str, Any]) -> None:
+    def _note(self, error: PrivsynError, request: dict[str, Any]) -> None:
         with self._write() as connection:
-            known = rows.find_entry(connection, asked["release_id"] or "")
-            if known is not None:
+            entry = rows.find_entry(connection, request["release_id"] or "")
+            if entry is not None:
                 for name in ("account", "method", "epsilon", "delta"):
-                    asked[name] = asked.get(name) or getattr(known, name)
+                    request[name] = request.get(name) or getattr(entry, name)
             number = connection.execute(sa.select(sa.func.max(tables.refusals.c.number))).scalar()
             connection.execute(
                 sa.insert(tables.refusals).values(
@@ -145,7 +145,7 @@ class Ledger(LedgerView):
                     error=type(error).__name__,
                     message=str(error)[:LONGEST_REASON],
                     refused_by=chain.canonical(self._who) if self._who else None,
-                    **asked,
+                    **request,
                 )
             )
 
@@ -250,8 +250,8 @@ class Ledger(LedgerView):
         """
         check_name("release id", release_id)
         gaussian_mu_squared(event)  # kept in memory: not computed while others wait for the lock
-        asked = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
-        with self._refusals(release_id, account, **asked), self._write() as connection:
+        request = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
+        with self._refusals(release_id, account, **request), self._write() as connection:
             row = account_row(connection, account)
             audit.check_account(connection, account)
             check_kind(rows.spec_of(row), event)
@@ -290,13 +290,13 @@ class Ledger(LedgerView):
     def _note_source(
         self, connection: Connection, entry: Entry, source: DatasetSource | None
     ) -> None:
-        """What a release that is about to begin will be made from."""
+        """Note the source of a release that is about to begin."""
         if source is None or entry.state is not State.RESERVED:
             return
-        held = tables.sources
-        connection.execute(sa.delete(held).where(held.c.release_id == entry.release_id))
+        table = tables.sources
+        connection.execute(sa.delete(table).where(table.c.release_id == entry.release_id))
         connection.execute(
-            sa.insert(held).values(
+            sa.insert(table).values(
                 release_id=entry.release_id,
                 account=entry.account,
                 version=source.version,
@@ -508,11 +508,11 @@ class Ledger(LedgerView):
             BudgetError: It has not begun, or is committed.
         """
         check_name("part", part)
-        asked = leases.elapsed()
+        started = leases.elapsed()
         with self._write() as connection:
             check_state(entry_row(connection, release_id), State.BEGUN)
             token = leases.take(connection, release_id, part, ttl, self._clock())
-        return Lease(release_id, part, token, ttl, self.renew, self.release_lease, asked)
+        return Lease(release_id, part, token, ttl, self.renew, self.release_lease, started)
 
     def renew(self, lease: Lease) -> None:
         """Let a lease live on.
@@ -521,13 +521,13 @@ class Ledger(LedgerView):
             LeaseHeld: It was overtaken.
             ReleaseLost: The release was given up meanwhile.
         """
-        asked = leases.elapsed()
+        started = leases.elapsed()
         with self._write() as connection:
             entry = entry_row(connection, lease.release_id)
             if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
                 check_state(entry, State.BEGUN)
             leases.extend(connection, lease, self._clock())
-        lease.confirm(asked)
+        lease.confirm(started)
 
     def release_lease(self, lease: Lease) -> None:
         """Give a lease back; nothing happens if it was overtaken."""

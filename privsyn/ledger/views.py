@@ -71,7 +71,7 @@ class LedgerView:
         return balances.balance(row, entries, self._clock())
 
     def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
-        """What reserving an event would meet. Creates neither account nor database.
+        """Outcome of reserving an event now. Creates neither account nor database.
 
         Args:
             spec: The account, which need not exist.
@@ -83,12 +83,12 @@ class LedgerView:
             VerificationError: The account's rows, or the chain, were edited.
         """
         with self._database.read() as connection:
-            found = matching(connection, spec) if connection else None
-            if connection and found:
+            existing = matching(connection, spec) if connection else None
+            if connection and existing:
                 audit.check_account(connection, spec.name)
-            row = found if found is not None else balances.new_row(spec)
+            row = existing if existing is not None else balances.new_row(spec)
             entry = rows.find_entry(connection, release_id) if connection and release_id else None
-            entries = rows.entries_of(connection, spec.name) if connection and found else []
+            entries = rows.entries_of(connection, spec.name) if connection and existing else []
         return balances.preview(row, entries, event, entry, self._clock())
 
     def statements(self, account: str | None = None) -> list[Statement]:
@@ -101,20 +101,20 @@ class LedgerView:
             if connection is None and account is None:
                 return []
             if account is not None:
-                found = [account_row(connection, account)]
+                accounts = [account_row(connection, account)]
             else:
-                found = rows.all_accounts(connection) if connection else []
+                accounts = rows.all_accounts(connection) if connection else []
             entries = rows.entries_of(connection, account) if connection else []
-            refused = rows.refusals_of(connection, account) if connection else []
+            refusals = rows.refusals_of(connection, account) if connection else []
         now = self._clock()
         return [
             balances.statement(
                 row,
                 [entry for entry in entries if entry.account == row["name"]],
-                [refusal for refusal in refused if refusal.account == row["name"]],
+                [refusal for refusal in refusals if refusal.account == row["name"]],
                 now,
             )
-            for row in found
+            for row in accounts
         ]
 
     def refusals(self, account: str | None = None) -> list[Refusal]:

@@ -430,14 +430,14 @@ def settings_model(name: str) -> type[Any]:
         ConfigError: No such section; the nearest name is given.
     """
     if name in SECTIONS:
-        found: type[Any] = _load(name, SECTIONS)
-        return found
+        model: type[Any] = _load(name, SECTIONS)
+        return model
     return load_method(name).Config
 
 
-def _load(name: str, known: Mapping[str, str]) -> Any:
+def _load(name: str, places: Mapping[str, str]) -> Any:
     try:
-        module, _, attribute = known[name].partition(":")
+        module, _, attribute = places[name].partition(":")
     except KeyError:
         near = nearest(name, [*METHODS, *SECTIONS])
         raise ConfigError(

@@ -18,9 +18,9 @@ POLL_SECONDS = 1.0
 
 def visible_cards() -> list[str]:
     """The cards this process may use, as CUDA_VISIBLE_DEVICES names them; found without torch."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [card.strip() for card in named.split(",") if card.strip() not in ("", "-1")]
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is not None:
+        return [card.strip() for card in setting.split(",") if card.strip() not in ("", "-1")]
     return [str(number) for number in range(sum(1 for _ in Path("/dev").glob("nvidia[0-9]*")))]
 
 
@@ -37,36 +37,36 @@ def leased(
     waiting: Callable[[], None] = lambda: None,
     poll: float = POLL_SECONDS,
 ) -> Iterator[list[str]]:
-    """Have cards for oneself for the length of a with block; wait until enough are free.
+    """Hold cards exclusively for the length of a with block; wait until enough are free.
 
-    The kernel lets go of a killed process's cards. All that are asked for are taken at once, or
-    none, so that no two processes wait for each other.
+    The kernel frees the locks of a killed process. All requested cards are taken at once, or none,
+    so that no two processes wait for each other.
 
     Args:
-        cards: Those there are.
-        number: How many are wanted; more than there are means all.
-        folder: Of the lock files, the same for all who share the cards.
+        cards: All cards of the machine that may be used.
+        number: Cards to hold; all if there are fewer.
+        folder: Folder of the lock files, the same for all processes that share the cards.
         waiting: Called once if there is a wait.
         poll: Seconds between attempts, about.
     """
     number = min(number, len(cards))
-    told = False
+    announced = False
     while True:
-        with ExitStack() as held:
+        with ExitStack() as locks:
             mine: list[str] = []
             for card in cards:
                 if len(mine) == number:
                     break
                 try:
                     lock = folder / f"card-{quote(card, safe='')}.lock"
-                    held.enter_context(file_lock(lock, timeout=0))
+                    locks.enter_context(file_lock(lock, timeout=0))
                 except TimeoutError:
                     continue
                 mine.append(card)
             if len(mine) == number:
                 yield mine
                 return
-        if not told:
+        if not announced:
             waiting()
-            told = True
+            announced = True
         time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two do not keep step

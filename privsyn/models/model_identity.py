@@ -66,13 +66,13 @@ def describe(
         ModelError: The model is missing, incomplete, truncated, of a kind that mixes rows, or its
             commit is not known without a network.
     """
-    wanted = ModelReference.language(cfg)
-    place = locate(wanted)
+    reference = ModelReference.language(cfg)
+    place = locate(reference)
     revision = fingerprint(place, cache_dir)
-    folder = place.folder or fetch_small(wanted, place)
+    folder = place.folder or fetch_small(reference, place)
     if reads_private:
-        refuse_mixing_folder(folder, wanted)
-    template, guidance = read_template(folder, str(wanted))
+        refuse_mixing_folder(folder, reference)
+    template, guidance = read_template(folder, str(reference))
     return ModelIdentity(place.source, f"{revision}+{cfg.dtype}", template, guidance)
 
 
@@ -100,8 +100,8 @@ def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> Model
 
 def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the encoder of images, which reads private ones. See describe."""
-    wanted = ModelReference.image_embedder(cfg)
-    return _describe_encoder(wanted, cache_dir, image_folders.check_encoder)
+    reference = ModelReference.image_embedder(cfg)
+    return _describe_encoder(reference, cache_dir, image_folders.check_encoder)
 
 
 def describe_server(server: ServerConfig) -> ModelIdentity:
@@ -120,13 +120,13 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
 
 
 def _describe_encoder(
-    wanted: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
+    reference: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
 ) -> ModelIdentity:
-    """The identity of what reads private texts or images. See describe."""
-    place = locate(wanted, check)
+    """The identity of an encoder that reads private texts or images. See describe."""
+    place = locate(reference, check)
     revision = fingerprint(place, cache_dir)
-    folder = place.folder or fetch_small(wanted, place)
-    refuse_mixing_folder(folder, wanted)
+    folder = place.folder or fetch_small(reference, place)
+    refuse_mixing_folder(folder, reference)
     return ModelIdentity(place.source, revision)
 
 
@@ -139,9 +139,9 @@ def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIde
         return ModelIdentity(
             "simulator", simulator.revision(), image=native, labels=simulator.LABELS
         )
-    wanted = ModelReference.image(cfg)
-    place = locate(wanted, image_folders.check_generator)
-    folder = place.folder or fetch_small(wanted, place, image_folders.SMALL)
+    reference = ModelReference.image(cfg)
+    place = locate(reference, image_folders.check_generator)
+    folder = place.folder or fetch_small(reference, place, image_folders.SMALL)
     facts = image_folders.read_facts(folder, cfg)
     revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
     native = (*facts.size, facts.mode)
@@ -160,42 +160,43 @@ def fingerprint(
 
 
 def locate(
-    wanted: ModelReference, check: Callable[[Path, str], None] = check_folder
+    reference: ModelReference, check: Callable[[Path, str], None] = check_folder
 ) -> ModelLocation:
     """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
-    name = wanted.name
-    if name == wanted.shipped:
-        check(wanted.builtin, str(wanted))
-        return ModelLocation(name, wanted.builtin)
+    name = reference.name
+    if name == reference.shipped:
+        check(reference.builtin, str(reference))
+        return ModelLocation(name, reference.builtin)
     folder = Path(name).expanduser()
-    if wanted.builtin == BUILTIN:
+    if reference.builtin == BUILTIN:
         if name in packaged.PACKAGED:
             return ModelLocation(name, model_store.find(packaged.PACKAGED[name]))
         if folder.suffix == ".gguf" and folder.is_file():
             return ModelLocation(folder.stem, model_store.converted(folder))
     if folder.is_dir():
-        check(folder, str(wanted))
+        check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)
     if folder.exists() or not _HUB_ID.fullmatch(name):
         raise ModelError(
-            f"{wanted}: no such directory.",
+            f"{reference}: no such directory.",
             hint=f"Name a directory with config.json, weights and tokenizer, or use "
-            f"{wanted.shipped}.",
+            f"{reference.shipped}.",
         )
     home = hub_cache() / ("models--" + name.replace("/", "--"))
-    commit = wanted.revision or "main"
+    commit = reference.revision or "main"
     if not _COMMIT.fullmatch(commit):
         ref = home / "refs" / commit
         if not ref.is_file():
             raise ModelError(
-                f"{wanted} is neither a directory here nor in the local hub cache, and "
-                f"{wanted.revision_setting}={wanted.revision} is not a commit hash of 40 digits.",
-                hint=f"Set {wanted.revision_setting} to the commit. {wanted.offline}",
+                f"{reference} is neither a directory here nor in the local hub cache, and "
+                f"{reference.revision_setting}={reference.revision} is not a commit hash of 40 "
+                "digits.",
+                hint=f"Set {reference.revision_setting} to the commit. {reference.offline}",
             )
         commit = ref.read_text(encoding="utf-8").strip()
     snapshot = home / "snapshots" / commit
     try:
-        check(snapshot, str(wanted))
+        check(snapshot, str(reference))
     except ModelError:  # not or not wholly downloaded: loading goes to the hub
         return ModelLocation(name, None, commit)
     return ModelLocation(name, snapshot, commit)
@@ -205,11 +206,11 @@ def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
     """The prompt of a model folder where the config sets none, and its guidance.
 
     Raises:
-        ModelError: The folder's file of them cannot be read.
+        ModelError: PROMPT_FILE of the folder cannot be read.
     """
-    own = folder / PROMPT_FILE
-    if own.is_file():
-        raw = read_json(own, where)
+    prompt_file = folder / PROMPT_FILE
+    if prompt_file.is_file():
+        raw = read_json(prompt_file, where)
         try:
             chat = bool(raw.get("chat", False))
             template = PromptTemplate(str(raw["private"]), str(raw["public"]), chat)

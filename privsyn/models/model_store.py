@@ -41,8 +41,8 @@ _WAIT_SECONDS = 1800.0
 
 def store() -> Path:
     """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
-    named = os.environ.get(STORE)
-    return Path(named).expanduser() if named else platformdirs.user_cache_path("privsyn") / "models"
+    path = os.environ.get(STORE)
+    return Path(path).expanduser() if path else platformdirs.user_cache_path("privsyn") / "models"
 
 
 def find(model: PackagedModel) -> Path:
@@ -76,7 +76,7 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
     """Refuse a converted model whose files are not those of its conversion.
 
     Args:
-        folder: A model folder. One that was not converted here is let pass.
+        folder: A model folder; one that was not converted here passes.
         cache_dir: As for model_files.file_digests.
 
     Raises:
@@ -87,9 +87,9 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
     source = read_json(folder / SOURCE_FILE, str(folder))
     if source.get("schema") != _SCHEMA:
         return  # another program's
-    wanted: dict[str, str] = source["files"]
-    found = file_digests(folder, cache_dir, ("*",))
-    if other := sorted(name for name in wanted if found.get(name) != wanted[name]):
+    original: dict[str, str] = source["files"]
+    current = file_digests(folder, cache_dir, ("*",))
+    if other := sorted(name for name in original if current.get(name) != original[name]):
         again = f"`privsyn models fetch {folder.name}`" if folder.name in PACKAGED else "run again"
         raise ModelError(
             f"{folder}: {other[0]} is not as it was converted: damaged or altered.",
@@ -104,12 +104,12 @@ def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) 
     or uv, whatever they are configured with. No code of the package runs.
 
     Args:
-        model: Which.
+        model: The model.
         progress: Receives megabytes and steps.
         say: Receives a line where the process has to wait.
 
     Raises:
-        ModelError: It cannot be had, or is not the pinned file.
+        ModelError: It cannot be fetched, or is not the pinned file.
         StorageError: The folder cannot be written, or is full.
     """
     if is_fetched(model):
@@ -157,13 +157,13 @@ def converted(file: Path, progress: Progress = lambda stage, done, total: None) 
 
 
 def kept() -> list[tuple[Path, dict[str, Any], int]]:
-    """Converted models that are here: folder, what it was made from, bytes."""
-    found = []
+    """Converted models in the store: folder, origin, bytes."""
+    models = []
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
         folder = file.parent
         if not folder.name.startswith("."):  # being made
-            found.append((folder, read_json(file, str(folder)), folder_size(folder)))
-    return found
+            models.append((folder, read_json(file, str(folder)), folder_size(folder)))
+    return models
 
 
 def _made_of(folder: Path, sha256: str) -> bool:
@@ -180,7 +180,7 @@ def _put(
 ) -> None:
     """Make a folder whole or not at all, by one process at a time.
 
-    ``make`` fills a folder beside it, of which all but the files of a model are thrown away.
+    ``make`` fills a scratch folder beside it; its subfolder ``whole`` becomes the folder.
     """
     home = folder.parent
     part = home / f".{folder.name}.part"
@@ -231,7 +231,7 @@ def _alone(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _storing(home: Path) -> Iterator[None]:
-    """One line for a folder that is full or cannot be written."""
+    """Turn errors of a folder that is full or not writable into one StorageError."""
     try:
         yield
     except OSError as error:
@@ -264,10 +264,10 @@ def _convert(
 def _refuse_other(model: PackagedModel, gguf: Path, progress: Progress) -> None:
     stage = f"check {model.name}"
     progress(stage, 0, 1)
-    found = file_digest(gguf, None)
-    if found != model.sha256:
+    sha256 = file_digest(gguf, None)
+    if sha256 != model.sha256:
         raise ModelError(
-            f"{model.requirement}: {Path(model.file).name} has SHA-256 {found[:16]}..., not "
+            f"{model.requirement}: {Path(model.file).name} has SHA-256 {sha256[:16]}..., not "
             f"{model.sha256[:16]}...: it is truncated or altered, and was thrown away.",
             hint="Run again; if it stays so, ask who runs the package index, or set "
             "models.language=tiny.",

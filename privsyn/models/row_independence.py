@@ -20,8 +20,8 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
     Args:
         config: All settings of the model, its class's defaults among them.
         where: The setting that names it, for messages.
-        layers: Names of the classes of its layers, once it is loaded: code of its own may name
-            its settings as it likes.
+        layers: Class names of the layers of a loaded model: remote code may name its settings
+            otherwise.
 
     Raises:
         ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantised with
@@ -49,17 +49,17 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
         )
 
 
-def refuse_mixing_folder(folder: Path, wanted: ModelReference) -> None:
-    """The same from ``config.json``, and from what its class says of all it leaves out.
+def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
+    """``refuse_row_mixing`` for a folder: its ``config.json``, with the defaults of its class.
 
-    A file may name a family of experts and nothing else. What the class cannot read is told when
-    the model is loaded.
+    The file may name an architecture with experts and nothing else. What the class cannot read is
+    found when the model is loaded.
     """
-    config = read_json(folder / "config.json", str(wanted))
-    refuse_row_mixing(config, str(wanted))
+    config = read_json(folder / "config.json", str(reference))
+    refuse_row_mixing(config, str(reference))
     kind = config.get("model_type")
-    known = (wanted.shipped, *packaged.PACKAGED)  # their configs leave nothing out
-    if wanted.name in known or not isinstance(kind, str):
+    pinned_names = (reference.shipped, *packaged.PACKAGED)  # their configs leave nothing out
+    if reference.name in pinned_names or not isinstance(kind, str):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -71,7 +71,7 @@ def refuse_mixing_folder(folder: Path, wanted: ModelReference) -> None:
             whole = CONFIG_MAPPING[kind].from_dict(dict(config)).to_dict()
         except Exception:  # transformers raises whatever its parsers raise
             return
-    refuse_row_mixing(whole, str(wanted))
+    refuse_row_mixing(whole, str(reference))
 
 
 def _walk(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -44,7 +44,7 @@ def set_threads(performance: PerformanceConfig) -> None:
 
 
 def settled(model: Any, device: Any) -> Any:
-    """A model ready to run: on its device, without gradients, by kernels that keep rows apart."""
+    """The model on its device, without gradients, with kernels that keep rows independent."""
     import torch
 
     from privsyn.models.language import rowwise
@@ -95,17 +95,17 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def explained(error: Exception, wanted: ModelReference, place: ModelLocation) -> ModelError:
-    """One line for whatever transformers raised."""
+def explained(error: Exception, reference: ModelReference, place: ModelLocation) -> ModelError:
+    """A one-line ModelError for any exception of transformers."""
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
         return ModelError(
-            f"{wanted} brings its own code, and models.trust_remote_code is off.",
+            f"{reference} brings its own code, and models.trust_remote_code is off.",
             hint="Read that code, then set models.trust_remote_code=true; or name another model.",
         )
     if place.folder is None and isinstance(error, OSError):
-        return ModelError(f"{wanted} cannot be fetched from the hub.", hint=wanted.offline)
+        return ModelError(f"{reference} cannot be fetched from the hub.", hint=reference.offline)
     return ModelError(
-        f"{wanted} cannot be loaded ({type(error).__name__}: {text[:200]}).",
-        hint=f"Copy or download the model again, or use {wanted.shipped}.",
+        f"{reference} cannot be loaded ({type(error).__name__}: {text[:200]}).",
+        hint=f"Copy or download the model again, or use {reference.shipped}.",
     )

@@ -13,14 +13,14 @@ from privsyn.spelling import nearest
 def check_header(
     path: Path, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
 ) -> None:
-    """Refuse a header or schema that lacks a wanted column or has it twice.
+    """Refuse a header or schema that lacks a configured column or has it twice.
 
     Args:
         path: The file.
-        columns: Setting under ``dataset.`` -> column wanted.
+        columns: Setting under ``dataset.`` -> column.
         header: The names as the file gives them.
         may_be_record: The names are the first line of a file that may have no header. They are
-            shown only where a wanted column is among them and all of them look like names: a
+            shown only where a configured column is among them and all of them look like names: a
             record can look like names, too.
 
     Raises:
@@ -28,12 +28,12 @@ def check_header(
     """
     missing = {setting: name for setting, name in columns.items() if name not in header}
     if missing and may_be_record:
-        found = len(missing) < len(columns)
-        if not found or not all(looks_like_name(name) for name in header):
+        has_some = len(missing) < len(columns)
+        if not has_some or not all(looks_like_name(name) for name in header):
             setting, column = next(iter(missing.items()))
             raise DataError(
                 f"column {column!r} (dataset.{setting}) is not in the first line of {path}, which "
-                f"{'does not look like' if found else 'holds none of the wanted'} column names.",
+                f"{'does not look like' if has_some else 'holds none of the wanted'} column names.",
                 hint="Write a header line in UTF-8, with commas between the names, or set "
                 f"dataset.{setting} to the name it has there.",
             )
@@ -47,7 +47,7 @@ def check_header(
 
 
 def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str]) -> None:
-    """Say which wanted column is missing and which there are.
+    """Refuse a missing column; the error names it and the columns there are.
 
     Args:
         path: The file.
@@ -59,10 +59,10 @@ def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str])
     """
     for setting, column in missing.items():
         names = [name for name in names if looks_like_name(name)]
-        shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+        listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
         raise DataError(
-            f"column {column!r} (dataset.{setting}) is not in {path}; columns: {shown or 'none'}.",
+            f"column {column!r} (dataset.{setting}) is not in {path}; columns: {listed or 'none'}.",
             hint=f"Did you mean {near!r}?" if near else f"Set dataset.{setting} to one of them.",
         )
 

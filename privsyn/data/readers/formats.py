@@ -97,8 +97,8 @@ def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
     """Setting -> column, the content first."""
     kind = modality_of(cfg)
     unit = kind.unit(path) if cfg.unit is None else cfg.unit
-    wanted = {**kind.columns, "label": cfg.label, "unit": unit}
-    return {setting: column for setting, column in wanted.items() if column is not None}
+    columns = {**kind.columns, "label": cfg.label, "unit": unit}
+    return {setting: column for setting, column in columns.items() if column is not None}
 
 
 def _records(
@@ -148,10 +148,10 @@ def _format(cfg: DatasetConfig, path: Path) -> Format:
         return kind.folder
     check_file(path)
     suffix, packed = split_suffix(path)
-    known = kind.formats.get(suffix)
-    if known is None or (packed and not known.packed):
+    file_format = kind.formats.get(suffix)
+    if file_format is None or (packed and not file_format.packed):
         raise DataError(
             f"{path} ends in {suffix!r}; known are {kind.offered}.",
             hint="Convert or rename the file.",
         )
-    return known
+    return file_format

@@ -57,13 +57,13 @@ def _first_line(path: Path) -> tuple[list[str], str]:
     with open_bytes(path) as stream:
         line = next(bounded_lines(stream.readline), None) or b""
     text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
-    found = {mark: next(csv.reader([text], delimiter=mark), []) for mark in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda mark: len(found[mark]))  # of equals the first
-    return [name.strip() for name in found[delimiter]], delimiter
+    columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in _DELIMITERS}
+    delimiter = max(_DELIMITERS, key=lambda mark: len(columns[mark]))  # of equals the first
+    return [name.strip() for name in columns[delimiter]], delimiter
 
 
 def _common_keys(path: Path) -> list[str]:
-    seen, objects = Counter[str](), 0
+    counts, objects = Counter[str](), 0
     with open_bytes(path) as stream:
         for line in islice(bounded_lines(stream.readline), _OBJECTS):
             try:
@@ -72,5 +72,5 @@ def _common_keys(path: Path) -> list[str]:
                 continue
             if isinstance(value, dict):
                 objects += 1
-                seen.update(value.keys())
-    return [name for name, count in seen.items() if 2 * count > objects]
+                counts.update(value.keys())
+    return [name for name, count in counts.items() if 2 * count > objects]

@@ -45,7 +45,7 @@ _BATCH_BYTES = 1 << 24
 
 
 def check_folder(path: Path, columns: Mapping[str, str]) -> None:
-    """Refuse a folder that cannot be read, holds no image, or is asked for another unit.
+    """Refuse a folder that cannot be read, holds no image, or is configured with another unit.
 
     Raises:
         DataError: As said.
@@ -166,14 +166,14 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 def _arrays(archive: zipfile.ZipFile, path: Path, columns: Mapping[str, str]) -> dict[str, str]:
     """Setting -> array of the file, the images first."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-    found = dict(columns)
-    content = next(iter(found))
-    if found[content] == "image":
-        found[content] = next((name for name in USUAL_NAMES if name in names), "image")
-    if found.get("label") == "label" and "label" not in names:
-        found["label"] = USUAL_NAMES.get(found[content], "label")
-    refuse_missing(path, {s: name for s, name in found.items() if name not in names}, names)
-    return found
+    arrays = dict(columns)
+    content = next(iter(arrays))
+    if arrays[content] == "image":
+        arrays[content] = next((name for name in USUAL_NAMES if name in names), "image")
+    if arrays.get("label") == "label" and "label" not in names:
+        arrays["label"] = USUAL_NAMES.get(arrays[content], "label")
+    refuse_missing(path, {s: name for s, name in arrays.items() if name not in names}, names)
+    return arrays
 
 
 def _head(
@@ -185,11 +185,11 @@ def _head(
 
 def _header(stream: IO[bytes], name: str, path: Path) -> tuple[tuple[int, ...], bool, Any]:
     """Shape, whether columns come first, type."""
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(stream)
-    if version not in read:
+    if version not in readers:
         raise DataError(f"array {name!r} of {path} is of .npy version {version}.")
-    shape, columns_first, kind = read[version](stream)
+    shape, columns_first, kind = readers[version](stream)
     if kind.hasobject:
         raise DataError(
             f"array {name!r} of {path} holds Python objects, which are never loaded.",

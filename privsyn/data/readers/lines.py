@@ -32,7 +32,7 @@ Row = tuple[Any, ...]
 
 
 def _is_utf_16(path: Path) -> bool:
-    """Whether a file in which nothing was found begins with the mark of UTF-16."""
+    """Whether a file begins with the byte order mark of UTF-16."""
     with open_bytes(path) as stream:
         return stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -66,11 +66,11 @@ class JSONLines:
             head = list(islice(self._objects(path), _ROWS_CHECKED))
             if 2 * sum(isinstance(value, dict) for value in head) < len(head):
                 raise DataError(f"{path} is a JSON list, not an object a line.", hint=_unlist(path))
-        missing, seen, objects = dict(columns), Counter[str](), 0
+        missing, counts, objects = dict(columns), Counter[str](), 0
         parsable = (value for value in self._objects(path) if isinstance(value, dict))
         for value in islice(parsable, _ROWS_CHECKED):
             objects += 1
-            seen.update(value.keys())
+            counts.update(value.keys())
             missing = {k: column for k, column in missing.items() if column not in value}
             if not missing:
                 return
@@ -80,7 +80,7 @@ class JSONLines:
                 hint=_CONVERT if _is_utf_16(path) else "Write one JSON object a line.",
             )
         # A key that most rows have is part of the layout; a rarer one could be content.
-        refuse_missing(path, missing, [name for name, n in seen.items() if 2 * n > objects])
+        refuse_missing(path, missing, [name for name, n in counts.items() if 2 * n > objects])
 
     def rows(self, path: Path, columns: Mapping[str, str]) -> Iterator[Row | str]:
         """Values of the wanted columns, or why there are none."""
@@ -96,9 +96,9 @@ class JSONLines:
                 first = False
 
     def _parsed(self, line: bytes, first: bool) -> dict[str, Any] | str:
-        marked = first and self.encoding == "utf-8"
+        may_have_mark = first and self.encoding == "utf-8"
         try:
-            value = json.loads(line.decode("utf-8-sig" if marked else self.encoding))
+            value = json.loads(line.decode("utf-8-sig" if may_have_mark else self.encoding))
         except UnicodeDecodeError:
             return tally.ROW_ENCODING
         except (ValueError, RecursionError):  # bad JSON, or nested without end
@@ -132,14 +132,14 @@ class CSV:
         header = next(table, None)
         if not header or isinstance(header, str):
             raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
-        for delimiter, written in _DELIMITERS.items():
+        for delimiter, spelling in _DELIMITERS.items():
             if not _missing(columns, header) or delimiter == self.delimiter:
                 continue
             other = next(CSV(self.encoding, delimiter)._table(path), None)
             if other and not isinstance(other, str) and not _missing(columns, other):
                 raise DataError(
                     f"the columns of {path} are not separated by {self.delimiter!r}.",
-                    hint=f'Set dataset.delimiter to "{written}".',
+                    hint=f'Set dataset.delimiter to "{spelling}".',
                 )
         if _missing(columns, header) and _is_utf_16(path):
             raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)

@@ -69,8 +69,8 @@ def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, 
     with ExitStack() as stack:
         file = _open(path, stack)
         size = _BATCH_IMAGES if IMAGE_COLUMN in columns else _BATCH_ROWS
-        wanted = [_leaf(file.schema_arrow.field(name)) for name in names]
-        batches = file.iter_batches(size, columns=wanted, use_threads=False)
+        leaves = [_leaf(file.schema_arrow.field(name)) for name in names]
+        batches = file.iter_batches(size, columns=leaves, use_threads=False)
         while True:
             try:
                 batch = next(batches, None)

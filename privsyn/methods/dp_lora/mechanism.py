@@ -141,17 +141,17 @@ def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
 
 
 def _advice(cfg: DPLoraConfig, sigma: float) -> tuple[str, ...]:
-    where, told = "methods.dp_lora", []
+    where, advice = "methods.dp_lora", []
     epochs = cfg.sampling_rate * cfg.steps
     if epochs < 1:
-        told.append(
+        advice.append(
             f"{where}: steps={cfg.steps} at sampling_rate={cfg.sampling_rate:g} are {epochs:.2g} "
             "passes over the data; more steps would use more of it."
         )
     if sigma / cfg.expected_batch > 0.05:
-        told.append(
+        advice.append(
             f"{where}: noise of {sigma:.3g} clip norms on a mean over expected_batch="
             f"{cfg.expected_batch:g} units drowns small models; a larger batch, or more budget, "
             "helps."
         )
-    return tuple(told)
+    return tuple(advice)

@@ -84,15 +84,15 @@ class DPLora:
         self, cfg: DPLoraConfig, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
     ) -> DPLoraSettings:
         """Settings with the model's own prompt where the config leaves it open."""
-        own = default_prompt(models["base"])
-        if own.chat:  # an instruction is no prefix of a text
-            own = PromptConfig(private=RECORDS.private, public=RECORDS.public)
+        prompt = default_prompt(models["base"])
+        if prompt.chat:  # an instruction is no prefix of a text
+            prompt = PromptConfig(private=RECORDS.private, public=RECORDS.public)
         if cfg.prompt is not None:
-            own = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
+            prompt = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
         return DPLoraSettings(
             **cfg.model_dump(exclude={"prompt", "chat", "label_descriptions"}),
-            prompt=subject.fill(own.public),
-            chat=own.chat,
+            prompt=subject.fill(prompt.public),
+            chat=prompt.chat,
             label_descriptions=cfg.label_descriptions or dict(subject.descriptions),
         )
 
@@ -209,16 +209,16 @@ class DPLora:
         number, shards = shard
         counts = json.loads((trained / LABELS).read_bytes())
         cells = self.cells(settings, labels)
-        wanted = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
+        queue = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
         writer = models.base.writer(
             _training(settings, [cell.label for cell in cells], unit),
             trained,
             top_k=settings.top_k,
             temperature=settings.temperature,
         )
-        for start in range(0, len(wanted), _WRITTEN_TOGETHER):
-            progress(start, len(wanted))
-            part = wanted[start : start + _WRITTEN_TOGETHER]
+        for start in range(0, len(queue), _WRITTEN_TOGETHER):
+            progress(start, len(queue))
+            part = queue[start : start + _WRITTEN_TOGETHER]
             texts = writer.write([cell.label for cell in part])
             yield from (Sample(cell, text) for cell, text in zip(part, texts, strict=True))
 
@@ -238,18 +238,18 @@ class DPLora:
         """
         if trained is None:
             raise ConfigError("the release holds no adapter.", hint="Restore its folder with DVC.")
-        known = list(dict.fromkeys(label for label, _ in records))
+        labels = list(dict.fromkeys(label for label, _ in records))
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
-        wanted = [records[place][0] for place in places]
+        text_labels = [records[place][0] for place in places]
         writer = models.base.writer(
-            _training(settings, known, PrivacyUnit()),
+            _training(settings, labels, PrivacyUnit()),
             trained,
             top_k=settings.top_k,
             temperature=settings.temperature,
         )
         for start in range(0, count, _WRITTEN_TOGETHER):
             progress(start, count)
-            part = wanted[start : start + _WRITTEN_TOGETHER]
+            part = text_labels[start : start + _WRITTEN_TOGETHER]
             yield from zip(part, writer.write(part), strict=True)
 
 
@@ -265,9 +265,9 @@ def _advance(
     """Algorithm 1 of Abadi et al. from one checkpoint to the next."""
     for t in steps:
         progress(t, settings.steps)
-        chosen = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
-        total = trainer.clipped_sum(list(compress(units, chosen)))  # [L3]
-        noisy = mechanism.draw(total, noise)  # also where nobody was sampled
+        mask = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
+        total = trainer.clipped_sum(list(compress(units, mask)))  # (numbers,) [L3]
+        noisy = mechanism.draw(total, noise)  # privacy: also where nobody was sampled [L2]
         trainer.update(
             noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
         )  # [L4]
@@ -299,9 +299,9 @@ def _never() -> bytes:
 def _training(
     settings: DPLoraSettings, labels: Sequence[str | None], unit: PrivacyUnit
 ) -> Training:
-    named = [label for label in labels if label is not None]
+    label_names = [label for label in labels if label is not None]
     return Training(
-        template=settings.template(named),
+        template=settings.template(label_names),
         labels=tuple(labels),
         max_tokens=settings.max_tokens,
         clip_norm=settings.clip_norm,

@@ -138,11 +138,11 @@ class DPLoraConfig(Section):
         """Learning rate of a step, 0-based."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
-        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        share = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         falls = {
             "constant": 1.0,
-            "linear": 1 - done,
-            "cosine": (1 + math.cos(math.pi * done)) / 2,
+            "linear": 1 - share,
+            "cosine": (1 + math.cos(math.pi * share)) / 2,
         }
         return self.learning_rate * falls[self.learning_rate_schedule]
 

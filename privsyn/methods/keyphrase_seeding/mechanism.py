@@ -154,11 +154,11 @@ def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
 
 
 def _least_noise(
-    made: Callable[[float], Event], goal: Guarantee, choice: Laplace, target: Guarantee
+    event_of: Callable[[float], Event], goal: Guarantee, choice: Laplace, target: Guarantee
 ) -> float:
     """The least noise multiplier whose event is within the goal."""
     try:
-        return _ROOM * calibration.calibrate(made, goal, 1e-4, 1e9, increasing=False)
+        return _ROOM * calibration.calibrate(event_of, goal, 1e-4, 1e9, increasing=False)
     except ValueError:
         raise ConfigError(
             f"{SECTION}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "
@@ -168,16 +168,16 @@ def _least_noise(
 
 
 def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
-    told: list[str] = []
+    advice: list[str] = []
     if cfg.document is not None:
-        told.append(
+        advice.append(
             f"{SECTION}.document is now dataset.document, which feeds the prompts of all methods: "
             "move it there."
         )
     if cfg.ensemble == "linear" and k > 4:
         fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
-        told.append(
+        advice.append(
             f"{SECTION}.ensemble=linear shares the budget among {k} estimates; logarithmic needs "
             f"{fewer}."
         )
-    return tuple(told)
+    return tuple(advice)

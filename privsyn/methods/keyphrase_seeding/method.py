@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 _TOGETHER = 64
-"""Prompts that are completed and kept together: a resumed run pays for none of them twice."""
+"""Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
 
 _ROWS = 256
 """Sequences that are scored together."""
@@ -110,7 +110,7 @@ class KeyphraseSeeding:
         """
         data = _vocabulary(cfg)
         digest = hashlib.sha256(data).hexdigest()
-        filled: dict[str, Any] = {
+        values: dict[str, Any] = {
             # What the terms are, not where: the same ones elsewhere are the same release.
             "vocabulary": cfg.vocabulary if cfg.vocabulary == SHIPPED else f"sha256:{digest}",
             "vocabulary_digest": digest,
@@ -132,9 +132,9 @@ class KeyphraseSeeding:
             subject = replace(subject, document=subject.document or cfg.document)
             prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
             prompt = subject.fill(prompt)
-            filled["prompt"] = with_examples(cfg, prompt) + prompt
-            filled["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
-        return cfg.resolved(KeyphraseSeedingSettings, filled)
+            values["prompt"] = with_examples(cfg, prompt) + prompt
+            values["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
+        return cfg.resolved(KeyphraseSeedingSettings, values)
 
     def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
@@ -170,7 +170,7 @@ class KeyphraseSeeding:
     ) -> Iterator[Sample]:
         """The texts of every label, from all labels' documents."""
         models, journal = draw.models, draw.journal
-        if settings.use_llm and not journal.drawn:  # a model that cannot answer is found out before
+        if settings.use_llm and not journal.drawn:  # a model that fails must fail before a draw
             models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
         pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
@@ -183,13 +183,13 @@ class KeyphraseSeeding:
         size = min(settings.vocabulary_size, len(public))
         steps.next()
         choose = partial(_chosen, settings, mechanism.choice, public, documents, size, draw.noise)
-        known = public.subset(journal.draw_array("vocabulary", choose, size))
-        vectors = _normalised(models.embedder.embed(known.terms))  # steps 1-2
+        vocabulary = public.subset(journal.draw_array("vocabulary", choose, size))
+        vectors = _normalised(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
         most = max(settings.phrases_per_document, shapes[-1].blocks)
-        phrases = [[known.first(text, most) for text in texts] for texts in documents]
-        sums: dict[tuple[int, int], NDArray[np.int64]] = {}
+        phrases = [[vocabulary.first(text, most) for text in texts] for texts in documents]
+        sums: dict[tuple[int, int], NDArray[np.int64]] = {}  # (label, structure): noisy, (I,)
         for shape in shapes:
             angles = shape.angles(vectors)
             for number, bucket in enumerate(buckets):
@@ -204,27 +204,27 @@ class KeyphraseSeeding:
 
         # Step 4: sequences; from here on nothing private is read
         least = settings.score_threshold * mechanism.score_deviation
-        for number, found in enumerate(
+        for number, sequences in enumerate(
             _sequences(settings, shapes, vectors, sums, len(buckets), least)
         ):
             cell = buckets[number].cell
-            lists = [[known.terms[i] for i in row] for row in found.phrases]
+            lists = [[vocabulary.terms[i] for i in row] for row in sequences.phrases]
             if settings.use_llm:  # step 5
                 texts = _texts(settings, cell, lists, models.text, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
-            for text, uniform in zip(texts, found.uniform.tolist(), strict=True):
+            for text, uniform in zip(texts, sequences.uniform.tolist(), strict=True):
                 yield Sample(
                     cell, text, {"phrases": settings.sequence_length, "uniform_phrases": uniform}
                 )
 
 
-class _Drawn:
+class _LabelSequences:
     """Sequences of one label while they are drawn.
 
     Attributes:
         phrases: Numbers of the phrases so far, shape (sequences, length).
-        uniform: How many of each sequence had no positive score to be drawn by.
+        uniform: Phrases of each sequence drawn uniformly, as no score was positive; (sequences,).
     """
 
     def __init__(self, count: int) -> None:
@@ -244,6 +244,7 @@ def _chosen(
     counts = np.zeros(len(public), np.int64)
     for texts in documents:
         for text in texts:
+            # privacy: each of the first S distinct terms counts once, so L1 moves by at most S [K2]
             counts[public.first(text, settings.terms_per_document)] += 1
     noisy = choice.draw(counts, noise)  # on every public term, those never seen among them
     # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
@@ -271,15 +272,15 @@ def _sequences(
     sums: Mapping[tuple[int, int], NDArray[np.int64]],
     labels: int,
     least: float,
-) -> list[_Drawn]:
-    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L draws alone."""
+) -> list[_LabelSequences]:
+    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws."""
     rng = _public_rng(sums)
-    drawn = [_Drawn(settings.sequences_per_label) for _ in range(labels)]
+    drawn = [_LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = None, np.empty((0, 0, 0), np.uint16)
     for step in range(1, settings.sequence_length + 1):
-        wanted = shapes[queried(settings.ensemble, step)]
-        if wanted is not shape:
-            shape, angles = wanted, wanted.angles(vectors)
+        structure = shapes[queried(settings.ensemble, step)]
+        if structure is not shape:
+            shape, angles = structure, structure.angles(vectors)
         alone = settings.ensemble == "independent"
         scorer = Scorer(angles, 0 if alone else step - 1)
         for number, sequence in enumerate(drawn):
@@ -290,7 +291,7 @@ def _sequences(
                 weights = _weights(
                     settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
-                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))
+                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
                 parts.append(_pick(weights, None if alone else part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
             sequence.phrases = np.column_stack([begun, picked])
@@ -301,8 +302,11 @@ def _sequences(
 def _weights(
     settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
 ) -> NDArray[np.float32]:
-    """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
-    highest = scores.max(axis=1, keepdims=True)
+    """Weights that phrases are drawn by: a power of the scores, zero where they are low.
+
+    Shape (sequences, N), as the scores.
+    """
+    highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
     highest[highest <= 0] = 1
     weights: NDArray[np.float32] = scores / highest
     np.maximum(weights, 0, out=weights)
@@ -316,19 +320,22 @@ def _weights(
 def _pick(
     weights: NDArray[np.float32], begun: NDArray[np.int64] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One phrase a row, in proportion to its weight; whether all weights of the row were zero.
+    """Draw a phrase for each row in proportion to the weights; uniformly where all are zero.
 
     A phrase that is in the sequence already is left out, while there are others [K8].
+
+    Returns:
+        The phrases, and whether each was drawn uniformly; both of shape (rows,).
     """
-    taken = np.empty((len(weights), 0), np.int64)
+    excluded = np.empty((len(weights), 0), np.int64)
     if begun is not None and begun.shape[1] < weights.shape[1]:
-        taken = begun
+        excluded = begun
     weights = weights.copy()
-    np.put_along_axis(weights, taken, 0, axis=1)
+    np.put_along_axis(weights, excluded, 0, axis=1)
     uniform = np.asarray(~weights.any(axis=1))
     weights[uniform] = 1
-    np.put_along_axis(weights, taken, 0, axis=1)
-    totals = weights.cumsum(axis=1, dtype=np.float64)
+    np.put_along_axis(weights, excluded, 0, axis=1)
+    totals = weights.cumsum(axis=1, dtype=np.float64)  # (rows, N)
     at = rng.random(len(weights)) * totals[:, -1]
     return np.argmax(totals > at[:, None], axis=1), uniform
 
@@ -358,29 +365,33 @@ def _texts(
     journal: Journal,
     steps: Steps,
 ) -> Iterator[str]:
-    """One completion a sequence, kept as they come."""
+    """One completion per sequence, journalled page by page."""
     for start in range(0, len(lists), _TOGETHER):
         prompts = [fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
 
         def complete(prompts: Sequence[str] = prompts) -> bytes:
-            found = model.complete(
+            answers = model.complete(
                 prompts, max_tokens=settings.max_tokens, temperature=settings.temperature
             )
-            return json.dumps([text.strip() for text in found]).encode()
+            return json.dumps([text.strip() for text in answers]).encode()
 
         steps.next()
         yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", complete))
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
-    """The bytes of the vocabulary, those that the settings pin."""
+    """The bytes of the vocabulary that the settings pin.
+
+    Raises:
+        ConfigError: The vocabulary that ships has another digest than the pinned one.
+    """
     if SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
         return cfg.read("vocabulary")
     data = BUILTIN.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if cfg.vocabulary_digest not in (None, found):
+    digest = hashlib.sha256(data).hexdigest()
+    if cfg.vocabulary_digest not in (None, digest):
         raise ConfigError(
-            f"{SECTION}.vocabulary=builtin has the digest {found}, not {cfg.vocabulary_digest}.",
+            f"{SECTION}.vocabulary=builtin has the digest {digest}, not {cfg.vocabulary_digest}.",
             hint="Name the file of that digest or leave vocabulary_digest out; to resume a "
             "release, name its vocabulary, or take the version that began it.",
         )

@@ -61,10 +61,10 @@ class Vocabulary:
             text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
         except (UnicodeDecodeError, OSError, EOFError, zlib.error):
             raise _refused(name, "is not UTF-8 text, plain or .gz") from None
-        found = cls(text.splitlines())
-        if not found.terms:
+        vocabulary = cls(text.splitlines())
+        if not vocabulary.terms:
             raise _refused(name, "holds no term")
-        return found
+        return vocabulary
 
     def subset(self, numbers: Iterable[int]) -> Vocabulary:
         """A vocabulary of some of the terms, in the order given."""
@@ -91,8 +91,8 @@ class Vocabulary:
 
 def _spaced(text: str) -> str:
     """Every word between two blanks of its own, so that a match begins and ends with words."""
-    found = words(text)
-    return f" {'  '.join(found)} " if found else ""
+    parts = words(text)
+    return f" {'  '.join(parts)} " if parts else ""
 
 
 def _refused(name: str, why: str) -> ConfigError:

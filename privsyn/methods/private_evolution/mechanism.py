@@ -119,10 +119,10 @@ def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
     A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
     takes m from one and puts m into another, of the same label or of two [E3].
     """
-    moved = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
-    while Fraction(moved) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
-        moved = math.nextafter(moved, math.inf)
-    return DiscreteGaussian(moved, sigma * moved)
+    l2 = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
+    while Fraction(l2) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
+        l2 = math.nextafter(l2, math.inf)
+    return DiscreteGaussian(l2, sigma * l2)
 
 
 def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[int]:

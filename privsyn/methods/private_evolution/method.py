@@ -93,7 +93,7 @@ class PrivateEvolution:
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> PrivateEvolutionConfig:
-        """Settings with the text model's own prompts where the config leaves them open."""
+        """Settings with the text model's own prompts where the config sets none."""
         if cfg.modality == "image":
             return cfg
         text = cfg.text.resolved(
@@ -150,24 +150,24 @@ class PrivateEvolution:
         trained: Path | None = None,
         progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """Variations of a finished release's records, as many as wanted, of the last degree.
+        """``count`` variations of a finished release's records, of the last round's degree.
 
-        Every pass over the records makes one of each; the last one is of records evenly spaced, so
-        that all labels keep their shares. Post-processing, at no cost.
+        Every pass over the records makes one variation of each; the last pass takes evenly spaced
+        records, so that all labels keep their shares. Post-processing, at no cost.
 
         Source: Lin et al. 2024, section 4.2.
         """
-        kind, made = modality(cfg, models), 0
+        kind, done = modality(cfg, models), 0
         samples = [(label, kind.released(content)) for label, content in records]
-        while made < count:
-            places = np.linspace(0, len(samples), min(count - made, len(samples)), endpoint=False)
+        while done < count:
+            places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
             for label in dict.fromkeys(label for label, _ in part):
-                progress(made, count)
-                group = [sample for own, sample in part if own == label]
+                progress(done, count)
+                group = [sample for sample_label, sample in part if sample_label == label]
                 for sample in _varied(kind.api, group, label, cfg.degree(cfg.rounds)):
                     yield label, kind.content(sample)
-                    made += 1
+                    done += 1
 
 
 def _evolve(
@@ -211,19 +211,22 @@ def _evolve(
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(sizes))  # lines 5-6 [E4]
+        # (candidates,) for each label; from here on the round is post-processing
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
-        chosen = [
-            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, own, rng))
-            for place, own in enumerate(weights)
+        indices = [
+            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, bins, rng))
+            for place, bins in enumerate(weights)
         ]  # lines 8-9
-        parents = [[group[i] for i in own] for group, own in zip(population, chosen, strict=True)]
+        parents = [
+            [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
+        ]
         makes = [
             partial(_offspring, kind.api, group, label, degree, steps)
             for group, label in zip(parents, labels, strict=True)
         ]
         population = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
-        fallen += [not own.any() for own in weights]
-        rounds.append(_figures(t, degree, weights, chosen, parents, population))
+        fallen += [not bins.any() for bins in weights]
+        rounds.append(_figures(t, degree, weights, indices, parents, population))
         if t % -(-total // SHEETS) == 0 or t == total:
             if sheet := kind.sheet(population):
                 yield Exhibit(f"population-{t:04d}.png", sheet)
@@ -239,7 +242,7 @@ def _noisy(
     histogram: Callable[[], NDArray[np.int64]],
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """A histogram with its noise. The clean one is never kept."""
+    """A histogram with noise, shape (bins,). The exact one is never stored."""
     return mechanism.histogram.draw(histogram() * LATTICE, noise)
 
 
@@ -247,19 +250,19 @@ def _figures(
     t: int,
     degree: float,
     weights: Sequence[NDArray[np.int64]],
-    chosen: Sequence[NDArray[np.int64]],
+    indices: Sequence[NDArray[np.int64]],
     parents: Sequence[Sequence[T]],
     population: Sequence[Sequence[T]],
 ) -> Mapping[str, Any]:
-    """Of a round: functions of the noisy histogram and of what was made from it."""
+    """Public figures of a round: functions of its noisy histogram and of public samples."""
     return {
         "round": t,
         "degree": round(degree, 6),
-        "bins": sum(len(own) for own in weights),
-        "bins_above_threshold": sum(int(np.count_nonzero(own)) for own in weights),
-        "votes_above_threshold": round(sum(float(own.sum()) for own in weights) / LATTICE, 3),
-        "labels_drawn_uniformly": sum(not own.any() for own in weights),
-        "distinct_parents": sum(len(np.unique(own)) for own in chosen),
+        "bins": sum(len(bins) for bins in weights),
+        "bins_above_threshold": sum(int(np.count_nonzero(bins)) for bins in weights),
+        "votes_above_threshold": round(sum(float(bins.sum()) for bins in weights) / LATTICE, 3),
+        "labels_drawn_uniformly": sum(not bins.any() for bins in weights),
+        "distinct_parents": sum(len(np.unique(picks)) for picks in indices),
         "unchanged_variations": sum(
             np.array_equal(one, other)  # type: ignore[arg-type]
             for old, new in zip(parents, population, strict=True)
@@ -274,28 +277,31 @@ def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
 
 
 class _Private(Generic[T]):
-    """The private records of every label; their vectors are made once and stay in memory."""
+    """The private records of every label; their vectors are computed once and stay in memory."""
 
     def __init__(self, kind: Samples[T], buckets: Sequence[Bucket]) -> None:
         self._kind, self._buckets = kind, buckets
         self._voters: list[Voters] = []
 
     def counts(self) -> NDArray[np.int64]:
-        """Records of every label."""
+        """Number of records of every label, shape (labels,): exact, not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
     def embed(self) -> None:
-        """Make the vectors of all records."""
+        """Compute the vectors of all records, shape (records, width) for each label."""
         for bucket in self._buckets:
-            read = [self._kind.read(content) for content in bucket.contents.reveal()]
-            samples = [sample for sample in read if sample is not None]  # [E6]
+            decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
+            samples = [sample for sample in decoded if sample is not None]  # [E6]
             vectors = np.empty((0, self._kind.embedder.width), np.float32)
             if samples:
                 vectors = np.asarray(self._kind.embedder.embed(samples), np.float32)
             self._voters.append(Voters(vectors))
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
-        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3]."""
+        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3].
+
+        Shape (candidates of all labels,): exact, not yet private.
+        """
         pairs = zip(self._voters, vectors, strict=True)
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
 
@@ -320,7 +326,10 @@ def _offspring(
 def _vectors(
     kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
 ) -> NDArray[np.float32]:
-    """What stands for each candidate: the mean vector of k variations of it, or its own [E5]."""
+    """Vector of each candidate: the mean of k variations of it, or its own [E5].
+
+    Shape (candidates, width).
+    """
     steps.next()
     looks = (_varied(kind.api, group, label, degree) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
@@ -332,9 +341,9 @@ def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
 
     Where all weights are 0 any candidate is as good as another [E7].
     """
-    own = weights.astype(np.float64)
-    shares = own / own.sum() if own.any() else None
-    return rng.choice(len(own), len(own), p=shares).astype(np.int64)
+    votes = weights.astype(np.float64)
+    shares = votes / votes.sum() if votes.any() else None
+    return rng.choice(len(votes), len(votes), p=shares).astype(np.int64)
 
 
 def _checked(samples: list[T], count: int) -> list[T]:
@@ -346,7 +355,7 @@ def _checked(samples: list[T], count: int) -> list[T]:
 def _kept(
     kind: Samples[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
-    """A population as the journal keeps it: a file for every label."""
+    """A population read back from the journal, made if it is not there: a file for every label."""
 
     def kept(place: int, make: Callable[[], list[T]]) -> list[T]:
         return kind.unpack(journal.keep(f"{key}/{place}", lambda: kind.pack(make())))
@@ -355,5 +364,5 @@ def _kept(
 
 
 def _kept_array(journal: Journal, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """An array as the journal keeps it."""
+    """An array read back from the journal, made if it is not there."""
     return from_npy(journal.keep(key, lambda: to_npy(make())))

@@ -124,13 +124,13 @@ def _affordable(
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
     if enough < 1 and not fits(1):
-        drawn = rho(one.token.event) or 0.0
-        asked = (rho(one.above.event) or 0.0) if one.above else 0.0
+        draw_rho = rho(one.token.event) or 0.0
+        comparison_rho = (rho(one.above.event) or 0.0) if one.above else 0.0
         culprit = (
-            f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={asked:.3g}"
-            if asked > drawn
+            f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={comparison_rho:.3g}"
+            if comparison_rho > draw_rho
             else f"clip_bound={settings.clip_bound:g} over batch_size={settings.batch_size} and "
-            f"temperature={settings.temperature:g} makes its draw cost rho={drawn:.3g}"
+            f"temperature={settings.temperature:g} makes its draw cost rho={draw_rho:.3g}"
         )
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "

@@ -143,6 +143,7 @@ class PrivatePrediction:
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
         model, r = draw.models.language, mechanism.private_tokens
+        # privacy: labels of all cells, with records or not, decide the width of a row
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = partial(_tell, draw.progress, number * r, len(buckets) * r)
@@ -168,7 +169,7 @@ def _texts(
 ) -> Iterator[list[int]]:
     """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``.
 
-    ``tell`` hears of the private tokens drawn.
+    ``tell`` is called with the number of private tokens drawn.
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
@@ -226,8 +227,8 @@ def _draw(
         distance = int(np.abs(step.probabilities - public).sum())  # Eq. 2, times s [P4]
         if not above.is_above(distance, threshold, noise):  # lines 12-13
             scores = public_grid(step.public)  # line 19: public randomness
-            chosen = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
-            return ~int(step.tokens[chosen])
+            index = noise.noisy_max(scores, settings.public_temperature * LATTICE, 0)
+            return ~int(step.tokens[index])
     return int(step.tokens[mechanism.token.draw(step.scores, noise)])  # lines 14-15
 
 
@@ -249,7 +250,7 @@ class _Step:
 
 
 class _Batch:
-    """The rows of one bucket and its public row, started only when a token has to be drawn."""
+    """The rows of one bucket and its public row; sessions start only when a token is drawn."""
 
     def __init__(
         self,
@@ -291,9 +292,9 @@ class _Batch:
         z_public = public.logits()[0]
         allowed = np.arange(len(z_public)) if allowed is None else allowed
         if settings.public_vocabulary is not None and settings.public_vocabulary < len(allowed):
-            known = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
+            logits = np.where(np.isnan(z_public[allowed]), -np.inf, z_public[allowed])
             # [P6] by the public row alone
-            best = np.argpartition(-known, settings.public_vocabulary - 1)[
+            best = np.argpartition(-logits, settings.public_vocabulary - 1)[
                 : settings.public_vocabulary
             ]
             allowed = allowed[np.sort(best)]
@@ -301,8 +302,11 @@ class _Batch:
         scores = ExactSum(len(allowed))  # [P7]
         probabilities = np.zeros(len(allowed), np.int64)
         for start in range(0, self._rows, self._rows_per_pass):
-            z = private.logits(slice(start, start + self._rows_per_pass), columns)
+            z = private.logits(
+                slice(start, start + self._rows_per_pass), columns
+            )  # (rows, allowed)
             clipped = clip_recentre(z, settings.clip_bound)
+            # privacy: whole numbers, so a record moves a score by at most c in any order of the sum
             scores.add(to_grid(clipped, settings.clip_bound))
             if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
@@ -310,15 +314,15 @@ class _Batch:
         return _Step(allowed, public, scores.held(), probabilities)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
-        """Both sessions, at this place of this text."""
+        """The public and the private session after the tokens of this text."""
         sessions = self._sessions = self._sessions or self._start()
         if number != self._number:
             for session in sessions:
                 session.rewind()
             self._number, self._fed = number, 0
-        for taken in text[self._fed :]:
-            sessions[0].append([taken])
-            sessions[1].append([taken] * self._rows)
+        for token in text[self._fed :]:
+            sessions[0].append([token])
+            sessions[1].append([token] * self._rows)
         self._fed = len(text)
         return sessions
 

@@ -102,5 +102,5 @@ def _sampled(
     k = min(recipe.top_k or logits.shape[1], logits.shape[1])
     best = np.argpartition(-logits, k - 1, axis=1)[:, :k]
     scores = np.take_along_axis(logits, best, axis=1) / recipe.temperature
-    chosen = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
-    return np.asarray(np.take_along_axis(best, chosen[:, None], axis=1)[:, 0], np.int64)
+    places = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    return np.asarray(np.take_along_axis(best, places[:, None], axis=1)[:, 0], np.int64)

@@ -68,7 +68,7 @@ class PromptConfig(Section):
 
 
 def resolved_prompt(
-    given: PromptConfig | None,
+    configured: PromptConfig | None,
     model: ModelIdentity,
     subject: Subject = ANYTHING,
     task: Task = "plain",
@@ -78,7 +78,7 @@ def resolved_prompt(
 
     See default_prompt for ``model``, ``task`` and ``schema``.
     """
-    prompt = given or default_prompt(model, task, schema)
+    prompt = configured or default_prompt(model, task, schema)
     return prompt.model_copy(
         update={
             "private": subject.fill(prompt.private),
@@ -103,15 +103,15 @@ def default_prompt(
         task: What a record is.
         schema: The public JSON schema of the records, for the task ``json``.
     """
-    own = model.template_default
-    if own.chat and task in _FORMS:
+    template = model.template_default
+    if template.chat and task in _FORMS:
         private, public = _FORMS[task]
         return PromptConfig(
             private=private,
             public=public.replace("{schema}", json.dumps(schema, indent=2, ensure_ascii=False)),
             chat=True,
         )
-    form = RECORDS if own in (CHAT, PLAIN) else own
+    form = RECORDS if template in (CHAT, PLAIN) else template
     return PromptConfig(private=form.private, public=form.public, chat=form.chat)
 
 
@@ -151,5 +151,5 @@ def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
     A public rule on what was drawn: post-processing.
     """
     cuts = [text.find(stop) for stop in (prompt.endings if prompt else ())]
-    found = [cut for cut in cuts if cut >= 0]
-    return (text[: min(found)] if found else text).strip(), bool(found)
+    hits = [cut for cut in cuts if cut >= 0]
+    return (text[: min(hits)] if hits else text).strip(), bool(hits)

@@ -22,7 +22,7 @@ from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.model_files import read_json
 
 LENGTHS = (16, 32, 64, 128, 256)
-"""A text is padded to the next of these, or to the longest: by its own tokens alone."""
+"""Padded lengths. privacy: a text is padded to the next one by its own tokens alone."""
 
 ROW_MULTIPLE = 16
 
@@ -53,26 +53,26 @@ class Pooling:
         modules = folder / "modules.json"
         if not modules.is_file():
             return cls()
-        listed = _read_list(modules, where)
-        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
+        entries = _read_list(modules, where)
+        kinds = [str(module.get("type", "")).rpartition(".")[2] for module in entries]
         if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= {"Normalize"}:
             raise ModelError(
                 f"{where}: modules.json lists {', '.join(kinds)}; known are Transformer, Pooling, "
                 "Normalize.",
                 hint="Name a sentence embedder without further layers.",
             )
-        pooling = read_json(folder / str(listed[1].get("path", "")) / "config.json", where)
+        pooling = read_json(folder / str(entries[1].get("path", "")) / "config.json", where)
         mode: Literal["mean", "first"] = "mean"
-        asked = sorted(
+        modes = sorted(
             name.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
             for name, on in pooling.items()
             if name.startswith("pooling_mode_") and on is True
         ) or [str(pooling.get("pooling_mode", "mean"))]
-        if asked == ["cls"]:
+        if modes == ["cls"]:
             mode = "first"
-        elif asked != ["mean"]:
+        elif modes != ["mean"]:
             raise ModelError(
-                f"{where}: pooling by {', '.join(asked)} is not known; known are mean and cls.",
+                f"{where}: pooling by {', '.join(modes)} is not known; known are mean and cls.",
                 hint="Name a sentence embedder that pools by the mean.",
             )
         settings: dict[str, Any] = {}
@@ -141,9 +141,9 @@ class HFEmbedder:
         ids = [self._encode(text) for text in texts]
         out = np.empty((len(texts), self.width), np.float32)
         lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
-        padded = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
+        widths = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
         for length in lengths:
-            numbers = np.flatnonzero(padded == length)
+            numbers = np.flatnonzero(widths == length)
             if len(numbers):
                 self._probe(length)
             for start in range(0, len(numbers), self._slots):
@@ -160,7 +160,7 @@ class HFEmbedder:
         return ids or [self._tokenizer.pad_token_id]
 
     def _pass(self, rows: Sequence[Sequence[int]], length: int) -> NDArray[np.float32]:
-        """One forward pass of a fixed shape; rows beyond the given ones are dummies."""
+        """One forward pass of a fixed shape; spare slots hold dummy rows."""
         ids = np.full((self._slots, length), self._tokenizer.pad_token_id)
         mask = np.zeros((self._slots, length), dtype=np.int64)
         mask[len(rows) :, 0] = 1
@@ -184,9 +184,9 @@ class HFEmbedder:
         return array
 
     def _probe(self, length: int) -> None:
-        """Embed random rows twice, moved and among others, and compare bits. Once per length.
+        """Embed public random rows at two places, among other rows, and compare bits.
 
-        Before the first text of that length: kernels are chosen by the length of rows, too.
+        Once per length, before its first text: kernels are chosen by the length of rows, too.
         """
         if length in self._probed:
             return

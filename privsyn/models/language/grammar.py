@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.errors import ModelError
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As ``json.dumps`` writes it: free white space could go on for ever."""
+"""White space as ``json.dumps`` writes it: free white space could go on for ever."""
 
 
 class JSONGrammar:
@@ -41,7 +41,7 @@ class JSONGrammar:
         from llguidance.hf import from_tokenizer
 
         try:
-            known = from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=eos)
+            vocabulary = from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=eos)
         except Exception as error:  # the engine's errors are plain ones of Rust
             raise ModelError(
                 f"models.language={source}: its tokenizer cannot follow a JSON schema "
@@ -49,12 +49,12 @@ class JSONGrammar:
                 hint="Leave json_schema out, or name a model with a tokenizer.json.",
             ) from None
         rules = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=_SPACING)
-        if wrong := llguidance.LLMatcher.validate_grammar(rules, known):
+        if problem := llguidance.LLMatcher.validate_grammar(rules, vocabulary):
             raise ModelError(
-                f"json_schema cannot be followed while drawing: {' '.join(wrong.split())[:200]}.",
+                f"json_schema cannot be followed while drawing: {' '.join(problem.split())[:200]}.",
                 hint="Simplify the schema; validation.json_schema may stay strict.",
             )
-        self._matcher = llguidance.LLMatcher(known, rules)
+        self._matcher = llguidance.LLMatcher(vocabulary, rules)
         self._size, self._eos = vocab_size, eos
         self._text: list[int] = []
 
@@ -71,5 +71,5 @@ class JSONGrammar:
         bits = np.unpackbits(
             np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little"
         )
-        found = np.flatnonzero(bits[: self._size])
-        return found if len(found) else np.array([self._eos])
+        tokens = np.flatnonzero(bits[: self._size])
+        return tokens if len(tokens) else np.array([self._eos])

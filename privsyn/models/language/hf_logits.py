@@ -1,9 +1,9 @@
 """A LogitModel over transformers causal language models.
 
 Every row is padded to one public length, micro-batches have one fixed number of rows, public rows
-run in passes of their own, and each session keeps a key-value cache. The vocabulary layer is apart
-from the rest of the model, so that a private row pays for the tokens that may be drawn alone, and
-tokens common to all prompts are read once. What makes a row's logits
+run in passes of their own, and each session keeps a key-value cache. The vocabulary layer runs
+apart from the rest of the model, so that private rows compute logits of the tokens that may be
+drawn and of no others; tokens common to all prompts are read once. What makes a row's logits
 independent of its neighbours to the last bit is in rowwise.py; ``_probe`` checks it on the machine
 at hand before the first private row.
 """
@@ -29,9 +29,10 @@ from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
 from privsyn.models.protocols import PromptTemplate
 
 ROW_MULTIPLE = 16
-"""Micro-batches are rounded up to a multiple of this: BLAS kernels treat tail rows apart."""
+"""Micro-batches are rounded up to a multiple: BLAS kernels sum tail rows in another order."""
 
 PROBE_STEPS = 3
+"""Tokens that ``_probe`` appends to each row."""
 
 
 class HFLogitModel:
@@ -90,9 +91,9 @@ class HFLogitModel:
     @cached_property
     def breaks(self) -> NDArray[np.int64]:
         """The end, and every token that holds a line break."""
-        own = [token for token in sorted(self._plain) if token < self.vocab_size]
-        pieces = self._tokenizer.batch_decode([[token] for token in own])
-        lines = [token for token, text in zip(own, pieces, strict=True) if "\n" in text]
+        tokens = [token for token in sorted(self._plain) if token < self.vocab_size]
+        pieces = self._tokenizer.batch_decode([[token] for token in tokens])
+        lines = [token for token, text in zip(tokens, pieces, strict=True) if "\n" in text]
         ends = [token for token in self.ends if 0 <= token < self.vocab_size]
         return np.union1d(ends, lines).astype(np.int64)
 
@@ -100,7 +101,7 @@ class HFLogitModel:
         """Refuse a template or lengths that do not fit the model's context.
 
         Raises:
-            ModelError: By how many tokens, or what is wrong with the template.
+            ModelError: Says by how many tokens, or what is wrong with the template.
         """
         self._fits(self._prompts.length(template) + reference_tokens, max_tokens)
 
@@ -109,12 +110,12 @@ class HFLogitModel:
     ) -> HFSession:
         """One row per label entry without any reference, in passes of their own.
 
-        As few as possible: how many rows there are, and which are finished, is public.
+        As few passes as possible: the number of rows, and which are finished, is public.
         """
-        known = {label: self._prompts.public(template, label) for label in set(labels)}
-        width = max(map(len, known.values()), default=1)
+        prompts = {label: self._prompts.public(template, label) for label in set(labels)}
+        width = max(map(len, prompts.values()), default=1)
         self._fits(width, max_tokens)
-        rows = [known[label] for label in labels]
+        rows = [prompts[label] for label in labels]
         slots = min(self.rows_per_pass, -(-max(1, len(rows)) // ROW_MULTIPLE) * ROW_MULTIPLE)
         return HFSession(self, rows, (), width, max_tokens, slots, math.inf)
 
@@ -133,12 +134,13 @@ class HFLogitModel:
         Raises:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
-        known = {label: self._prompts.private(template, label) for label in set(declared)}
-        width = self._prompts.length(template, known) + reference_tokens
+        # privacy: of all declared labels, with records or not, so that width and prefix are public
+        prompts = {label: self._prompts.private(template, label) for label in set(declared)}
+        width = self._prompts.length(template, prompts) + reference_tokens
         self._fits(width, max_tokens)
         rows = []
         for label, reference in zip(labels, references, strict=True):
-            before, lead, after = known[label]
+            before, lead, after = prompts[label]
             tokens = self._prompts.reference(reference, lead, reference_tokens)
             rows.append([*before, *tokens, *after])
         prefix = self._prompts.shared(template, declared) if self._full else []
@@ -149,8 +151,8 @@ class HFLogitModel:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
-        kept = [int(token) for token in tokens if int(token) in self._plain]
-        text: str = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        plain = [int(token) for token in tokens if int(token) in self._plain]
+        text: str = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return text
 
     def grammar(self, schema: Mapping[str, Any]) -> JSONGrammar:
@@ -161,9 +163,12 @@ class HFLogitModel:
         refuse_overlong(self._source, self._text, prompt, max_tokens)
 
     def _probe(self, prefix: Sequence[int], width: int, max_tokens: int) -> None:
-        """Run random rows twice, moved and among others, and compare bits. Once per shape.
+        """Run public random rows at two places, among other rows, and compare bits. Once per shape.
 
-        In the shapes of the private rows: kernels are chosen by the length of rows, too.
+        The shapes are those of the private rows: kernels are chosen by the length of rows, too.
+
+        Raises:
+            ModelError: Some bit differs.
         """
         steps = min(PROBE_STEPS, max_tokens)
         shape = len(prefix), width, max_tokens
@@ -177,22 +182,22 @@ class HFLogitModel:
             drawn = (rng.integers(0, self.vocab_size, length) for length in lengths)
             return [[*prefix, *tokens.tolist()] for tokens in drawn]
 
-        kept, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
+        base, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))  # fed: (steps, rows)
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
         some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
-        among = [kept[i] for i in order]
+        among = [base[i] for i in order]
         among[: n // 3] = draw(n // 3)
 
         def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
             session = HFSession(self, rows, prefix, width, max_tokens, n, math.inf)
-            seen = []
+            logits = []  # a step: (rows, vocabulary) and (rows, len(some))
             for step in fed:
-                seen += [session.logits(), session.logits(columns=some)]
+                logits += [session.logits(), session.logits(columns=some)]
                 session.append(step.tolist())
-            return seen
+            return logits
 
-        one, other = read(kept, fed), read(among, fed[:, order])
+        one, other = read(base, fed), read(among, fed[:, order])
         for alone, moved in zip(one, other, strict=True):
             if not np.array_equal(alone[order][n // 3 :], moved[n // 3 :], equal_nan=True):
                 raise ModelError(
@@ -204,9 +209,15 @@ class HFLogitModel:
         self._probed.add(shape)
 
     def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
-        """What the vocabulary layer reads after the last of ``ids``, shape (rows, width).
+        """Hidden state after the last of ``ids``, shape (rows, hidden).
 
-        The logits themselves, shape (rows, vocabulary), where that layer is not apart.
+        The logits themselves, shape (rows, vocabulary), where the vocabulary layer is not apart.
+
+        Args:
+            cache: Keys and values so far; the new ones are appended.
+            ids: Shape (rows, tokens).
+            mask: Shape (rows, columns so far and new), 1 where attended to.
+            positions: Shape (rows, tokens).
         """
         inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
         options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
@@ -221,7 +232,7 @@ class HFLogitModel:
         """Keys and values of tokens that begin every prompt, for one row; read once."""
         if tokens not in self._prefixes:
             cache = rowwise.new_cache(self.network.config, len(tokens))
-            ids = torch.tensor([tokens], device=self.network.device)
+            ids = torch.tensor([tokens], device=self.network.device)  # (1, tokens)
             ones = torch.ones_like(ids)
             self.forward(cache, ids, ones, ones.cumsum(-1) - 1)
             self._prefixes[tokens] = cache
@@ -232,37 +243,38 @@ class HFLogitModel:
     ) -> NDArray[np.float32]:
         """Logits of rows as ``forward`` returned them, shape (rows, columns).
 
-        ``slots`` is how many rows the vocabulary layer is given at a time, filled up: a public
-        number.
+        ``slots`` is the public number of rows of one call of the vocabulary layer; the last call is
+        filled up.
         """
         several = len(self._ends) > 1
-        wanted = np.union1d(columns, self._ends) if columns is not None and several else columns
+        outputs = np.union1d(columns, self._ends) if columns is not None and several else columns
         with torch.inference_mode():
-            array: NDArray[np.float32] = self._score(states, slots, wanted).float().cpu().numpy()
+            array: NDArray[np.float32] = self._score(states, slots, outputs).float().cpu().numpy()
         if not several:
             return array
-        tokens = np.arange(self.vocab_size) if wanted is None else wanted
-        array = array.copy()  # it may be the session's own memory
+        tokens = np.arange(self.vocab_size) if outputs is None else outputs
+        array = array.copy()  # (rows, outputs); the original may be the session's own memory
         _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
         return array if columns is None else array[:, np.searchsorted(tokens, columns)]
 
     def _score(self, states: Any, slots: int, columns: NDArray[np.int64] | None) -> Any:
-        chosen = None if columns is None else torch.from_numpy(columns).to(states.device)
+        outputs = None if columns is None else torch.from_numpy(columns).to(states.device)
         if self._head is None:
-            return states if chosen is None else states[:, chosen]
-        head = self._head if chosen is None else rowwise.columns_of(self._head, chosen)
-        slots = slots if chosen is None else ROW_MULTIPLE
+            return states if outputs is None else states[:, outputs]  # states are logits here
+        head = self._head if outputs is None else rowwise.columns_of(self._head, outputs)
+        # privacy: one fixed number of rows a call, so a row's bits do not depend on how many follow
+        slots = slots if outputs is None else ROW_MULTIPLE
         parts = []
         for start in range(0, len(states), slots):
             part = states[start : start + slots]
-            full = F.pad(part, (0, 0, 0, slots - len(part)))
+            full = F.pad(part, (0, 0, 0, slots - len(part)))  # (slots, hidden)
             parts.append(head(full)[: len(part)])
-        return torch.cat(parts)
+        return torch.cat(parts)  # (rows, outputs)
 
     def _apart(self) -> tuple[Any, Any]:
         """The model without its vocabulary layer, and that layer.
 
-        None twice for a model that does more to its logits (caps or scales them): seen by trying.
+        (None, None) if the model changes the layer's logits (caps or scales them): a trial shows.
         """
         head = self.network.get_output_embeddings()
         find = getattr(self.network, "get_decoder", None)
@@ -311,7 +323,8 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
     """Gather the mass of all end tokens (end of turn, end of text) on one, row by row.
 
-    The others are masked: a number taken from the row would change with the columns asked for.
+    ``logits`` has shape (rows, columns). The other ends are masked by a constant: a number computed
+    from the row would change with the columns asked for.
     """
     total = np.logaddexp.reduce(logits[:, ends], axis=1)
     logits[:, ends] = -np.inf

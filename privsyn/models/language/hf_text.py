@@ -24,7 +24,7 @@ from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
 _CLOSE_UP = 0.75
-"""A batch is closed up once at most this share of its rows goes on."""
+"""Finished rows leave a batch once at most this share of its rows is unfinished."""
 
 
 class HFTextModel:
@@ -126,8 +126,8 @@ class HFTextModel:
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
             drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature)
             for i, tokens in zip(numbers, drawn, strict=True):
-                kept = [token for token in tokens if token in self._plain]
-                out[i] = self._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+                plain = [token for token in tokens if token in self._plain]
+                out[i] = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
         return out
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -173,8 +173,8 @@ class HFTextModel:
             if len(live) <= _CLOSE_UP * len(going) and rowwise.is_preallocated(cache):
                 picks = [[(0, slot) for slot in live]]
                 [cache] = rowwise.gather_rows([cache], picks, len(live))
-                kept = torch.tensor(live, device=device)
-                tokens, seen, alive = tokens[kept], seen[kept], alive[kept]
+                slots = torch.tensor(live, device=device)
+                tokens, seen, alive = tokens[slots], seen[slots], alive[slots]
                 numbers = [numbers[slot] for slot in live]
             fed = tokens[:, None]
         return out
@@ -220,6 +220,6 @@ def _bytes_per_token(model: Any) -> float:
     text = model.config.get_text_config()
     heads = getattr(text, "num_attention_heads", None) or 1
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
-    kept = getattr(text, "num_key_value_heads", None) or heads
+    key_heads = getattr(text, "num_key_value_heads", None) or heads
     size = torch.finfo(model.dtype).bits // 8
-    return float(2 * text.num_hidden_layers * kept * width * size)
+    return float(2 * text.num_hidden_layers * key_heads * width * size)

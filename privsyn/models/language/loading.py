@@ -129,8 +129,8 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
     Raises:
         ModelError: Lists the linear layers it has.
     """
-    wanted = ModelReference.language(cfg)
-    place = locate(wanted)
+    reference = ModelReference.language(cfg)
+    place = locate(reference)
     name, options = _where(cfg, place)
     with quiet():
         import torch
@@ -145,12 +145,12 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
                     config, trust_remote_code=cfg.trust_remote_code
                 )
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
+            raise explained(error, reference, place) from None
         target_modules(network, targets, place.source)
 
 
 def _where(cfg: ModelsConfig, place: ModelLocation) -> tuple[str, dict[str, Any]]:
-    """What transformers reads a model by: its folder, or hub id and commit."""
+    """Arguments by which transformers finds a model: its folder, or hub id and commit."""
     options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
     options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
     return str(place.folder or place.source), options
@@ -168,8 +168,8 @@ def _load_causal(
     A model that is to be trained is left as it came: without packed layers, which have no
     gradients.
     """
-    wanted = ModelReference.language(cfg)
-    place = locate(wanted)
+    reference = ModelReference.language(cfg)
+    place = locate(reference)
     prepare_torch()
     with quiet():
         device = device_of(performance.device)
@@ -180,14 +180,14 @@ def _load_causal(
 
                 name, options = _where(cfg, place)
                 config = AutoConfig.from_pretrained(name, **options)
-                refuse_row_mixing(config.to_dict(), str(wanted))
+                refuse_row_mixing(config.to_dict(), str(reference))
             model, tokenizer = _read(cfg, place, "sdpa" if trained else None)
             if reads_private:
-                refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+                refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         except ModelError:
             raise
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
+            raise explained(error, reference, place) from None
         if trained:
             return model.to(device).requires_grad_(False), tokenizer
         return settled(model, device), tokenizer
@@ -197,8 +197,8 @@ def load_embedder(
     cfg: ModelsConfig, performance: PerformanceConfig, cache_dir: Path | None = None
 ) -> HFEmbedder:
     """Load the sentence embedder a config names. Arguments and errors as load_language_model."""
-    wanted = ModelReference.embedder(cfg)
-    place = locate(wanted)
+    reference = ModelReference.embedder(cfg)
+    place = locate(reference)
     prepare_torch()
     with quiet():
         from transformers import AutoModel, AutoTokenizer
@@ -208,8 +208,8 @@ def load_embedder(
 
         device = device_of(performance.device)
         set_threads(performance)
-        folder = place.folder or fetch_all(wanted, place)
-        pooling = Pooling.read(folder, str(wanted))
+        folder = place.folder or fetch_all(reference, place)
+        pooling = Pooling.read(folder, str(reference))
         options: dict[str, Any] = {
             "trust_remote_code": cfg.trust_remote_code,
             "local_files_only": True,
@@ -219,14 +219,14 @@ def load_embedder(
             options |= {"dtype": "float32", "attn_implementation": rowwise.register()}
             model = AutoModel.from_pretrained(folder, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
-        refuse_row_mixing(model.config.to_dict(), str(wanted), layer_names(model))
+            raise explained(error, reference, place) from None
+        refuse_row_mixing(model.config.to_dict(), str(reference), layer_names(model))
         model = settled(model, device)
     return HFEmbedder(
         model,
         tokenizer,
         pooling,
-        source=str(wanted),
+        source=str(reference),
         revision=fingerprint(place, cache_dir),
         rows_per_pass=performance.rows_per_pass,
     )
@@ -245,8 +245,8 @@ def check_prompt(
         ModelError: By how many tokens, which label is too long, or what is wrong with the template
             or the tokenizer.
     """
-    wanted = ModelReference.language(cfg)
-    place = locate(wanted)
+    reference = ModelReference.language(cfg)
+    place = locate(reference)
     name, options = _where(cfg, place)
     with quiet():
         from transformers import AutoConfig, AutoTokenizer
@@ -255,14 +255,14 @@ def check_prompt(
             config = AutoConfig.from_pretrained(name, **options)
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
         except Exception as error:  # transformers raises whatever its parsers raise
-            raise explained(error, wanted, place) from None
+            raise explained(error, reference, place) from None
     encoder = PromptEncoder(tokenizer, place.source)
     prompt = encoder.length(template, labels or [None]) + reference_tokens
     refuse_overlong(place.source, config.get_text_config(), prompt, max_tokens)
 
 
 def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:
-    """Weights and tokenizer. ``attention`` None: the one that keeps rows apart."""
+    """Weights and tokenizer. ``attention`` None: the implementation that keeps rows independent."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -41,7 +41,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
     Args:
         weight: Shape (out, in).
         bias: Shape (out,), or None.
-        keep: Whether ``rows_of`` will be asked for: the weights are then held unpacked too.
+        keep: Whether ``rows_of`` will be called: the weights are then held unpacked too.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, keep: bool = False) -> None:
@@ -53,7 +53,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x @ weight.T + bias``."""
+        """``x @ weight.T + bias``, shape (..., in) to (..., out)."""
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return out
 
@@ -77,14 +77,14 @@ def columns_of(head: nn.Module, outputs: Tensor) -> nn.Module:
 
 
 def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
-    """Replace every linear layer of a CPU model; returns how many could be.
+    """Replace every linear layer of a CPU model; returns the number replaced.
 
     Layers stay as they are where oneDNN is missing or cannot pack the type. ``head`` is the layer
     whose outputs may be asked for in part.
     """
     if not torch.backends.mkldnn.is_available():
         return 0
-    packed = 0
+    count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
@@ -97,10 +97,10 @@ def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
             try:
                 layer = PackedLinear(weight.detach(), bias, keep=child is head)
             except RuntimeError:
-                return packed
+                return count
             setattr(parent, name, layer)
-            packed += 1
-    return packed
+            count += 1
+    return count
 
 
 def attention(
@@ -127,24 +127,25 @@ def attention(
         return out
     rows, heads, _, size = query.shape
     groups = heads // key.shape[1]
+    # (rows, key heads, groups, size): query heads beside the key head they share
     q = query.view(rows, key.shape[1], groups, size) * (size**-0.5 if scaling is None else scaling)
     if query.dtype != torch.float32:
-        attended = _attend_batched
+        kernel = _attend_batched
     else:
-        attended = _attend_padded if size % _LANES == 0 else _attend
-    return attended(q, key, value, attention_mask).reshape(rows, 1, heads, value.shape[-1]), None
+        kernel = _attend_padded if size % _LANES == 0 else _attend
+    return kernel(q, key, value, attention_mask).reshape(rows, 1, heads, value.shape[-1]), None
 
 
 def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by stock attention, its query heads as so many query tokens.
+    """One token per row by stock attention; its query heads pass as query tokens.
 
-    They are filled up to a multiple of 16: kernel and scratch memory are then the same for every
-    row, aligned alike whichever thread has it.
+    They are padded to a multiple of 16: kernel and scratch memory are then the same for every row,
+    with the same alignment in every thread.
     """
     heads = q.shape[2]
-    filled = F.pad(q, (0, 0, 0, -heads % _LANES))
-    seen = mask.expand(-1, -1, filled.shape[2], -1)
-    out = F.scaled_dot_product_attention(filled, key, value, attn_mask=seen, scale=1.0)
+    padded = F.pad(q, (0, 0, 0, -heads % _LANES))  # (rows, key heads, 16 n, size)
+    visible = mask.expand(-1, -1, padded.shape[2], -1)  # (rows, 1, 16 n, length)
+    out = F.scaled_dot_product_attention(padded, key, value, attn_mask=visible, scale=1.0)
     return out[:, :, :heads]
 
 
@@ -152,21 +153,22 @@ def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """One token per row without a BLAS call: memory-bound, as fast as one."""
     out = []
     for g in range(q.shape[2]):
-        scores = (key * q[:, :, g, None]).sum(-1)
+        scores = (key * q[:, :, g, None]).sum(-1)  # (rows, key heads, length)
         scores = scores.masked_fill(~mask[:, :, 0], torch.finfo(scores.dtype).min)
         out.append((value * F.softmax(scores, dim=-1)[..., None]).sum(2))
-    return torch.stack(out, dim=2)
+    return torch.stack(out, dim=2)  # (rows, key heads, groups, size)
 
 
 def _attend_batched(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows."""
-    scores = torch.matmul(q, key.transpose(2, 3))
+    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows apart."""
+    scores = torch.matmul(q, key.transpose(2, 3))  # (rows, key heads, groups, length)
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.matmul(F.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype), value)
 
 
 def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The mask, never left out: whether to would be read off all rows of the batch."""
+    """The mask, always built: transformers leaves it out where no row of the batch is padded."""
+    # privacy: without it a row would take another kernel because of its neighbours
     kwargs["allow_is_causal_skip"] = False
     mask: Tensor | None = sdpa_mask(*args, **kwargs)
     return mask
@@ -192,9 +194,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new columns and return a view of all columns so far."""
+        """Write new columns; returns views of all so far, shape (rows, heads, columns, size)."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            # (rows, heads, length, size)
             self.keys = key_states.new_zeros(_lengthened(key_states, self.length))
             self.values = value_states.new_zeros(_lengthened(value_states, self.length))
         end = self.used + key_states.shape[-2]
@@ -209,6 +212,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
+    """The shape of the states with another number of columns."""
     rows, heads, _, size = states.shape
     return rows, heads, length, size
 
@@ -224,13 +228,13 @@ def attends_fully(config: Any) -> bool:
 
 def new_cache(config: Any, length: int) -> Cache:
     """An empty cache for ``length`` columns; the model's own if it keeps other state too."""
-    own = DynamicCache(config=config)
-    if own.layers and all(
-        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in own.layers
+    stock = DynamicCache(config=config)
+    if stock.layers and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in stock.layers
     ):
         # A sliding layer's mask hides the older columns, so keeping them all changes nothing.
-        return Cache(layers=[PreallocatedLayer(length) for _ in own.layers])
-    return own
+        return Cache(layers=[PreallocatedLayer(length) for _ in stock.layers])
+    return stock
 
 
 def is_preallocated(cache: Cache) -> bool:
@@ -246,8 +250,9 @@ def rewind(cache: Cache, columns: int) -> None:
 
 def begin_with(cache: Cache, prefix: Cache, rows: int) -> None:
     """Let every row of an empty cache begin with the columns of a one-row cache."""
-    for layer, given in zip(cache.layers, prefix.layers, strict=True):
-        keys, values = (part[:, :, : given.used] for part in (given.keys, given.values))
+    for layer, source in zip(cache.layers, prefix.layers, strict=True):
+        # (1, heads, columns, size), expanded to (rows, heads, columns, size)
+        keys, values = (part[:, :, : source.used] for part in (source.keys, source.values))
         layer.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
 
 
@@ -261,18 +266,19 @@ def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: i
 
     Slots beyond the picks hold zeros. The old caches are emptied.
     """
-    grouped = [Cache(layers=[PreallocatedLayer(0) for _ in caches[0].layers]) for _ in picks]
+    new_caches = [Cache(layers=[PreallocatedLayer(0) for _ in caches[0].layers]) for _ in picks]
     for depth in range(len(caches[0].layers)):
         old = [cache.layers[depth] for cache in caches]
-        for cache, chosen in zip(grouped, picks, strict=True):
+        for cache, pairs in zip(new_caches, picks, strict=True):
             layer = cache.layers[depth]
             layer.length, layer.used = old[0].length, old[0].used
             layer.lazy_initialization(old[0].keys, old[0].values)
+            # (rows, heads, length, size)
             layer.keys = old[0].keys.new_zeros((rows, *old[0].keys.shape[1:]))
             layer.values = old[0].values.new_zeros((rows, *old[0].values.shape[1:]))
-            for slot, (source, row) in enumerate(chosen):
+            for slot, (source, row) in enumerate(pairs):
                 layer.keys[slot, :, : layer.used] = old[source].keys[row, :, : layer.used]
                 layer.values[slot, :, : layer.used] = old[source].values[row, :, : layer.used]
         for layer in old:
             layer.keys = layer.values = None
-    return grouped
+    return new_caches

@@ -142,15 +142,15 @@ class TextSettings(Section):
             fresh, vary = _CHAT_RANDOM, _CHAT_VARY
         else:
             fresh, vary = own.public, own.private.replace("{reference}", "{text}")
-            head, found, _ = fresh.rpartition("Text:")
-            if found and "{label}" not in fresh:
+            head, marker, _ = fresh.rpartition("Text:")
+            if marker and "{label}" not in fresh:
                 fresh = f"{head}Topic: {{label}}\nKeywords: {{words}}\nText:"
-        called = document or "short text"
+        record_noun = document or "short text"
         return self.model_copy(
             update={
                 "rephrase": rephrase,
-                "random_prompt": (self.random_prompt or fresh).replace("{document}", called),
-                "vary_prompt": (self.vary_prompt or vary).replace("{document}", called),
+                "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
+                "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
                 "labels": self.labels or dict(descriptions or {}),
             }
         )
@@ -194,8 +194,8 @@ class TextVariation:
             if not empty:
                 return texts
             prompts = [_filled(self._random, self._slots(label, self._words())) for _ in empty]
-            found = self._complete(prompts, settings.temperature)
-            for i, text in zip(empty, found, strict=True):
+            answers = self._complete(prompts, settings.temperature)
+            for i, text in zip(empty, answers, strict=True):
                 texts[i] = self._clean(text)
         some = [text for text in texts if text]
         if count and not some:
@@ -216,12 +216,12 @@ class TextVariation:
             return self.random(len(samples), label)
         low, high = self._settings.vary_temperatures
         pairs = [self._prompt(text, label, degree) for text in samples]
-        found = self._complete([prompt for prompt, _ in pairs], low + degree * (high - low))
-        varied = [
-            self._clean(kept + text if text.strip() else "", self._longest(sample))
-            for (_, kept), text, sample in zip(pairs, found, samples, strict=True)
+        answers = self._complete([prompt for prompt, _ in pairs], low + degree * (high - low))
+        variations = [
+            self._clean(beginning + text if text.strip() else "", self._longest(sample))
+            for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
-        return [new or old for new, old in zip(varied, samples, strict=True)]
+        return [new or old for new, old in zip(variations, samples, strict=True)]
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """What the model is shown, and the part of the text that its answer follows."""
@@ -238,8 +238,8 @@ class TextVariation:
         # [E9] Of 1 - degree on average, so that texts also change at their beginning.
         share = self._rng.uniform(0, 2 * (1 - degree))
         count = min(int(share * len(words)), len(words) - 1)
-        kept = text[: words[count - 1]].lstrip() if count else ""
-        return (f"{prompt} {kept}" if kept else prompt), kept
+        beginning = text[: words[count - 1]].lstrip() if count else ""
+        return (f"{prompt} {beginning}" if beginning else prompt), beginning
 
     def _longest(self, text: str) -> int | None:
         """Most words of a variation."""
@@ -248,10 +248,10 @@ class TextVariation:
         return len(text.split()) + self._settings.length_spread
 
     def _complete(self, prompts: Sequence[str], temperature: float) -> list[str]:
-        found = self._model.complete(
+        answers = self._model.complete(
             prompts, max_tokens=self._settings.max_tokens, temperature=temperature
         )
-        return [*found, *[""] * (len(prompts) - len(found))][: len(prompts)]
+        return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
     def _clean(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, without quotation marks around it, of so many words."""
@@ -271,8 +271,8 @@ class TextVariation:
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
         style = styles[self._rng.integers(len(styles))]
-        said = self._settings.labels.get(label, label) if label else ""
-        return {"label": said, "style": style, "words": words}
+        label_text = self._settings.labels.get(label, label) if label else ""
+        return {"label": label_text, "style": style, "words": words}
 
     def _words(self) -> str:
         words = self._settings.words
@@ -290,8 +290,8 @@ def _filled(prompt: str, slots: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), prompt)
 
 
-def _known_slots(prompt: str | None, known: Sequence[str]) -> str | None:
-    unknown = set(re.findall(r"\{(\w+)\}", prompt or "")) - set(known)
+def _known_slots(prompt: str | None, slots: Sequence[str]) -> str | None:
+    unknown = set(re.findall(r"\{(\w+)\}", prompt or "")) - set(slots)
     if unknown:
-        raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(known)}")
+        raise ValueError(f"{{{min(unknown)}}} is not one of {', '.join(slots)}")
     return prompt

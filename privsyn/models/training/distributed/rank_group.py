@@ -94,9 +94,9 @@ class Group:
         head, body = self._receive(0)
         return Command(head), body
 
-    def answer(self, said: Mapping[str, Any]) -> None:
+    def answer(self, values: Mapping[str, Any]) -> None:
         """Answer rank 0; public facts."""
-        content = np.frombuffer(json.dumps(said).encode(), np.uint8).copy()
+        content = np.frombuffer(json.dumps(values).encode(), np.uint8).copy()
         with self._reached(0):
             dist.send(torch.tensor([0, len(content)]), 0, group=self._group)
             dist.send(torch.from_numpy(content), 0, group=self._group)
@@ -108,11 +108,11 @@ class Group:
             PrivsynError: One of them failed, with its error where it is one of ours.
             RuntimeError: One of them failed by a defect; says its kind and place alone.
         """
-        found = [json.loads(self._receive(rank)[1]) for rank in self.others]
-        for rank, said in zip(self.others, found, strict=True):
-            if "error" in said:
-                raise _failure(rank, said)
-        return found
+        answers = [json.loads(self._receive(rank)[1]) for rank in self.others]
+        for rank, answer in zip(self.others, answers, strict=True):
+            if "error" in answer:
+                raise _failure(rank, answer)
+        return answers
 
     @staticmethod
     def use_cards(cards: Sequence[str | None]) -> bool:
@@ -149,8 +149,8 @@ class Group:
         if self.place.rank == 0:
             head = torch.tensor([Command.STOP, 0], dtype=torch.int64)
             with suppress(RuntimeError):
-                sent = [dist.isend(head, rank, group=self._group) for rank in self.others]
-                for work in sent:
+                sends = [dist.isend(head, rank, group=self._group) for rank in self.others]
+                for work in sends:
                     if work is not None:
                         work.wait(_STOP)
         with suppress(RuntimeError):
@@ -172,10 +172,10 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            named = "another process that trains along" if rank is None else f"rank {rank}"
+            peer = "another process that trains along" if rank is None else f"rank {rank}"
             kind = "did not answer in time" if "imed out" in str(error) else "is gone"
             raise TrainingInterrupted(
-                f"rank {self.place.rank} of {self.place.size}: {named} {kind}.", hint=_AGAIN
+                f"rank {self.place.rank} of {self.place.size}: {peer} {kind}.", hint=_AGAIN
             ) from None
 
 
@@ -200,11 +200,11 @@ def report(error: Exception) -> dict[str, Any]:
     }
 
 
-def _failure(rank: int, said: Mapping[str, Any]) -> Exception:
-    if said["message"] is not None:
-        kind = getattr(errors, said["error"], PrivsynError)
-        raised: PrivsynError = kind(f"rank {rank}: {said['message']}", hint=said["hint"])
-        return raised
-    text = f"rank {rank}: {said['error']} in {said['place']}."
+def _failure(rank: int, answer: Mapping[str, Any]) -> Exception:
+    if answer["message"] is not None:
+        kind = getattr(errors, answer["error"], PrivsynError)
+        error: PrivsynError = kind(f"rank {rank}: {answer['message']}", hint=answer["hint"])
+        return error
+    text = f"rank {rank}: {answer['error']} in {answer['place']}."
     # A defect may depend on the records: it must not be taken for one that may be tried again.
-    return TrainingInterrupted(text, hint=_AGAIN) if said["outside"] else RuntimeError(text)
+    return TrainingInterrupted(text, hint=_AGAIN) if answer["outside"] else RuntimeError(text)

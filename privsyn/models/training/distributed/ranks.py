@@ -57,29 +57,29 @@ class RanksModel:
         self.revision = base.revision
         self._base, self._group = base, group
         performance = performance.model_copy(update={"threads": torch.get_num_threads()})
-        said = {
+        request = {
             "models": models.model_copy(update={"server": None}).model_dump(mode="json"),
             "performance": performance.model_dump(mode="json"),
         }
-        group.ask(Command.LOAD, json.dumps(said).encode())
-        found = group.answers()
-        for rank, answer in zip(group.others, found, strict=True):
+        group.ask(Command.LOAD, json.dumps(request).encode())
+        answers = group.answers()
+        for rank, answer in zip(group.others, answers, strict=True):
             if answer["revision"] != base.revision:
                 raise ModelError(
                     f"models.language={models.language}: its files on the machine of rank {rank} "
                     "are not those of rank 0.",
                     hint="Copy the model to every machine.",
                 )
-        own = _device(performance.device, group)
-        if group.use_cards([card_name(own), *(answer["card"] for answer in found)]):
+        device = _device(performance.device, group)
+        if group.use_cards([card_name(device), *(answer["card"] for answer in answers)]):
             group.ask(Command.CARD)
-            group.join_cards(own.index)
+            group.join_cards(device.index)
 
     def trainer(self, training: Training) -> RanksTrainer:
         """See protocols.TrainableModel."""
         self._group.ask(Command.TRAIN, json.dumps(dataclasses.asdict(training)).encode())
-        own: Any = self._base.trainer(training)
-        return RanksTrainer(own, self._group, training, self._group.answers())
+        trainer: Any = self._base.trainer(training)
+        return RanksTrainer(trainer, self._group, training, self._group.answers())
 
     def writer(
         self, training: Training, folder: Path, *, top_k: int | None, temperature: float
@@ -92,7 +92,7 @@ class RanksTrainer:
     """The trainer of rank 0 with the help of all others. See protocols.Trainer.
 
     Args:
-        own: This process's trainer.
+        : This process's trainer.
         group: The processes; the others have built theirs.
         training: Public settings.
         answers: Of the others, to TRAIN.
@@ -103,12 +103,12 @@ class RanksTrainer:
 
     def __init__(
         self,
-        own: SharedTrainer,
+        trainer: SharedTrainer,
         group: Group,
         training: Training,
         answers: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._own, self._group, self._training = own, group, training
+        self._own, self._group, self._training = trainer, group, training
         self._stale = True
         self._agree(self._least(answers))
 
@@ -174,10 +174,10 @@ class RanksTrainer:
 
         Each process has them in another order, which must not matter either.
         """
-        kept = self._own.numbers()
+        numbers = self._own.numbers()
         # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
-        noise = np.random.default_rng(0).standard_normal(kept.shape, np.float32)
-        self._own.take(kept + noise * np.float32(0.02))
+        noise = np.random.default_rng(0).standard_normal(numbers.shape, np.float32)
+        self._own.take(numbers + noise * np.float32(0.02))
         self._stale = True
         try:
             while not self._alike(slots):
@@ -189,7 +189,7 @@ class RanksTrainer:
                     )
                 slots = least if least < slots else 1
         finally:
-            self._own.take(kept)
+            self._own.take(numbers)
             self._stale = True
 
     def _alike(self, slots: int) -> bool:
@@ -201,10 +201,10 @@ class RanksTrainer:
         turns = (rank % len(units) for rank in range(self._group.place.size))
         shares = [units[turn:] + units[:turn] for turn in turns]
         self._group.ask(Command.PROBE, *map(pack, shares[1:]))
-        own = digest(self._own.clipped_sum(shares[0]))
+        expected = digest(self._own.clipped_sum(shares[0]))
         answers = self._group.answers()
         self._own.units_per_pass = self._least(answers)
-        alike = all(answer["digest"] == own for answer in answers)
+        alike = all(answer["digest"] == expected for answer in answers)
         return alike and self._own.units_per_pass == slots
 
     def _public_units(self, count: int) -> list[list[Row]]:
@@ -235,16 +235,16 @@ def serve(group: Group) -> None:
         if command is Command.STOP:
             return
         try:
-            said = helper.do(command, content)
+            answer = helper.do(command, content)
         except TrainingInterrupted:
             raise
         except Exception as error:
-            said = report(error)
-            if said["message"] is None:
-                text = f"privsyn: rank {group.place.rank}: {said['error']} in {said['place']}."
+            answer = report(error)
+            if answer["message"] is None:
+                text = f"privsyn: rank {group.place.rank}: {answer['error']} in {answer['place']}."
                 print(text, file=sys.stderr, flush=True)
-        if said is not None:
-            group.answer(said)
+        if answer is not None:
+            group.answer(answer)
 
 
 class _Helper:
@@ -276,17 +276,19 @@ class _Helper:
                 self._part = self._trainer.clipped_sum(unpack(content))
                 return self._slots()
             case Command.PROBE:
-                found = digest(self._trainer.clipped_sum(unpack(content)))
-                return self._slots() | {"digest": found}
+                sum_digest = digest(self._trainer.clipped_sum(unpack(content)))
+                return self._slots() | {"digest": sum_digest}
             case Command.ADD:
                 self._group.add(self._part)
         return None
 
-    def _load(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        performance = PerformanceConfig.model_validate(said["performance"])
+    def _load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        performance = PerformanceConfig.model_validate(request["performance"])
         self._device = _device(performance.device, self._group)
         performance = performance.model_copy(update={"device": str(self._device)})
-        self._model = load_trainable_model(ModelsConfig.model_validate(said["models"]), performance)
+        self._model = load_trainable_model(
+            ModelsConfig.model_validate(request["models"]), performance
+        )
         return {"revision": self._model.revision, "card": card_name(self._device)}
 
     def _slots(self) -> dict[str, Any]:
@@ -333,8 +335,8 @@ def unpack(content: bytes) -> list[list[Row]]:
     for length, start in zip(heads[::2], heads[1::2], strict=True):
         rows.append((rest[place : place + length], start))
         place += length
-    given = iter(rows)
-    return [[next(given) for _ in range(size)] for size in sizes]
+    remaining = iter(rows)
+    return [[next(remaining) for _ in range(size)] for size in sizes]
 
 
 def digest(total: NDArray[np.int64]) -> str:
@@ -342,9 +344,9 @@ def digest(total: NDArray[np.int64]) -> str:
     return hashlib.sha256(total.tobytes()).hexdigest()
 
 
-def read_training(said: Mapping[str, Any]) -> Training:
+def read_training(values: Mapping[str, Any]) -> Training:
     """Settings that came as JSON: lists become the tuples that the fields hold."""
-    return TypeAdapter(Training).validate_python(said)
+    return TypeAdapter(Training).validate_python(values)
 
 
 def main(arguments: list[str]) -> int:
