@@ -30,7 +30,7 @@ from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
-from privsyn.methods.base import load_method
+from privsyn.methods.registry import load_method
 from privsyn.release.cautions import of_account, of_release, said
 
 OWNER = "privsyn"

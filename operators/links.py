@@ -16,7 +16,7 @@ from airflow.sdk import BaseOperatorLink
 from privsyn.airflow.project import Project
 from privsyn.airflow.project import dag_id as dag_of
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.release import layout
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import PrivacyConfig
-from privsyn.methods.base import as_teacher, load_method, settings_model
+from privsyn.methods.base import as_teacher
+from privsyn.methods.registry import load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
 from privsyn.release.cautions import factor
 from privsyn.spelling import nearest

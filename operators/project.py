@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privsyn.errors import ConfigError
-from privsyn.methods.base import TrainsModel, as_teacher, load_method
+from privsyn.methods.base import TrainsModel, as_teacher
+from privsyn.methods.registry import load_method
 
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"

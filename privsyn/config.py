@@ -27,7 +27,7 @@ from privsyn.errors import ConfigError
 from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.files import parse_json, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
-from privsyn.methods.base import FIRST, METHODS, settings_model
+from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.on_disk import OnDisk
 from privsyn.section import NAME, Section

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (

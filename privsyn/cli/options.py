@@ -15,7 +15,7 @@ from rich.console import Console
 
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.models.training.distributed.rank_processes import by_hand, joined
 from privsyn.release.workspace import Workspace
 

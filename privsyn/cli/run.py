@@ -23,7 +23,7 @@ from privsyn.cli.options import (
 )
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, LedgerUnavailable, NotAuthenticated
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace

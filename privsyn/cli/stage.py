@@ -14,7 +14,7 @@ from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.progress import show_progress
 from privsyn.release.plan import Plan
 from privsyn.tables import show

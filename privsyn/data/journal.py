@@ -44,12 +44,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.artifacts import (
-    atomic_file,
-    private_folder,
     private_opener,
     storage_error,
     sync_folder,
 )
+from privsyn.data.journal_files import opener, store_file, stored_file
 from privsyn.data.journal_lines import (
     damaged,
     digest_of,
@@ -118,7 +117,7 @@ class Journal:
                         os.link(draft, path)
                 finally:
                     draft.unlink(missing_ok=True)
-            with open(path, "rb", opener=_opener) as stream:
+            with open(path, "rb", opener=opener) as stream:
                 first = stream.readline()
             sync_folder(path.parent)
         except OSError as error:
@@ -252,10 +251,10 @@ class Journal:
         key = _KEPT + key
         if not self.has(key):
             value = make()
-            _store(file, value)
+            store_file(file, value)
         [digest] = self.draw_all([(key, lambda: digest_of(value))])
         self._drawn = drawn  # nothing private came out
-        return _stored(file, digest)
+        return stored_file(file, digest)
 
     def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """A private draw whose value is a file: drawn once, then read back.
@@ -277,11 +276,11 @@ class Journal:
 
         def stored() -> str:
             value = draw()
-            _store(file, value)
+            store_file(file, value)
             return digest_of(value)
 
         [digest] = self.draw_all([(key, stored)])
-        return _stored(file, digest)
+        return stored_file(file, digest)
 
     def drop_file(self, key: str) -> None:
         """Delete the file of a draw_file that a later one replaced, to free its room.
@@ -408,35 +407,3 @@ class Journal:
             self._failure = storage_error("write", self._path, error)
             raise self._failure from error
         self._durable = entries
-
-
-def _opener(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW)
-
-
-def _store(file: Path, value: bytes) -> None:
-    """Write a file beside the journal, durably."""
-    if not file.parent.is_dir():
-        private_folder(file.parent)
-        try:
-            sync_folder(file.parent.parent)
-        except OSError as error:
-            raise storage_error("write", file.parent, error) from error
-    with atomic_file(file) as stream:
-        stream.write(value)
-
-
-def _stored(file: Path, digest: str) -> bytes:
-    """The content of a file beside the journal, checked against its noted digest."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        content = None
-    except OSError as error:
-        raise storage_error("read", file, error) from error
-    if content is None or digest_of(content) != digest:
-        raise ReleaseLost(
-            f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
-            hint="Restore the file, or give the release up: its cost stays charged.",
-        )
-    return content

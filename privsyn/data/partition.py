@@ -38,6 +38,16 @@ from privsyn.data.artifacts import (
     wipe,
     write_json_atomic,
 )
+from privsyn.data.partition_marker import (
+    FORMAT,
+    MARKER,
+    RESTORE_HINT,
+    finished,
+    gone,
+    read_marker,
+    refuse_other,
+    shard_name,
+)
 from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
 from privsyn.data.settings import DatasetConfig
@@ -45,15 +55,16 @@ from privsyn.data.tally import Tally
 from privsyn.errors import DataError, VerificationError
 
 _SPILL = "spill"
+
 _SPILLS = 64
+
 _SORTED_TOGETHER = 1 << 25
 """Bytes of a spill in memory before records beyond a unit's bound are dropped."""
+
 _HEX = 32
 """Width of the two keyed hashes, unit and record, that a spilled line begins with."""
+
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
-_MARKER = "complete.json"
-_FORMAT = 2
-_RESTORE = "Restore the file, or give the release up: it is never partitioned a second time."
 
 
 class _Place(NamedTuple):
@@ -129,7 +140,7 @@ def partition(
     secret = _Key(key)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
-    if _finished(out, marker):
+    if finished(out, marker):
         return
     draft = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -138,9 +149,9 @@ def partition(
         _spill(cfg, secret, groups, draft / _SPILL, n_shards, tally)
         _write_shards(cfg.max_records_per_unit, draft / _SPILL, draft, n_shards)
         wipe(draft / _SPILL)
-        if not _finished(out, marker):
+        if not finished(out, marker):
             before_finish()
-            write_json_atomic(draft / _MARKER, marker, mode=0o600)
+            write_json_atomic(draft / MARKER, marker, mode=0o600)
             _move(draft, out, marker)
     finally:
         wipe(draft)
@@ -165,25 +176,25 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     """
     if not 0 <= shard < n_shards:
         raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
-    marker = _read_marker(out)
+    marker = read_marker(out)
     if marker is None:
         raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
-    _refuse_other(out, marker, {"format": _FORMAT, "cells": _digest(cells), "shards": n_shards})
+    refuse_other(out, marker, {"format": FORMAT, "cells": _digest(cells), "shards": n_shards})
     rows: dict[int, list[tuple[str, str, str]]] = {
         cell.index: [] for cell in cells if cell.index % n_shards == shard
     }
-    path = out / _shard_name(shard)
+    path = out / shard_name(shard)
     try:
         with path.open("rb") as stream:
             for line in stream:
                 row = json.loads(line)
                 rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
     except FileNotFoundError:
-        raise _gone(path) from None
+        raise gone(path) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
     except (ValueError, LookupError, TypeError):
-        raise VerificationError(f"{path} is damaged.", hint=_RESTORE) from None
+        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
     buckets = []
     for cell in cells:
         if cell.index in rows:
@@ -269,7 +280,7 @@ def _spill(
 
 def _write_shards(most: int, spill: Path, out: Path, n_shards: int) -> None:
     """Second pass: bound each unit's records, spill by spill, and append them to the shards."""
-    shards = [out / _shard_name(shard) for shard in range(n_shards)]
+    shards = [out / shard_name(shard) for shard in range(n_shards)]
     try:
         for path in shards:
             open(path, "xb", opener=private_opener).close()
@@ -294,7 +305,7 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
     try:
         draft.rename(out)  # replaces nothing but an empty folder
     except OSError as error:
-        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and _finished(out, marker)
+        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST) and finished(out, marker)
         if not overtaken:
             raise storage_error("write", out, error) from error
     try:
@@ -344,10 +355,6 @@ def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:
     return groups
 
 
-def _shard_name(shard: int) -> str:
-    return f"shard-{shard:05d}.jsonl"
-
-
 def _digest(cells: Sequence[Cell]) -> str:
     rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
@@ -355,7 +362,7 @@ def _digest(cells: Sequence[Cell]) -> str:
 
 def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int) -> dict[str, Any]:
     return {
-        "format": _FORMAT,
+        "format": FORMAT,
         "cells": _digest(cells),
         "shards": n_shards,
         "key": key.check,
@@ -366,45 +373,3 @@ def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int)
         "max_records_per_unit": cfg.max_records_per_unit,
         "holdout": cfg.holdout,
     }
-
-
-def _finished(out: Path, marker: dict[str, Any]) -> bool:
-    occupied = out.is_dir() and any(out.iterdir())
-    on_disk = _read_marker(out)
-    if on_disk is None:
-        if occupied:  # it came there whole, marker and all
-            raise _gone(out / _MARKER)
-        return False
-    # Draws may have been made from it: another layout under the same release would redraw them.
-    _refuse_other(out, on_disk, marker)
-    for shard in range(marker["shards"]):
-        path = out / _shard_name(shard)
-        if not path.is_file():
-            raise _gone(path)
-    return True
-
-
-def _gone(path: Path) -> VerificationError:
-    return VerificationError(f"{path} is gone.", hint=_RESTORE)
-
-
-def _read_marker(out: Path) -> dict[str, Any] | None:
-    path = out / _MARKER
-    try:
-        marker = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise storage_error("read", path, error) from error
-    except ValueError:
-        raise VerificationError(f"{path} is damaged.") from None
-    return marker if isinstance(marker, dict) else {}
-
-
-def _refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) -> None:
-    differing = sorted(name for name, value in expected.items() if marker.get(name) != value)
-    if differing:
-        raise VerificationError(
-            f"the partition in {out} was made with another value of {', '.join(differing)}.",
-            hint="Keep the settings of a release until it is finished.",
-        )

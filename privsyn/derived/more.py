@@ -15,7 +15,8 @@ from privsyn.derived.kinds import MORE
 from privsyn.derived.parent import open_parent, records
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ValidationFailed
 from privsyn.filelock import file_lock
-from privsyn.methods.base import METHODS, MakesMore, Method, load_method
+from privsyn.methods.base import MakesMore, Method
+from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout

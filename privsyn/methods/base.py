@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
-from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.errors import ConfigError
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,18 +29,6 @@ if TYPE_CHECKING:
         TrainableModel,
         VariationAPI,
     )
-
-METHODS: Mapping[str, str] = {
-    "private_prediction": "privsyn.methods.private_prediction.method:PrivatePrediction",
-    "invisible_ink": "privsyn.methods.invisible_ink.method:InvisibleInk",
-    "private_evolution": "privsyn.methods.private_evolution.method:PrivateEvolution",
-    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding.method:KeyphraseSeeding",
-    "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
-}
-"""Name -> "module:Class", imported on demand."""
-
-FIRST = "invisible_ink"
-"""What is run where neither a method is named nor a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -401,47 +385,3 @@ def as_teacher(method: object) -> Teacher | None:
     """A method whose releases bring the model that wrote them; None for any other one."""
     makes_students = isinstance(method, TrainsModel) and method.makes_students
     return cast(Teacher, method) if makes_students else None
-
-
-def teachers() -> list[str]:
-    """Names of the methods whose releases bring the model that wrote them."""
-    return [name for name in METHODS if as_teacher(load_method(name))]
-
-
-def load_method(name: str) -> Method:
-    """The method of a name.
-
-    Raises:
-        ConfigError: No such method; the nearest name is given.
-    """
-    if name in KINDS:
-        raise ConfigError(
-            f"method={name!r} makes no release of its own, but is made from a finished one.",
-            hint=f"Run: {KINDS[name].command}",
-        )
-    method: Method = _load(name, METHODS)()
-    return method
-
-
-def settings_model(name: str) -> type[Any]:
-    """The config model of a section of ``methods``.
-
-    Raises:
-        ConfigError: No such section; the nearest name is given.
-    """
-    if name in SECTIONS:
-        model: type[Any] = _load(name, SECTIONS)
-        return model
-    return load_method(name).Config
-
-
-def _load(name: str, places: Mapping[str, str]) -> Any:
-    try:
-        module, _, attribute = places[name].partition(":")
-    except KeyError:
-        near = nearest(name, [*METHODS, *SECTIONS])
-        raise ConfigError(
-            f"method={name!r} is not known; known: {', '.join(METHODS)}.",
-            hint=f"Did you mean {near}?" if near else "",
-        ) from None
-    return getattr(importlib.import_module(module), attribute)

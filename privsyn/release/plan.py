@@ -14,7 +14,8 @@ from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Event, agree, as_zcdp, load
-from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject, load_method
+from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject
+from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 

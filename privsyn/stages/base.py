@@ -21,7 +21,8 @@ from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.store import Ledger, open_ledger
-from privsyn.methods.base import Method, load_method
+from privsyn.methods.base import Method
+from privsyn.methods.registry import load_method
 from privsyn.on_disk import DIGEST, OnDisk, values
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace

@@ -17,7 +17,8 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
-from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel, load_method
+from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
+from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,16 +19,23 @@ from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.filelock import file_lock
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG, STAGE_TAG, staged
 from privsyn.tracking.connection import connect, reason, without_password
+from privsyn.tracking.names import as_key, quoted, shortened
 
 PARENT_TAG = "mlflow.parentRunId"
+
 ROLE_TAG = "privsyn.role"
+
 LATER = "later."
+
 NEWEST = "newest"
 """Alias of the newest version of a registered model."""
+
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
 """Kind of an experiment: it opens in the view of runs, not of prompts and traces."""
+
 VIEW = "privsyn"
 """Name of the view of an experiment's runs that shows what a release costs; read from its tags."""
+
 COLUMNS = (
     "metrics.`epsilon`",
     "metrics.`delta`",
@@ -38,8 +44,10 @@ COLUMNS = (
     "tags.`privsyn.class`",
     "attributes.`Dataset`",
 )
+
 WITHDRAWN = "privsyn.withdrawn"
 """Tag of a version whose release fails its suite."""
+
 MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
 
 _LOCK_SECONDS = 60.0
@@ -113,7 +121,7 @@ class MlflowTracker:
         """Write parameters once; a later, other value becomes a tag. See Tracker."""
         if not run_id or not params:
             return
-        wanted = {_key(name): _short(value, MAX_PARAM) for name, value in params.items()}
+        wanted = {as_key(name): shortened(value, MAX_PARAM) for name, value in params.items()}
         with self._guard():
             from mlflow.exceptions import MlflowException
 
@@ -147,7 +155,7 @@ class MlflowTracker:
             from mlflow.entities import Metric
 
             known = self._client.get_run(run_id).data.metrics
-            new = {_key(k): float(v) for k, v in metrics.items()}
+            new = {as_key(k): float(v) for k, v in metrics.items()}
             fresh = [Metric(k, v, now, step) for k, v in new.items() if known.get(k) != v]
             if fresh:
                 self._client.log_batch(run_id, metrics=fresh)
@@ -159,7 +167,7 @@ class MlflowTracker:
         with self._guard():
             from mlflow.entities import RunTag
 
-            items = [RunTag(_key(k), _short(v, MAX_TAG)) for k, v in tags.items()]
+            items = [RunTag(as_key(k), shortened(v, MAX_TAG)) for k, v in tags.items()]
             for start in range(0, len(items), MAX_BATCH):
                 self._client.log_batch(run_id, tags=items[start : start + MAX_BATCH])
 
@@ -202,7 +210,7 @@ class MlflowTracker:
         """
         if not run_id:
             return ""
-        written = {_key(key): _short(value, MAX_TAG) for key, value in tags.items()}
+        written = {as_key(key): shortened(value, MAX_TAG) for key, value in tags.items()}
         with self._guard(), self._lock():
             if not self._versions(name, run_id, written):
                 self._client.log_artifacts(run_id, str(folder), MODEL_FOLDER)
@@ -232,7 +240,7 @@ class MlflowTracker:
                 self._name_newest(name)
 
     def _name_newest(self, name: str) -> None:
-        found = self._client.search_model_versions(f"name = {_quoted(name)}")
+        found = self._client.search_model_versions(f"name = {quoted(name)}")
         fit = [int(version.version) for version in found if WITHDRAWN not in version.tags]
         if fit:
             self._client.set_registered_model_alias(name, NEWEST, str(max(fit)))
@@ -247,7 +255,7 @@ class MlflowTracker:
         As with runs, the oldest of two that were made at once counts for everybody.
         """
         release = (tags or {}).get(RELEASE_TAG)
-        found = self._client.search_model_versions(f"name = {_quoted(name)}")
+        found = self._client.search_model_versions(f"name = {quoted(name)}")
         return sorted(
             int(version.version)
             for version in found
@@ -349,10 +357,10 @@ class MlflowTracker:
         return run_id
 
     def _oldest(self, release_id: str, stage: str) -> str | None:
-        kind = f"`{STAGE_TAG}` = {_quoted(stage)}" if stage else f"`{ROLE_TAG}` = 'release'"
+        kind = f"`{STAGE_TAG}` = {quoted(stage)}" if stage else f"`{ROLE_TAG}` = 'release'"
         found = self._client.search_runs(
             [self._experiment_id],
-            filter_string=f"tags.`{RELEASE_TAG}` = {_quoted(release_id)} AND tags.{kind}",
+            filter_string=f"tags.`{RELEASE_TAG}` = {quoted(release_id)} AND tags.{kind}",
             max_results=20,
             order_by=["attributes.start_time ASC"],
         )
@@ -383,19 +391,3 @@ class MlflowTracker:
                 self._locked = False
 
     _locked = False
-
-
-def _key(name: str) -> str:
-    """A name MLflow accepts: it refuses most punctuation."""
-    return re.sub(r"[^\w.\-/ ]", "_", name)[:250]
-
-
-def _short(value: object, limit: int) -> str:
-    text = str(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def _quoted(value: str) -> str:
-    if "'" in value:
-        raise ConfigError(f"the name of a release, stage or model may not hold a quote: {value!r}.")
-    return f"'{value}'"

@@ -14,7 +14,8 @@ from rich.console import Console
 from privsyn import __version__, cli
 from privsyn.cli.commands import app
 from privsyn.cli.options import known_here
-from privsyn.methods.base import METHODS, Backends
+from privsyn.methods.base import Backends
+from privsyn.methods.registry import METHODS
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition

@@ -15,7 +15,7 @@ from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.derived.more import MorePlan
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.errors import ConfigError
-from privsyn.methods.base import METHODS, load_method, settings_model
+from privsyn.methods.registry import METHODS, load_method, settings_model
 from privsyn.stages.plan import plan
 from privsyn.stages.releases import Releases
 

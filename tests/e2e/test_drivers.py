@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.airflow.project import dag_id, teaches
-from privsyn.methods.base import load_method
+from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from tests.e2e.small_project import CANARY, DRIVERS, EMBEDDED, environment
 

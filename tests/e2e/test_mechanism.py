@@ -9,7 +9,8 @@ import pytest
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import dump
 from privsyn.errors import BudgetError, ConfigError, PrivsynError, VerificationError
-from privsyn.methods.base import Backends, load_method
+from privsyn.methods.base import Backends
+from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.release.plan import Plan
 from privsyn.stages.partition import partition

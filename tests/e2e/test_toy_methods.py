@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.release import verification
 from tests.e2e.small_project import CANARY, DRIVERS, RUN_DAG, build_project, environment, rows
 from tests.e2e.test_trained_method import WORDS

@@ -16,7 +16,7 @@ from privsyn.data.public_files import ReadsFiles
 from privsyn.data.records import Cell
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ModelError
-from privsyn.methods import base
+from privsyn.methods import base, registry
 from privsyn.methods.base import Backends, Mechanism, Sample
 from privsyn.on_disk import OnDisk, Sha256
 from privsyn.stages.certify import certify
@@ -105,7 +105,7 @@ class ToyTrainer:
 
 @pytest.fixture
 def project(make_project, monkeypatch):
-    monkeypatch.setitem(base.METHODS, NAME, f"{__name__}:ToyTrainer")
+    monkeypatch.setitem(registry.METHODS, NAME, f"{__name__}:ToyTrainer")
     monkeypatch.setattr(ToyTrainer, "seen", [])
     digest = hashlib.sha256(WORDS).hexdigest()
     made = make_project(methods={NAME: {"words": "words.txt", "words_digest": digest}})

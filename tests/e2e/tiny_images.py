@@ -16,7 +16,8 @@ from privsyn.data.images import contact_sheet, decode, encode
 from privsyn.data.records import Cell
 from privsyn.dp.events import Disjoint
 from privsyn.dp.mechanisms import Laplace
-from privsyn.methods.base import METHODS, Exhibit, Mechanism, Sample
+from privsyn.methods.base import Exhibit, Mechanism, Sample
+from privsyn.methods.registry import METHODS
 from privsyn.section import Section
 from tests.e2e.small_project import Project, build_project
 

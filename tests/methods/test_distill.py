@@ -17,7 +17,7 @@ from privsyn.data.artifacts import sha256_file
 from privsyn.derived.student.distillation import losses, pace, train_student
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import load_method
+from privsyn.methods.registry import load_method
 from privsyn.models.language.loading import load_language_model
 from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe

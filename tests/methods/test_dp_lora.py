@@ -31,11 +31,11 @@ from privsyn.methods.base import (
     ReleaseFacts,
     Subject,
     TrainsModel,
-    load_method,
 )
 from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
+from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_split
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from privsyn.config import parse_config
 from privsyn.errors import PrivsynError
-from privsyn.methods.base import METHODS, settings_model
+from privsyn.methods.registry import METHODS, settings_model
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.stages.plan import plan, preview, report

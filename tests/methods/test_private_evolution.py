@@ -21,12 +21,13 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample, load_method
+from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
+from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_split
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate

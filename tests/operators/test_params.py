@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.config import load_config
 from privsyn.errors import ConfigError
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 from privsyn.on_disk import marks
 
 pytestmark = pytest.mark.airflow

@@ -18,7 +18,8 @@ from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.derived.kinds import SECTIONS
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import METHODS, ReleaseFacts, load_method, settings_model
+from privsyn.methods.base import ReleaseFacts
+from privsyn.methods.registry import METHODS, load_method, settings_model
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.on_disk import DIGEST, OnDisk, marks, values
 from privsyn.section import Section

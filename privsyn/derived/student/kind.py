@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from privsyn.derived.kinds import STUDENTS
 from privsyn.derived.student import release
 from privsyn.derived.student.evaluate import evaluate_student
+from privsyn.derived.student.lineage import sync_student
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.derived.student.validate import validate_student
 from privsyn.release.plan import Plan
@@ -41,7 +42,7 @@ class Students:
 
     def trace(self, ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
         """See Derived."""
-        release.sync_student(ctx, folder, sealed)
+        sync_student(ctx, folder, sealed)
 
     def described(self, ctx: Context) -> StudentPlan:
         """See Work. Of the teacher's release, which need not exist yet."""

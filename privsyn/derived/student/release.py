@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from privsyn.data.artifacts import private_folder
 from privsyn.derived.base import derive, load_kind
 from privsyn.derived.kinds import STUDENTS
-from privsyn.derived.parent import Parent, open_parent, planned_by, records
+from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.derived.student.distillation import Student, start_folder, train_student
+from privsyn.derived.student.lineage import register_student, trace_student
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.derived.student.settings import DistillConfig
 from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
 from privsyn.filelock import file_lock
-from privsyn.methods.base import as_teacher, load_method, teachers
+from privsyn.methods.base import as_teacher
+from privsyn.methods.registry import load_method, teachers
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.hub import fetch_all
@@ -36,14 +38,11 @@ from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.run import draw
-from privsyn.stages.validate import passed
-from privsyn.tracking.base import MODEL_FOLDER
 
 if TYPE_CHECKING:
     from privsyn.config import Config
     from privsyn.models.protocols import PromptTemplate
 
-PARENT_TAG = "privsyn.parent"
 PRIVATE, NON_PRIVATE = "private", "non_private"
 """Baselines of a student."""
 
@@ -349,44 +348,6 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return student, files
-
-
-def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """Write what a certified student is: a run of its own, all of it public."""
-    _, sealed = certificate.read(folder)
-    run = ctx.lineage.release_run(planned.id)
-    models = {f"model.{role}": use.source for role, use in planned.models.items()}
-    ctx.lineage.log_params(run, {"method": STUDENTS} | planned.settings | models)
-    ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
-    lineage.log_synthetic(ctx, planned.id, sealed)
-    made = sealed["derived"][STUDENTS]["student"]
-    said = (
-        f"A language model of {made['parameters']:,} parameters, trained on the texts of "
-        f"`{planned.parent.id}` at no further cost."
-    )
-    ctx.lineage.set_tags(run, {lineage.NOTE: said})
-    ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
-
-
-def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
-    """Write the missing lineage of a student that lies here, from its certificate."""
-    made = sealed["derived"][STUDENTS]
-    parent = planned_by(certificate.origin(sealed))
-    planned = StudentPlan(parent=parent, settings=made["settings"], models=made["models"])
-    trace_student(ctx, planned, folder)
-    if passed(folder):
-        register_student(ctx, planned, folder)
-
-
-def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """A student that passed its checks becomes a version of the dataset's student model."""
-    _, sealed = certificate.read(folder)
-    run, parent = ctx.lineage.release_run(planned.id), planned.parent
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
-    tags = {PARENT_TAG: parent.id}
-    lineage.register(ctx, planned.id, parent, planned.method, folder, sealed, tags)
-    ctx.lineage.finish(run)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Their lines stand here as a user's would in ``METHODS`` of privsyn/methods/base.py.
 """
 
-from privsyn.methods.base import METHODS
+from privsyn.methods.registry import METHODS
 
 METHODS["toy_trainer"] = "tests.e2e.test_trained_method:ToyTrainer"
 METHODS["toy_drawer"] = "tests.e2e.toy_drawer:ToyDrawer"

@@ -1,0 +1,71 @@
+"""Which methods there are, and how one is found by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from privsyn.derived.kinds import KINDS, SECTIONS
+from privsyn.errors import ConfigError
+from privsyn.methods.base import Method, as_teacher
+from privsyn.spelling import nearest
+
+if TYPE_CHECKING:
+    pass
+
+METHODS: Mapping[str, str] = {
+    "private_prediction": "privsyn.methods.private_prediction.method:PrivatePrediction",
+    "invisible_ink": "privsyn.methods.invisible_ink.method:InvisibleInk",
+    "private_evolution": "privsyn.methods.private_evolution.method:PrivateEvolution",
+    "keyphrase_seeding": "privsyn.methods.keyphrase_seeding.method:KeyphraseSeeding",
+    "dp_lora": "privsyn.methods.dp_lora.method:DPLora",
+}
+"""Name -> "module:Class", imported on demand."""
+
+FIRST = "invisible_ink"
+"""What is run where neither a method is named nor a pipeline."""
+
+
+def teachers() -> list[str]:
+    """Names of the methods whose releases bring the model that wrote them."""
+    return [name for name in METHODS if as_teacher(load_method(name))]
+
+
+def load_method(name: str) -> Method:
+    """The method of a name.
+
+    Raises:
+        ConfigError: No such method; the nearest name is given.
+    """
+    if name in KINDS:
+        raise ConfigError(
+            f"method={name!r} makes no release of its own, but is made from a finished one.",
+            hint=f"Run: {KINDS[name].command}",
+        )
+    method: Method = _load(name, METHODS)()
+    return method
+
+
+def settings_model(name: str) -> type[Any]:
+    """The config model of a section of ``methods``.
+
+    Raises:
+        ConfigError: No such section; the nearest name is given.
+    """
+    if name in SECTIONS:
+        model: type[Any] = _load(name, SECTIONS)
+        return model
+    return load_method(name).Config
+
+
+def _load(name: str, places: Mapping[str, str]) -> Any:
+    try:
+        module, _, attribute = places[name].partition(":")
+    except KeyError:
+        near = nearest(name, [*METHODS, *SECTIONS])
+        raise ConfigError(
+            f"method={name!r} is not known; known: {', '.join(METHODS)}.",
+            hint=f"Did you mean {near}?" if near else "",
+        ) from None
+    return getattr(importlib.import_module(module), attribute)
