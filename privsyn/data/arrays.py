@@ -17,6 +17,6 @@ def to_npy(array: NDArray[Any]) -> bytes:
 
 
 def from_npy(data: bytes) -> NDArray[Any]:
-    """The array of such a file."""
+    """The array of an .npy file, without pickle."""
     array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
     return array

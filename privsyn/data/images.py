@@ -37,7 +37,7 @@ MOST_BYTES = 1 << 28
 _ORIENTATION = 0x0112
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _SHEET_CELL = (96, 128)
-"""Sides below the first are multiplied up to it, sides above the second reduced to it."""
+"""Least and largest side of a picture on a sheet, in pixels: others are enlarged or reduced."""
 _SHEET_GAP = 2
 
 
@@ -219,7 +219,7 @@ def _cell(height: int, width: int) -> tuple[int, int]:
 
 
 def _upright(image: Image) -> Image:
-    """Turned as the camera noted; a note that cannot be read counts for none."""
+    """The image turned as its EXIF orientation says; an unreadable orientation counts as none."""
     from PIL.Image import Transpose
 
     turns = {
@@ -284,7 +284,7 @@ def _square(image: Image, size: int) -> Pixels:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep what Pillow says of an image away from logs: at level DEBUG it names its comments."""
+    """Keep Pillow's messages out of logs: at level DEBUG they hold an image's comments."""
     logging.getLogger("PIL").setLevel(logging.CRITICAL + 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -64,10 +64,10 @@ from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost
 T = TypeVar("T")
 
 _KEPT = "kept "
-"""Begins the keys of what is no draw."""
+"""Prefix of the keys of public values, which are no draws."""
 
 _DRAWN = b"drawn"
-"""Tells the names of drawn files from those of kept ones."""
+"""Marks the names of files that are private draws; files of public values lack it."""
 
 _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
@@ -168,7 +168,7 @@ class Journal:
 
     @property
     def durable(self) -> int:
-        """How many of them are on disk. May be asked for by another thread while this one draws."""
+        """Number of entries on disk. Another thread may read it while this one draws."""
         return self._durable
 
     def has(self, key: str) -> bool:
@@ -239,13 +239,13 @@ class Journal:
         return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64, copy=False)
 
     def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """A public value that later draws are about: made once, then read back.
+        """A public value that later draws depend on: made once, then read back.
 
         On disk before it is returned, so that a resumed run votes on the same population. A value
-        that was made and not yet noted by a killed run is made again.
+        whose digest a killed run had not noted yet is made again.
 
         Raises:
-            ReleaseLost: The file is gone or was changed: what was drawn is about nothing now.
+            ReleaseLost: The file is gone or was changed: draws that depend on it mean nothing now.
             StorageError: It cannot be written.
         """
         file, drawn = self._place(key), self._drawn
@@ -260,9 +260,9 @@ class Journal:
     def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """A private draw whose value is a file: drawn once, then read back.
 
-        The file is on disk before its digest is noted, and that before it is returned. A file that
-        a killed run wrote and had not noted was seen by nobody: it is drawn again and replaced.
-        Its length must not depend on what is drawn, as a full disk is noticed after the draw here.
+        The file is on disk before its digest is noted, and the digest before the file is returned.
+        A file whose digest a killed run had not noted was seen by nobody: it is drawn again.
+        privacy: its length must not depend on the draw, as a full disk is noticed after the draw.
 
         Args:
             key: Unique among the draws of the journal's life.
@@ -372,7 +372,7 @@ class Journal:
         return body
 
     def _try_room(self, key: str, room: int) -> None:
-        """Write as many blanks as the line will have and take them back."""
+        """Check for room: write as many blanks as the line will have, and remove them."""
         blank, _ = line_of(entry_of(key, None, room), 0)
         self._write(b" " * len(blank))
         self._truncate()
@@ -427,7 +427,7 @@ def _store(file: Path, value: bytes) -> None:
 
 
 def _stored(file: Path, digest: str) -> bytes:
-    """What a file beside the journal holds, if that is what was noted."""
+    """The content of a file beside the journal, checked against its noted digest."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:

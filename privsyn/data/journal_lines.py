@@ -27,19 +27,19 @@ def entry_of(key: str, value: Any, room: int) -> str:
 
 
 def digest_of(value: bytes) -> str:
-    """What a line notes of a file kept beside the journal."""
+    """Digest of a file beside the journal, as a line notes it."""
     return hashlib.blake2b(value, digest_size=15).hexdigest()
 
 
 def line_of(text: str, crc: int) -> tuple[bytes, int]:
-    """A line and the checksum the next one runs on from."""
+    """A line, and the checksum that the next line continues."""
     body = text.encode("ascii")
     crc = zlib.crc32(body, crc)
     return b"%08x %s\n" % (crc, body), crc
 
 
 def parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
-    """What a line holds and the checksum the next one runs on from."""
+    """The value of a line, and the checksum that the next line continues."""
     body = line[9:-1]
     crc = zlib.crc32(body, crc)
     if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
@@ -54,7 +54,7 @@ def parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, An
 
 
 def damaged(path: Path, number: int) -> VerificationError:
-    """The error for a line that is not what was written."""
+    """The error for a line that differs from what was written."""
     return VerificationError(
         f"journal {path} is damaged at line {number}; its draws cannot be replayed."
     )

@@ -47,7 +47,7 @@ from privsyn.errors import DataError, VerificationError
 _SPILL = "spill"
 _SPILLS = 64
 _SORTED_TOGETHER = 1 << 25
-"""Bytes of one spill that may wait before what no unit can keep is thrown away."""
+"""Bytes of a spill in memory before records beyond a unit's bound are dropped."""
 _HEX = 32
 """Width of the two keyed hashes, unit and record, that a spilled line begins with."""
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
@@ -57,7 +57,7 @@ _RESTORE = "Restore the file, or give the release up: it is never partitioned a 
 
 
 class _Place(NamedTuple):
-    """Where the key puts a unit: independent parts of one keyed hash."""
+    """Place of a unit under the key: independent parts of one keyed hash."""
 
     unit: str
     bucket: int
@@ -304,9 +304,9 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
 
 
 def _bounded(path: Path, most: int) -> list[bytes]:
-    """Of every unit in a spill the ``most`` records with the smallest keyed hashes.
+    """The ``most`` records with the smallest keyed hashes, of every unit in a spill.
 
-    Records of one unit beyond the bound are thrown away in between, so that a unit with millions of
+    Records of one unit beyond the bound are dropped in between, so that a unit with millions of
     them needs no more memory than any other.
     """
     lines: list[bytes] = []

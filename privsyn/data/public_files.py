@@ -57,9 +57,9 @@ class PublicFiles:
         """The bytes of a public file.
 
         Args:
-            setting: Who asks, for messages; its companion is ``<setting>_digest``.
+            setting: The setting that names the file, for messages.
             value: A path or a declared name.
-            digest: SHA-256 the setting's companion asks for.
+            digest: SHA-256 that ``<setting>_digest`` pins the file to.
 
         Raises:
             ConfigError: The file is missing, no regular file, in a private place, not pinned, or
@@ -93,7 +93,7 @@ class PublicFiles:
         """Refuse a path that is, lies in or holds a private place. One that is not there is fine.
 
         Raises:
-            ConfigError: It does; says which place.
+            ConfigError: The path touches a private place; says which.
         """
         path = self.path(value)
         try:
@@ -113,7 +113,7 @@ class PublicFiles:
             ) from None
 
     def path(self, value: str) -> Path:
-        """Where a path or a declared name leads."""
+        """Path of a file given by path or by declared name."""
         entry = self._declared.get(value)
         return self._root / (Path(value) if entry is None else entry.path).expanduser()
 
@@ -143,7 +143,7 @@ class PublicFiles:
         self._refuse_same(setting, value, chain)  # by another mount, or another spelling
 
     def _refuse_same(self, setting: str, value: str, chain: Sequence[os.stat_result]) -> None:
-        """Refuse what is a private file by another name: a hard link or a mount."""
+        """Refuse a private file under another name: a hard link or a mount."""
         places = {(status.st_dev, status.st_ino) for status in chain}
         linked = any(stat.S_ISREG(status.st_mode) and status.st_nlink > 1 for status in chain)
         for what, place in self._private:
@@ -160,7 +160,7 @@ R = TypeVar("R", bound="ReadsFiles")
 
 
 class ReadsFiles(Section):
-    """Settings that name public files: they read them through a door, and through it alone."""
+    """Settings that name public files, and read them by one ``PublicFiles`` (the door) alone."""
 
     _door: PublicFiles | None = PrivateAttr(default=None)
     _section: str = PrivateAttr(default="")
@@ -172,22 +172,22 @@ class ReadsFiles(Section):
         Args:
             door: Opens the files.
             section: Where the settings stand, for messages.
-            config: The settings as a config has them, which say where the files are; a plan's say
-                what they are. None: these themselves.
+            config: The config's settings, which say where the files are, if these are a plan's,
+                which pin their digests. None: these settings themselves.
         """
         bound = self.model_copy()
         bound._door, bound._section, bound._config = door, f"{section}.", config
         return bound
 
     def resolved(self, kind: type[R], settings: Mapping[str, Any]) -> R:
-        """As resolved settings, with these in place of the same; files stay where they are here."""
+        """These settings as ``kind``, updated by ``settings``; the files' paths stay the same."""
         filled = kind(**{**dict(self), **settings})
         filled._door, filled._section = self._door, self._section
         filled._config = self._config or self
         return filled
 
     def named(self, field: str) -> str:
-        """Path, declared name or word by which the config names what a setting is about."""
+        """Path, declared name or word that the config gives for a setting."""
         return str(getattr(self._config or self, field))
 
     def read(self, field: str) -> bytes:

@@ -12,8 +12,8 @@ T = TypeVar("T")
 class Private(Generic[T]):
     """A private value whose text form is redacted and that refuses to be pickled or serialised.
 
-    ``reveal()`` is the one door. Of records only methods, the reader of files, partitioning and
-    internal evaluation open it; the ledger's keys travel in it, too.
+    ``reveal()`` alone gives the value. Only methods, the reader of files, partitioning and internal
+    evaluation reveal records; the ledger's keys are wrapped, too.
 
     >>> Private("Ann has flu")
     Private(<redacted>)
@@ -90,7 +90,7 @@ class Bucket:
 
     Attributes:
         cell: The cell.
-        contents: What its records hold.
+        contents: Contents of its records.
         units: Keyed hash of the unit each record belongs to, in the order of the contents. A unit
             has the same one in every bucket. Left out, each record is a unit of its own.
     """

@@ -30,7 +30,7 @@ _ENCODINGS = (
 
 
 class ImageConfig(Section):
-    """Records are images: the one form all of them are brought to."""
+    """Records are images, all converted to one size and mode."""
 
     size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
     mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
@@ -190,12 +190,12 @@ class DatasetConfig(Section):
         return self.model_copy(update={"version": version}).dated(self.dates(day))
 
     def dates(self, day: Date) -> tuple[str, ...]:
-        """What each ``{date:...}`` in the paths stands for on a logical date."""
+        """Value of each ``{date:...}`` in the paths on a logical date."""
         paths = f"{self.path}\0{self.test_path or ''}"
         return tuple(format(day, match[1] or "") for match in DATE.finditer(paths))
 
     def dated(self, dates: Sequence[str]) -> DatasetConfig:
-        """This config with the paths filled in with what ``dates`` gave."""
+        """This config with the values of ``dates`` filled into its paths."""
         remaining = iter(dates)
         update = {"path": _filled(self.path, remaining)}
         if self.test_path is not None:
@@ -212,7 +212,7 @@ def _filled(path: Path, dates: Iterator[str]) -> Path:
 
 
 def of_any_day(path: Path) -> list[Path]:
-    """All that is there of a path with ``{date:...}`` in it; of another one the path itself."""
+    """Existing paths of any date for a path with ``{date:...}`` in it; else the path itself."""
     if not DATE.search(str(path)):
         return [path]
     pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]

@@ -32,8 +32,8 @@ _SETTLED_NS = 2_000_000_000
 def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     """Keyed hash of a file's content, or of all files of a folder with their names below it.
 
-    Of a packed file (.gz, .zst, .bz2, .xz) it is the content that counts, so packing again changes
-    nothing. A file that is written anew with its rows in another order is another one.
+    A packed file (.gz, .zst, .bz2, .xz) counts by its content, so packing it again changes nothing.
+    The same rows in another order are another file.
 
     Args:
         path: The private file or folder.
@@ -73,7 +73,7 @@ def _hash(path: Path, key: bytes) -> str:
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Name below the folder and place of each file; of a file the one, without its name."""
+    """(name below the folder, path) of each file; for a single file its path without a name."""
     if not path.is_dir():
         check_file(path)
         yield "", path

@@ -39,11 +39,11 @@ _ADVICE: Mapping[str, str] = {
     KIND: "A text is a string; a label or unit id a string or a whole number.",
     IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
 }
-"""What a reason ends in -> the next step."""
+"""Ending of a reason -> the next step."""
 
 
 def folded(label: str) -> str:
-    """A label without what is often misspelt: case, spaces, punctuation, width."""
+    """A label without case, spaces, punctuation and width, which are often misspelt."""
     normalised = unicodedata.normalize("NFKC", label).casefold()
     return "".join(letter for letter in normalised if letter.isalnum())
 
@@ -52,7 +52,7 @@ def folded(label: str) -> str:
 class Tally:
     """Exact counts of one reading. Internal: never logged, published or put beside a release.
 
-    It takes 16 bytes for a kept record.
+    Memory: 16 bytes per kept record.
 
     Attributes:
         rows: Rows of the file, parsable or not.
@@ -69,15 +69,15 @@ class Tally:
     _contents: array[int] = field(default_factory=lambda: array("q"), repr=False)
 
     def drop(self, reason: str) -> None:
-        """A row is not used."""
+        """Count a row that is not used."""
         self.dropped[reason] += 1
 
     def drop_label(self, declared: str | None) -> None:
-        """A row has a label that is not declared, though nearly ``declared``, where that is set."""
+        """Count a row whose label is not declared; ``declared`` is the label it nearly matches."""
         self.drop(UNDECLARED if declared is None else f"label: {declared!r} {_NEAR}")
 
     def keep(self, unit: str, label: str | None, content: str) -> None:
-        """A record is handed out."""
+        """Count a record that is handed out."""
         self.kept += 1
         if label is not None:
             self.labels[label] += 1

@@ -13,14 +13,14 @@ from privsyn.spelling import nearest
 def check_header(
     path: Path, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
 ) -> None:
-    """Refuse a header or schema that lacks a wanted column or has it twice.
+    """Refuse a header or schema that lacks a configured column or has it twice.
 
     Args:
         path: The file.
-        columns: Setting under ``dataset.`` -> column wanted.
+        columns: Setting under ``dataset.`` -> column.
         header: The names as the file gives them.
         may_be_record: The names are the first line of a file that may have no header. They are
-            shown only where a wanted column is among them and all of them look like names: a
+            shown only where a configured column is among them and all of them look like names: a
             record can look like names, too.
 
     Raises:
@@ -47,7 +47,7 @@ def check_header(
 
 
 def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str]) -> None:
-    """Say which wanted column is missing and which there are.
+    """Refuse a missing column; the error names it and the columns there are.
 
     Args:
         path: The file.

@@ -45,7 +45,7 @@ _BATCH_BYTES = 1 << 24
 
 
 def check_folder(path: Path, columns: Mapping[str, str]) -> None:
-    """Refuse a folder that cannot be read, holds no image, or is asked for another unit.
+    """Refuse a folder that cannot be read, holds no image, or is configured with another unit.
 
     Raises:
         DataError: As said.

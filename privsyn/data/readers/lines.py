@@ -32,7 +32,7 @@ Row = tuple[Any, ...]
 
 
 def _is_utf_16(path: Path) -> bool:
-    """Whether a file in which nothing was found begins with the mark of UTF-16."""
+    """Whether a file begins with the byte order mark of UTF-16."""
     with open_bytes(path) as stream:
         return stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
