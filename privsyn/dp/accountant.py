@@ -75,12 +75,12 @@ class RDPCurve:
 
 
 def rdp(event: Event) -> RDPCurve:
-    """The Renyi curve of an event: the shared currency of all kinds."""
+    """The Renyi curve of an event, which every kind of event has."""
     return RDPCurve(event)
 
 
 def loss_at(event: Event, order: float) -> float:
-    """Renyi loss at one order: what a release takes from an account."""
+    """Renyi loss of an event at one order: what its release is charged in an account."""
     return RDPCurve(event)(order)
 
 
@@ -138,7 +138,7 @@ def composed_epsilon(event: Event, delta: float, cells: int = bounded_range.CELL
     Args:
         event: What is priced.
         delta: In [0, 1).
-        cells: Fineness of the grid; fewer are quicker, and never below the truth either.
+        cells: Fineness of the grid; fewer are quicker and give a larger epsilon.
     """
     check_delta(delta)
     composed = composition(event)
@@ -215,7 +215,7 @@ _PROFILE_DELTAS = (0.4, 0.2, 0.1, 0.05, 0.02, 7e-3, 2e-3, 5e-4)
 
 
 def shown(epsilon: float, digits: int = 6) -> str:
-    """An epsilon as text of so many significant digits, rounded up: never below the truth.
+    """An epsilon as text of ``digits`` significant digits, rounded up, so never below the truth.
 
     >>> shown(8.0004, digits=4), shown(9.9999997), shown(1e-5, digits=4)
     ('8.001', '10', '1e-05')

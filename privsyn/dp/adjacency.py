@@ -20,7 +20,7 @@ class Adjacency(StrEnum):
 
     @property
     def moves(self) -> int:
-        """Contributions that differ between neighbours: 2 where one goes and one comes, else 1."""
+        """Units whose contributions differ between neighbours: 2 under ``REPLACE_ONE``, else 1."""
         return 2 if self is Adjacency.REPLACE_ONE else 1
 
 

@@ -52,7 +52,7 @@ _LOWEST = -40.0
 
 @dataclass(frozen=True)
 class Draw:
-    """A step whose log ratio lies in [t - range, t], t chosen by whoever saw all before (nats)."""
+    """A step whose log ratio lies in [t - range, t] nats; t may depend on all earlier steps."""
 
     range: float
 
@@ -66,7 +66,7 @@ class Response:
 
 Step: TypeAlias = Draw | Response
 Rounds: TypeAlias = tuple[tuple[Step, ...], int]
-"""Steps in their order, and how often all of them are repeated."""
+"""Steps in their order, and the number of times that all of them run."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Curve:
 
     Attributes:
         first: The first grid point.
-        width: From one point to the next.
+        width: Distance of two grid points.
         deltas: Falling; ``deltas[i]`` at ``first + i * width``.
     """
 
@@ -176,7 +176,7 @@ def curve(
 
 @lru_cache(maxsize=256)
 def gaussian_mu(blocks: tuple[Rounds, ...], mu_squared: float = 0.0) -> float:
-    """The mu of Gaussian noise that is at least as telling as the steps at every epsilon.
+    """The mu of Gaussian noise whose delta is at least that of the steps at every epsilon.
 
     Guarantee: the steps, chosen adaptively, are mu-Gaussian DP (Dong, Roth, Su 2022). Delta is
     compared from 0 to the largest loss there is: beyond it the steps have none.
@@ -218,7 +218,7 @@ _MU_CELLS, _MU_MARGIN = 40, 1e-9
 
 
 def _last(points: NDArray[np.float64], mu_squared: float) -> NDArray[np.float64]:
-    """V_0: delta of the Gaussian noise that is left when all steps are done."""
+    """V_0: delta of the Gaussian noise that remains after all steps."""
     if mu_squared == 0:
         deltas: NDArray[np.float64] = -np.expm1(np.minimum(points, 0.0)) * (1 + 2 * _ROUNDING)
         return deltas
@@ -338,7 +338,7 @@ def before_response(value: NDArray[np.float64], loss: float, width: float) -> ND
 
     Args:
         value: Delta without it, falling, never below the truth.
-        loss: Of the randomised response (nats).
-        width: Of the grid, at most .5.
+        loss: Loss of the randomised response (nats).
+        width: Grid step, at most .5.
     """
     return _ResponseOperator(Response(loss), width)(value)

@@ -61,7 +61,7 @@ def calibrate(
         low: Smallest parameter, above 0.
         high: Largest parameter.
         increasing: Whether epsilon grows with the parameter (a clip bound, a count), so that the
-            largest one within the target is wanted; else (a noise scale) the smallest.
+            largest one within the target is returned; else (a noise scale) the smallest.
         price: Epsilon of an event at a delta, never below the truth. None: ``epsilon_at``.
         tolerance: How close, relative to the parameter or to epsilon, whichever comes first.
 

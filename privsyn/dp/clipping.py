@@ -122,7 +122,7 @@ def public_grid(z: NDArray[Any]) -> NDArray[np.int64]:
 class ExactSum:
     """A sum of rows of whole numbers, exact however many rows there are and however large.
 
-    Guarantee: ``held`` is the true sum, held to [-2^61, 2^61] once and at the end. Adding a row
+    Guarantee: ``held`` is the true sum, clipped to [-2^61, 2^61] once and at the end. Adding a row
     whose entries lie in [-D, D] moves it by at most D in L-inf, whatever is in the sum already; an
     int64 sum that wraps around would move by 2^64 [B14].
 
@@ -147,7 +147,7 @@ class ExactSum:
         self._low = low & (2**_LOW - 1)
 
     def held(self) -> NDArray[np.int64]:
-        """The sum, shape (size,), nearest to it where it is out of range."""
+        """The sum clipped to [-2^61, 2^61], shape (size,)."""
         most = _HELD >> _LOW
         whole = (np.clip(self._high, -most - 1, most) << _LOW) + self._low
         total: NDArray[np.int64] = np.clip(whole, -_HELD, _HELD)

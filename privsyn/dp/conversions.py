@@ -219,7 +219,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 LATTICE_SLACK = 2.0**-22
-"""[B12] [B13] What noise as it is drawn may add to the loss of a sampled Gaussian, all steps."""
+"""[B12] [B13] Loss that the sampler of the noise may add to a sampled Gaussian, over all steps."""
 
 
 def sampled_gaussian_rdp(rate: float, noise_multiplier: float, order: float) -> float:
@@ -269,7 +269,7 @@ def _log_moment(rate: float, sigma: float, order: int) -> float:
 
 @cache
 def _log_factorials() -> NDArray[np.float64]:
-    """Log n! of every n a sum takes."""
+    """log(n!) for n up to LARGEST_SUM + 1, shape (LARGEST_SUM + 2,)."""
     from scipy.special import gammaln
 
     logs: NDArray[np.float64] = gammaln(np.arange(LARGEST_SUM + 2, dtype=np.float64) + 1)

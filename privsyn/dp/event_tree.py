@@ -26,10 +26,10 @@ FAR = 20.0
 
 
 def repeated(event: Event, count: int) -> Event | None:
-    """``count`` copies of an event as one that is priced by its loss distribution.
+    """``count`` copies of an event as one event that the loss distribution prices.
 
-    None where copies are no such event: only sampled and plain Gaussians in sequence are, whose
-    dominating distributions are fixed with the first copy.
+    None for other events than sampled and plain Gaussians in sequence: only there are the
+    dominating distributions fixed with the first copy.
     """
     match event:
         case SampledGaussian(rate, noise, steps):
@@ -83,7 +83,7 @@ def fold(event: Event, price: Callable[[Event], float]) -> float:
 
 
 def renyi_loss(leaf: Event, order: float) -> float:
-    """Renyi divergence of a leaf at an order: the least of what is proved of it."""
+    """Renyi divergence of a leaf at an order: the least of its proven bounds."""
     match leaf:
         case Pure(epsilon):
             return conversions.pure_rdp(epsilon, order)
@@ -96,7 +96,7 @@ def renyi_loss(leaf: Event, order: float) -> float:
 
 
 def zcdp_loss(leaf: Event) -> float:
-    """Of zCDP: rho of a leaf; infinite where it has none."""
+    """Rho-zCDP of a leaf; infinite where it has none."""
     match leaf:
         case Pure(epsilon):
             return epsilon * epsilon / 2
@@ -110,7 +110,7 @@ def zcdp_loss(leaf: Event) -> float:
 
 @dataclass(frozen=True)
 class Composition:
-    """What exact composition takes: steps in their order, and Gaussian noise after them."""
+    """Input of exact composition: steps in their order, and Gaussian noise after them."""
 
     blocks: tuple[bounded_range.Rounds, ...] = ()
     mu_squared: float = 0.0
@@ -127,13 +127,13 @@ class Composition:
         return self.blocks if self.draws else largest_first(self.blocks)
 
     def then(self, other: Composition) -> Composition | None:
-        """One after the other; None where a draw would follow Gaussian noise."""
+        """This composition, then another; None where a draw would follow Gaussian noise."""
         if self.mu_squared and other.draws:
             return None
         return Composition(self.blocks + other.blocks, self.mu_squared + other.mu_squared)
 
     def times(self, count: int) -> Composition | None:
-        """So many in a row."""
+        """This composition ``count`` times in a row."""
         if count == 1 or not self.blocks:
             return Composition(self.blocks, self.mu_squared * count)
         if self.mu_squared and self.draws:
@@ -150,7 +150,7 @@ _LONGEST_ROUND = 1000
 
 
 def composition(event: Event) -> Composition | None:
-    """An event for [B15]; None for one it does not hold for."""
+    """An event as [B15] composes it; None where [B15] does not hold."""
     match event:
         case Pure(epsilon):
             steps = (bounded_range.Response(epsilon),)
@@ -240,7 +240,7 @@ def mu_squared_of_leaf(leaf: Event) -> float:
 
 
 def largest_first(blocks: tuple[bounded_range.Rounds, ...]) -> tuple[bounded_range.Rounds, ...]:
-    """Pure steps alone, which commute: one price for every order."""
+    """Pure steps, largest loss first: they commute, so every order has one price."""
     counts: Counter[bounded_range.Step] = Counter()
     for steps, count in blocks:
         for step in steps:

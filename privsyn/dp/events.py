@@ -275,7 +275,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(value: object, depth: int = 0) -> Event:
-    """The event of a JSON object as made by ``to_json``.
+    """The event of a JSON object that ``to_json`` made.
 
     Raises:
         ValueError: Unknown kind, a field too many or too few, or a value out of bounds.

@@ -59,7 +59,7 @@ def gaussian_mu_squared(event: Event) -> float:
 
 
 def _covered(event: Event) -> float:
-    """By the curve of exact composition, in pieces of so many steps; sums over what has none."""
+    """Squared mu by exact composition in pieces, or else as a sum over the children."""
     composed = composition(event)
     if composed is not None:
         total = composed.mu_squared

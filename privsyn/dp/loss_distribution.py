@@ -32,12 +32,12 @@ _TAIL = 1e-6
 _ASIDE = 1e-6
 """Share of delta set aside for what the sampler adds [B12] [B13]."""
 _READ = 1e-9
-"""The same for the roundings of delta itself, when epsilon is read off between grid points."""
+"""Share of delta set aside for its rounding when epsilon is read off between grid points."""
 _BLIND = 1e-3
 """Share of delta that the FFT's error may take before another tilt is tried."""
 
 _WIDEST = 690.0
-"""Losses of one step beyond this are left to other bounds: their exponentials overflow."""
+"""Largest loss of a step priced here; the exponentials of larger ones overflow."""
 _TILTS, _CLOSER = 8, 1e-4
 _TILT_RANGE = math.log(1e-2), math.log(1e5)
 _NUDGE = 1e-5
@@ -47,7 +47,7 @@ _MOST_PURE = 300.0
 """Pure losses in sum beyond which e^loss, and the grid, would be too large."""
 
 Part = tuple[float, float, int]
-"""Rate, noise multiplier, steps."""
+"""Rate, noise multiplier and steps of a sampled Gaussian."""
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +142,7 @@ class _Side:
 
     Attributes:
         parts: Rate, noise multiplier and steps of each.
-        delta: What the window is laid for.
+        delta: The delta that the window is chosen for.
         removed: Whether the unit is there in the first of the two distributions.
         pure: Losses of pure steps.
         tail: Share of a step's mass that is cut off, and charged.
@@ -160,7 +160,7 @@ class _Side:
 
     @property
     def width(self) -> float:
-        """Of the coarse grid."""
+        """Step of the coarse grid."""
         return self.span / _COARSE
 
     def at(self, width: float) -> list[_Step]:
@@ -371,7 +371,7 @@ def _saddle(steps: Sequence[_Step], width: float, epsilon: float) -> float:
 
 
 def _lowest(valley: Callable[[float], float], low: float, high: float) -> float:
-    """Near the minimum of a quasi-convex function; anywhere would do."""
+    """A point near the minimum of a quasi-convex function; every point gives a sound bound."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = valley(left), valley(right)
