@@ -38,7 +38,7 @@ class Split:
 
     @classmethod
     def declared(cls, sampled: Collection[bool]) -> Split:
-        """The split for methods of which each samples its units (a trained model), or does not."""
+        """The split for methods of which all, none or some sample their units (trained models)."""
         if set(sampled) == {True}:
             return cls(renyi=0.08, gaussian=0.02, repeats=0.9)
         if set(sampled) == {False}:
@@ -48,12 +48,12 @@ class Split:
 
 @dataclass(frozen=True)
 class AccountSpec:
-    """What an account promises: fixed at its creation for the life of the dataset.
+    """The terms of an account: fixed at its creation for the life of the dataset.
 
     Attributes:
         name: Account name.
         dataset: Lineage: the dataset over all its versions. One account each.
-        unit: Name of the privacy unit. How many of its records a release uses is the release's.
+        unit: Name of the privacy unit. Each release says how many records of a unit it uses.
         adjacency: When two datasets are neighbours.
         epsilon: Lifetime cap.
         delta: Lifetime cap's delta; 0 admits pure events only.
@@ -100,7 +100,7 @@ class AccountSpec:
 
         Args:
             config: The project's.
-            sampled: Of each of account.methods, whether it samples its units.
+            sampled: For each of account.methods, whether it samples its units.
         """
         account, period = config.account, config.account.period
         return cls(

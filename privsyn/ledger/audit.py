@@ -40,7 +40,7 @@ from privsyn.ledger.rows import caps_of, spec_of, split_of
 from privsyn.ledger.statements import Audit
 
 SLACK = 1e-9
-"""Relative difference between machines' floating point that is not taken for an edit."""
+"""Relative difference of floating point between machines that does not count as an edit."""
 
 Rows = dict[str, dict[str, Any]]
 
@@ -81,12 +81,12 @@ def check_account(connection: Connection, name: str | None) -> None:
 
 @dataclass
 class _History:
-    """What the history says.
+    """Accounts and entries as the history gives them, row by row.
 
     Attributes:
-        costs: Whether the filter is gone through once more.
-        upgraded: Row from which on the period cap counts whatever may still draw; 0 in a ledger
-            that always did.
+        costs: Whether the filters are computed again for every row.
+        upgraded: Row after which the period cap counts every release that may still draw; 0 in a
+            ledger that always did.
     """
 
     costs: bool
@@ -185,7 +185,7 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
 
 
 def _upgrade(row: Change, history: _History) -> None:
-    """Rows before it are held to laxer rules: it comes once, before later accounts."""
+    """Check that the upgrade comes once, before later accounts: earlier rows have laxer rules."""
     if history.costs and row.seq != history.upgraded:
         _fail(f"history row {row.seq} upgrades the ledger a second time")
     if any(split_of(account) for account in history.accounts.values()):
@@ -227,7 +227,7 @@ def _move(row: Change, history: _History) -> None:
 
 
 def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> None:
-    """The filter once more, as it stood when the row was written."""
+    """Compute the filter of a reservation again, as it stood when the row was written."""
     event, spec = load(row.body["event"]), spec_of(account)
     try:
         check_kind(spec, event)
@@ -252,7 +252,7 @@ def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> N
 def _check_begins(
     row: Change, account: Mapping[str, Any], release: Mapping[str, Any], entries: Rows
 ) -> None:
-    """What began has room in its window beside all else that was drawn."""
+    """A release that begins has room in its window beside all other releases that were drawn."""
     period = caps_of(account)[1]
     if period is None:
         return
@@ -280,7 +280,7 @@ def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
 
 @lru_cache(maxsize=4096)
 def _event(text: str) -> Mapping[str, Any]:
-    """An event as it is stored. A row is checked against all before it: each is read once."""
+    """A stored event, parsed once: every row is checked against all earlier ones."""
     event: Mapping[str, Any] = json.loads(text)
     return event
 

@@ -105,7 +105,7 @@ def _recent(row: Row, charged: Sequence[Entry], now: datetime) -> list[Entry]:
 def preview(
     row: Row, entries: Sequence[Entry], event: Event, entry: Entry | None, now: datetime
 ) -> Preview:
-    """What reserving ``event`` would meet; ``entry`` is the release's own, if it is known."""
+    """Outcome of reserving ``event`` now; ``entry`` is that release's entry, if it has one."""
     charged_entry = entry if entry is not None and entry.charged else None
     filters = _filters(row, entries, event, now)
     return Preview(
@@ -174,10 +174,10 @@ def check_fits(
 
 
 def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
-    """Refuse to begin a reserved release while what else was drawn fills the period cap.
+    """Refuse to begin a reserved release while other drawn releases fill the period cap.
 
-    ``reserve`` admits nothing that could come to this; an older version of privsyn did. The other
-    reservations draw nothing before they begin, and are looked at then.
+    ``reserve`` admits no release that could end here; an older version of privsyn did. Other
+    reservations draw nothing before they begin, and are checked then.
 
     Raises:
         BudgetExceeded: As check_fits. The release stays reserved.

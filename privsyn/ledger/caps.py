@@ -59,8 +59,8 @@ class Cap:
     """The filters of one cap.
 
     Attributes:
-        epsilon: What is never exceeded.
-        delta: At this delta.
+        epsilon: Largest epsilon of all charged releases together.
+        delta: Delta of that epsilon.
         order: Renyi order, fixed at creation; None where delta is 0.
         budget: Largest sum of losses at that order (nats).
         split: Shares of delta; None in an account with a Renyi filter alone.
@@ -116,9 +116,9 @@ class Cap:
     def admits(
         self, earlier: Sequence[Charge], request: Charge, *, repeats: bool = True
     ) -> str | None:
-        """The rule that covers what is charged together with what is asked; None if none does.
+        """The rule that covers the earlier charges and the request; None if none does.
 
-        ``repeats=False`` leaves out the rule that takes up to a second to look at.
+        ``repeats=False`` leaves out the rule for repeated events, which takes up to a second.
         """
         losses = [charge.loss for charge in (*earlier, request)]
         if self._within(losses, self.budget):
@@ -150,8 +150,8 @@ class Cap:
     def copies(self, earlier: Sequence[Charge], request: Charge) -> int:
         """How many more releases of this event fit, one after the other.
 
-        Of a sampled Gaussian at least so many: its repeats take seconds to count exactly, which
-        ``admits`` does for the one that is asked.
+        A lower bound for a sampled Gaussian, whose repeats take seconds to count exactly;
+        ``admits`` does so for one request.
         """
         from privsyn.dp.filters import pure_loss
 
@@ -216,7 +216,7 @@ class Cap:
         return float(sum((self._exact(loss) for loss in losses), Fraction(0)))
 
     def share(self, charges: Sequence[Charge]) -> float:
-        """Spent part of the cap, 0 to 1: of the filter that is the least full."""
+        """Spent part of the cap, 0 to 1, by the filter that is the least full."""
         shares = (
             [self.total(charge.loss for charge in charges) / self.budget] if self.budget else []
         )
@@ -225,7 +225,7 @@ class Cap:
         return min(1.0, *shares) if charges else 0.0
 
     def spent_epsilon(self, charges: Sequence[Charge]) -> float:
-        """Epsilon, at the cap's delta, that a filter bounds what is charged by; at most the cap."""
+        """Epsilon, at the cap's delta, that a filter proves of the charges; at most the cap."""
         from privsyn.dp.filters import filter_epsilon
 
         if not charges:
@@ -277,7 +277,7 @@ class Cap:
 def _copies_fit(event: Event, count: int, epsilon: float, delta: float) -> bool:
     """Whether so many copies of an event compose to at most (epsilon, delta).
 
-    What fitted and what did not is remembered: more copies never cost less.
+    Results are remembered: more copies never cost less.
     """
     from privsyn.dp.accountant import epsilon_at
     from privsyn.dp.conversions import LATTICE_SLACK
@@ -346,7 +346,7 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """A cap, what is charged to it, and what a release asks of it."""
+    """A cap, the charges it holds, and the charge a release asks for."""
 
     cap: Cap
     held: tuple[Charge, ...]

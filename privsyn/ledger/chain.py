@@ -28,7 +28,7 @@ VALIDATED = "VALIDATED"
 the rules that later rows are held to have changed; a validation was written."""
 
 NOTES = (DERIVED, VALIDATED)
-"""Of these, what a committed release may get. Charges nothing and changes no table."""
+"""Those of them that follow a commit. They charge nothing and change no table."""
 
 GENESIS = "0" * 64
 
@@ -73,12 +73,12 @@ def digest(
 
 
 def key_digest(key: bytes) -> str:
-    """What the history holds of a partition key, so that a swapped key is found."""
+    """Digest of a partition key, which the history holds so that a swapped key is found."""
     return hashlib.sha256(b"privsyn partition key\n" + key).hexdigest()
 
 
 def lock(connection: Connection) -> tuple[int, str]:
-    """Lock the head until the transaction ends: of all writers one goes on.
+    """Lock the head until the transaction ends: one writer at a time.
 
     Raises:
         VerificationError: Somebody deleted it.
@@ -158,7 +158,7 @@ LATER: Mapping[str, None] = dict.fromkeys(
 
 
 def project(row: Change) -> dict[str, Any]:
-    """The columns that a row sets in the table of accounts or of entries."""
+    """The columns that a history row sets in the table of accounts or of entries."""
     body = dict(row.body)
     by = body.pop("by", None)
     if row.change == OPENED:

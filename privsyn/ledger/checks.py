@@ -64,7 +64,7 @@ def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
 
 
 def check_known(connection: Connection | None, account: str, releases: Collection[str]) -> None:
-    """Refuse a ledger that has forgotten releases: its balance would be too good."""
+    """Refuse a ledger that lacks known releases: its balance would be too high."""
     if not releases:
         return
     recorded = rows.release_ids(connection, account) if connection else set()
@@ -101,7 +101,7 @@ def entry_row(connection: Connection | None, release_id: str) -> Entry:
 def check_entry(
     entry: Entry, account: str, method: str, losses: tuple[float, float | None]
 ) -> None:
-    """Refuse to take a release for a known one that it does not match.
+    """Refuse a release whose id is known with another account, method or cost.
 
     Costs are compared and not events, because two machines may solve for a parameter to within a
     rounding of each other.
@@ -130,7 +130,7 @@ def check_source(
     Args:
         connection: A transaction.
         account: The account that pays.
-        entry: The release, if it is known: what was noted with it before it began can be replaced.
+        entry: The release, if it is known: its source can be replaced until it begins.
         source: The file and its version.
 
     Raises:
@@ -176,7 +176,7 @@ def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSo
 
 
 def paid_elsewhere(account: str, others: Sequence[Source]) -> str:
-    """What to say of a private file that other accounts have paid for."""
+    """Message about a private file that other accounts have paid for."""
     names = ", ".join(sorted({other.account for other in others}))
     return (
         f"the private file of account {account} is one that account {names} has paid for "

@@ -45,8 +45,8 @@ class Entry:
         changed_at: Last change of state (UTC). A finished release leaves the period cap's window
             by it; one that may still draw is always inside.
         scratch: Where a begun release draws.
-        host: Machine that began it: for people, not a part of what it is.
-        nonce: What pins it to that scratch.
+        host: Machine that began it, for people to read; no part of its identity.
+        nonce: Random text in that scratch folder, which pins the release to it.
         artifact_sha256: Digest of the synthetic file, once committed.
         certificate_sha256: Digest of the certificate, once committed.
         reason: Why it is void or lost.
@@ -103,8 +103,8 @@ class DatasetSource:
     Attributes:
         version: The dataset's version.
         fingerprint: Keyed hash of its content, with the ledger's source key.
-        same: Whether one with the content of another version may be paid for again.
-        strict: Whether one that another account has paid for is refused.
+        same: Whether a file with the content of another version may be paid for again.
+        strict: Whether a file that another account has paid for is refused.
     """
 
     version: str

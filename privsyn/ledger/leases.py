@@ -121,11 +121,11 @@ class Lease:
 
     @property
     def steps(self) -> int:
-        """Draws of the part that are on file now; told with every renewal and at the end."""
+        """Draws of the part that are on file now; reported with every renewal and at the end."""
         return self._steps()
 
     def count(self, steps: Callable[[], int]) -> None:
-        """Say how the draws on file are counted. Called from the renewing thread too."""
+        """Set the function that counts the draws on file; the renewing thread calls it too."""
         self._steps = steps
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Lease:
         """Note a renewal that went through.
 
         Args:
-            started: ``elapsed()`` from before it: the ledger counts from no earlier.
+            started: ``elapsed()`` from before the renewal: the ledger counts from no earlier.
         """
         self._confirmed, self._trouble = started, None
 
@@ -204,7 +204,7 @@ class Lease:
 
 
 def elapsed() -> float:
-    """Seconds that no clock change touches, and that pass while the machine sleeps if it tells."""
+    """Seconds on a clock that is never set, and that counts sleep where the system has such one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)  # Linux: monotonic() stands still in a sleep
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -282,7 +282,7 @@ def _grown(lease: Lease) -> sa.ColumnElement[int]:
 
 
 def parts(connection: Connection, release_id: str) -> dict[str, int]:
-    """Every part of a release that was ever held, and the draws it had on file when last told."""
+    """Every part of a release that was ever leased, with its last reported count of draws."""
     query = sa.select(leases.c.part, leases.c.steps).where(leases.c.release_id == release_id)
     return {row.part: row.steps for row in connection.execute(query)}
 

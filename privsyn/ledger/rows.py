@@ -127,7 +127,7 @@ def find_account(connection: Connection, name: str) -> Row | None:
 
 
 def find_lineage(connection: Connection, dataset: str) -> Row | None:
-    """The row of the account a dataset has."""
+    """The row of a dataset's account."""
     query = sa.select(tables.accounts).where(tables.accounts.c.dataset == dataset)
     row = connection.execute(query).mappings().one_or_none()
     return dict(row) if row else None

@@ -23,13 +23,13 @@ class Refusal:
     Attributes:
         number: 1-based position among all refusals.
         at: When (UTC).
-        account: Account that was asked.
-        release_id: Release that was asked for; None where an account was.
-        method: Its method.
-        epsilon: Its guarantee.
-        delta: Its guarantee.
+        account: Account that was to pay, or to be opened.
+        release_id: Release that was requested; None where an account was to be opened.
+        method: Method of the release.
+        epsilon: Guarantee of the release.
+        delta: Guarantee of the release.
         error: Class of the error.
-        message: What was said.
+        message: Message of the error.
         refused_by: Who asked: user, driver, and of Airflow DAG and run.
     """
 
@@ -120,7 +120,7 @@ class Balance(Fill):
 
 @dataclass(frozen=True)
 class Preview:
-    """What a release would meet, without writing anything.
+    """Outcome of reserving a release now; nothing is written.
 
     Attributes:
         balance: The account now; an empty one if it does not exist.

@@ -121,7 +121,7 @@ class Ledger(LedgerView):
     def _refusals(
         self, release_id: str | None = None, account: str = "", **request: Any
     ) -> Iterator[None]:
-        """Note what is refused inside the block, as far as the ledger can be written."""
+        """Note refusals inside the block in their table, if the ledger can be written."""
         try:
             yield
         except (BudgetError, DataError, VerificationError) as error:
@@ -291,7 +291,7 @@ class Ledger(LedgerView):
     def _note_source(
         self, connection: Connection, entry: Entry, source: DatasetSource | None
     ) -> None:
-        """What a release that is about to begin will be made from."""
+        """Note the source of a release that is about to begin."""
         if source is None or entry.state is not State.RESERVED:
             return
         table = tables.sources

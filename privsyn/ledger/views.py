@@ -71,7 +71,7 @@ class LedgerView:
         return balances.balance(row, entries, self._clock())
 
     def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
-        """What reserving an event would meet. Creates neither account nor database.
+        """Outcome of reserving an event now. Creates neither account nor database.
 
         Args:
             spec: The account, which need not exist.
