@@ -265,8 +265,8 @@ def _advance(
     for t in steps:
         progress(t, settings.steps)
         mask = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
-        total = trainer.clipped_sum(list(compress(units, mask)))  # [L3]
-        noisy = mechanism.draw(total, noise)  # also where nobody was sampled
+        total = trainer.clipped_sum(list(compress(units, mask)))  # (numbers,) [L3]
+        noisy = mechanism.draw(total, noise)  # privacy: also where nobody was sampled [L2]
         trainer.update(
             noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
         )  # [L4]

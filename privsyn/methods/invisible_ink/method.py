@@ -131,6 +131,7 @@ class InvisibleInk:
         model, performance = draw.models.language, draw.performance
         most = _PASSES_TOGETHER * performance.rows_per_pass // settings.batch_size
         together = max(1, min(performance.texts_per_pass, most))
+        # privacy: labels of all cells, with records or not, decide the width of a row [I4]
         declared = {bucket.cell.label for bucket in buckets}
         total = len(buckets) * settings.max_tokens
         for start in range(0, len(buckets), together):
@@ -149,12 +150,12 @@ def _texts(
     draw: Draw,
     tell: Callable[[int], None],
 ) -> list[list[int]]:
-    """Algorithm 1 for several buckets side by side; ``tell`` hears of the tokens so far."""
+    """Algorithm 1 for several buckets side by side; ``tell`` is called with the tokens so far."""
     group, model, journal = lines.group, lines.model, draw.journal
     texts: list[list[int]] = [[] for _ in group]
     unfinished = list(range(len(group)))
     for t in range(settings.max_tokens):  # line 2: for t = 1 ... T  [I5]
-        # A text that ended early needs no more: it counts as written out.
+        # A text that ended early counts with all its tokens.
         tell(t * len(unfinished) + settings.max_tokens * (len(group) - len(unfinished)))
         keys = {i: f"{group[i].cell.index}/{t}" for i in unfinished}
         if all(journal.has(key) for key in keys.values()):
@@ -200,7 +201,7 @@ def _draw(
     public = phi_pub[support].astype(np.float64)  # (support,)
     private = phi(support).astype(np.float64)  # (rows, support)
     difference = clip_difference(private, public, bound, settings.guidance)  # [I2]
-    votes = ExactSum(len(support))
+    votes = ExactSum(len(support))  # (support,): a record moves an entry by at most C
     votes.add(to_grid(difference, bound))
     scores = settings.batch_size * public_grid(public) + votes.held()  # below 2^62 [I7]
     return int(support[mechanism.token.draw(scores, noise)])
@@ -212,7 +213,7 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
     Depends on public logits alone (Vinod et al. 2025, section 4, truncated top-k sampling) [I3]. A
     token ``DEEPEST`` below the largest is masked, whatever number the model writes for that [I7].
     """
-    finite = np.isfinite(phi_pub)
+    finite = np.isfinite(phi_pub)  # (V,)
     logits = np.where(finite, phi_pub, -np.inf).astype(np.float64)
     k = min(k, int(finite.sum()))
     kth = np.partition(logits, -k)[-k]
@@ -220,7 +221,7 @@ def expanded_support(phi_pub: NDArray[np.float32], k: int, shift: float) -> NDAr
 
 
 class _Lines:
-    """The public and private rows of a group, started only when a token has to be drawn."""
+    """The public and private rows of a group; sessions start only when a token has to be drawn."""
 
     def __init__(
         self,

@@ -35,13 +35,13 @@ STEPS = 2**24
 """Lattice: a feature is a multiple of 1 / STEPS."""
 
 TURN = 2**16
-"""Angles of the lattice in a full turn."""
+"""Lattice angles in a full turn."""
 
 SEED = 0x4B5053
-"""Of the public Fourier frequencies."""
+"""Seed of the public Fourier frequencies."""
 
 ROWS = 512
-"""Sequences whose features are computed together: what fits a processor's cache."""
+"""Sequences whose features are computed together, so many as fit a processor's cache."""
 
 Ensemble = Literal["independent", "linear", "logarithmic"]
 Noise = Literal["laplace", "gaussian"]
@@ -49,7 +49,7 @@ Noise = Literal["laplace", "gaussian"]
 
 @dataclass(frozen=True)
 class Structure:
-    """The public shape of one estimate.
+    """Public parameters of one estimate.
 
     Attributes:
         number: Position in its ensemble, 0-based.
@@ -65,7 +65,7 @@ class Structure:
 
     @property
     def block_norm(self) -> float:
-        """Squared norm of a phrase over the bandwidth (u)."""
+        """Squared norm (u) of a phrase divided by the bandwidth."""
         return 1 / self.bandwidth**2
 
     def frequencies(self, width: int) -> NDArray[np.float32]:
@@ -74,15 +74,18 @@ class Structure:
         return rng.standard_normal((self.blocks, width, self.features // 2), np.float32)
 
     def angles(self, vectors: NDArray[np.float32]) -> NDArray[np.uint16]:
-        """Angle of every phrase in every block, shape (blocks, phrases, I/2), in TURN-ths.
+        """Angle of every phrase in every block, in units of 1/TURN turn.
 
         Args:
             vectors: Public unit vectors of the phrases, shape (phrases, width).
+
+        Returns:
+            Shape (blocks, phrases, I/2).
         """
         turns = math.sqrt(2) / self.bandwidth / (2 * math.pi) * TURN
         angles = np.empty((self.blocks, len(vectors), self.features // 2), np.uint16)
         for block, w in enumerate(self.frequencies(vectors.shape[1])):
-            at = vectors @ w
+            at = vectors @ w  # (phrases, I/2)
             at *= np.float32(turns)
             angles[block] = np.rint(at, out=at).astype(np.int64).astype(np.uint16)  # modulo TURN
         return angles
@@ -131,8 +134,8 @@ def mechanism(
     Args:
         noise: ``laplace`` (pure) or ``gaussian``.
         features: I.
-        sequences: Most sequences by which neighbours differ: M, times the unit's records, twice
-            where one unit replaces another [K4].
+        sequences: Most sequences by which neighbouring datasets differ: M, times the unit's
+            records, twice where one unit replaces another [K4].
         multiplier: Scale of the noise over the sensitivity: sequences * I (L1) under Laplace,
             sequences * sqrt(I) (L2) under Gaussian noise.
     """
@@ -144,9 +147,9 @@ def mechanism(
 
 
 def deviation(noise: Noise, features: int, sequences: int, multiplier: float) -> float:
-    """Standard deviation of the noise on a score: a public number, in sequences.
+    """Standard deviation of the noise on a score, in sequences: public, from settings alone.
 
-    A score is f.g / I with ||g||_2^2 = I, so it is that of one feature over sqrt I.
+    A score is f.g / I with ||g||_2^2 = I, so its deviation is that of one feature over sqrt I.
     """
     if noise == "laplace":
         return math.sqrt(2 * features) * sequences * multiplier
@@ -156,19 +159,20 @@ def deviation(noise: Noise, features: int, sequences: int, multiplier: float) ->
 def windows(documents: Sequence[Sequence[int]], blocks: int, most: int) -> NDArray[np.int64]:
     """The sequences of the documents' distinct phrases, shape (sequences, blocks) [K6].
 
-    One begins at each of a document's first ``most`` phrases and goes on in the document's order,
-    from its end back to its beginning: every sequence is whole, so all points have one norm. A
-    document without a phrase has none.
+    A sequence begins at each of a document's first ``most`` phrases and goes on in the document's
+    order, from its end back to its beginning: every sequence is whole, so all points have one norm.
+    A document without a phrase has no sequence.
 
     >>> windows([[7, 8, 9], [], [5]], blocks=2, most=2).tolist()
     [[7, 8], [8, 9], [5, 5]]
     """
     counts = np.array([len(document) for document in documents], np.int64)
     phrases = np.array([phrase for document in documents for phrase in document], np.int64)
+    # privacy: at most M sequences of a document, as its sensitivity counts [K4]
     per_document = np.minimum(counts, most)
-    owner = np.repeat(np.arange(len(counts)), per_document)
+    owner = np.repeat(np.arange(len(counts)), per_document)  # (sequences,): document of each
     start = np.arange(len(owner)) - np.repeat(np.cumsum(per_document) - per_document, per_document)
-    places = (start[:, None] + np.arange(blocks)) % counts[owner, None]
+    places = (start[:, None] + np.arange(blocks)) % counts[owner, None]  # (sequences, blocks)
     sequences: NDArray[np.int64] = phrases[(np.cumsum(counts) - counts)[owner, None] + places]
     return sequences
 
@@ -188,12 +192,12 @@ def exact_sums(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDAr
     if angles.shape[0] == 1:  # one phrase each: count them
         counts = np.bincount(sequences[:, 0], minlength=angles.shape[1])
         present = np.flatnonzero(counts)
-        weights = counts[present, None]
+        weights = counts[present, None]  # (phrases present, 1)
         sums[:half] = (cosine[angles[0, present]] * weights).sum(axis=0)
         sums[half:] = (cosine[angles[0, present] - np.uint16(TURN // 4)] * weights).sum(axis=0)
         return sums
     for start in range(0, len(sequences), ROWS):
-        total = point(angles, sequences[start : start + ROWS])
+        total = point(angles, sequences[start : start + ROWS])  # (at most ROWS, I/2)
         sums[:half] += np.take(cosine, total).sum(axis=0, dtype=np.int64)
         total -= np.uint16(TURN // 4)
         sums[half:] += np.take(cosine, total).sum(axis=0, dtype=np.int64)
@@ -201,7 +205,7 @@ def exact_sums(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDAr
 
 
 def point(angles: NDArray[np.uint16], sequences: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """Angles of whole or begun sequences, shape (sequences, I/2); missing blocks are zero."""
+    """Angles of whole or begun sequences, shape (sequences, I/2); missing blocks add angle 0."""
     total = np.zeros((len(sequences), angles.shape[2]), np.uint16)
     for block in range(sequences.shape[1]):
         total += np.take(angles[block], sequences[:, block], axis=0)  # modulo TURN
@@ -212,14 +216,14 @@ class Scorer:
     """Scores of phrases as the next one of begun sequences, from noisy sums: post-processing.
 
     Args:
-        angles: Of the structure that is asked.
-        block: Place of the next phrase, 0-based; the blocks behind it are zero [K7].
+        angles: Angles of the structure that scores, shape (blocks, phrases, I/2).
+        block: Place of the next phrase, 0-based; the blocks behind it are zero vectors [K7].
     """
 
     def __init__(self, angles: NDArray[np.uint16], block: int) -> None:
         self._angles = angles
         turns = angles[block].astype(np.float32) * np.float32(2 * math.pi / TURN)
-        self._next = np.concatenate([np.cos(turns), np.sin(turns)], axis=1)
+        self._next = np.concatenate([np.cos(turns), np.sin(turns)], axis=1)  # (phrases, I)
 
     def scores(self, sums: NDArray[np.int64], begun: NDArray[np.int64]) -> NDArray[np.float32]:
         """f.g / I for every begun sequence and next phrase, shape (sequences, phrases).
@@ -228,6 +232,7 @@ class Scorer:
         """
         half = self._angles.shape[2]
         c, s = (sums.reshape(2, half) * (math.sqrt(2) / STEPS / (2 * half))).astype(np.float32)
+        # c, s: (I/2,); turns, cos, sin: (sequences, I/2); rotated: (sequences, I)
         turns = point(self._angles, begun).astype(np.float32) * np.float32(2 * math.pi / TURN)
         cos, sin = np.cos(turns), np.sin(turns)
         rotated = np.concatenate([c * cos + s * sin, s * cos - c * sin], axis=1)
@@ -242,5 +247,6 @@ def _cosine() -> NDArray[np.int32]:
     For each angle |cosine| + |sine| <= 2 STEPS and cosine^2 + sine^2 <= 2 STEPS^2 [K5].
     """
     exact = math.sqrt(2) * STEPS * np.cos(2 * math.pi / TURN * np.arange(TURN))
-    table: NDArray[np.int32] = np.trunc(exact).astype(np.int32)
+    # privacy: toward zero, so that rounding can only shrink a document's part of a sum [K5]
+    table: NDArray[np.int32] = np.trunc(exact).astype(np.int32)  # (TURN,)
     return table

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 _TOGETHER = 64
-"""Prompts that are completed and kept together: a resumed run pays for none of them twice."""
+"""Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
 
 _ROWS = 256
 """Sequences that are scored together."""
@@ -169,7 +169,7 @@ class KeyphraseSeeding:
     ) -> Iterator[Sample]:
         """The texts of every label, from all labels' documents."""
         models, journal = draw.models, draw.journal
-        if settings.use_llm and not journal.drawn:  # a model that cannot answer is found out before
+        if settings.use_llm and not journal.drawn:  # a model that fails must fail before a draw
             models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
         pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
@@ -188,7 +188,7 @@ class KeyphraseSeeding:
         # Step 3: noisy sums of every structure, label by label
         most = max(settings.phrases_per_document, shapes[-1].blocks)
         phrases = [[vocabulary.first(text, most) for text in texts] for texts in documents]
-        sums: dict[tuple[int, int], NDArray[np.int64]] = {}
+        sums: dict[tuple[int, int], NDArray[np.int64]] = {}  # (label, structure): noisy, (I,)
         for shape in shapes:
             angles = shape.angles(vectors)
             for number, bucket in enumerate(buckets):
@@ -223,7 +223,7 @@ class _LabelSequences:
 
     Attributes:
         phrases: Numbers of the phrases so far, shape (sequences, length).
-        uniform: How many of each sequence had no positive score to be drawn by.
+        uniform: Phrases of each sequence drawn uniformly, as no score was positive; (sequences,).
     """
 
     def __init__(self, count: int) -> None:
@@ -243,6 +243,7 @@ def _chosen(
     counts = np.zeros(len(public), np.int64)
     for texts in documents:
         for text in texts:
+            # privacy: each of the first S distinct terms counts once, so L1 moves by at most S [K2]
             counts[public.first(text, settings.terms_per_document)] += 1
     noisy = choice.draw(counts, noise)  # on every public term, those never seen among them
     # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
@@ -271,7 +272,7 @@ def _sequences(
     labels: int,
     least: float,
 ) -> list[_LabelSequences]:
-    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L draws alone."""
+    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws."""
     rng = _public_rng(sums)
     drawn = [_LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = None, np.empty((0, 0, 0), np.uint16)
@@ -289,7 +290,7 @@ def _sequences(
                 weights = _weights(
                     settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
                 )
-                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))
+                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
                 parts.append(_pick(weights, None if alone else part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
             sequence.phrases = np.column_stack([begun, picked])
@@ -300,8 +301,11 @@ def _sequences(
 def _weights(
     settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
 ) -> NDArray[np.float32]:
-    """What phrases are drawn by: a power of their scores, zero where those are low or negative."""
-    highest = scores.max(axis=1, keepdims=True)
+    """Weights that phrases are drawn by: a power of the scores, zero where they are low.
+
+    Shape (sequences, N), as the scores.
+    """
+    highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
     highest[highest <= 0] = 1
     weights: NDArray[np.float32] = scores / highest
     np.maximum(weights, 0, out=weights)
@@ -315,9 +319,12 @@ def _weights(
 def _pick(
     weights: NDArray[np.float32], begun: NDArray[np.int64] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One phrase a row, in proportion to its weight; whether all weights of the row were zero.
+    """Draw a phrase for each row in proportion to the weights; uniformly where all are zero.
 
     A phrase that is in the sequence already is left out, while there are others [K8].
+
+    Returns:
+        The phrases, and whether each was drawn uniformly; both of shape (rows,).
     """
     excluded = np.empty((len(weights), 0), np.int64)
     if begun is not None and begun.shape[1] < weights.shape[1]:
@@ -327,7 +334,7 @@ def _pick(
     uniform = np.asarray(~weights.any(axis=1))
     weights[uniform] = 1
     np.put_along_axis(weights, excluded, 0, axis=1)
-    totals = weights.cumsum(axis=1, dtype=np.float64)
+    totals = weights.cumsum(axis=1, dtype=np.float64)  # (rows, N)
     at = rng.random(len(weights)) * totals[:, -1]
     return np.argmax(totals > at[:, None], axis=1), uniform
 
@@ -357,7 +364,7 @@ def _texts(
     journal: Journal,
     steps: Steps,
 ) -> Iterator[str]:
-    """One completion a sequence, kept as they come."""
+    """One completion per sequence, journalled page by page."""
     for start in range(0, len(lists), _TOGETHER):
         prompts = [fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
 
@@ -372,7 +379,11 @@ def _texts(
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:
-    """The bytes of the vocabulary, those that the settings pin."""
+    """The bytes of the vocabulary that the settings pin.
+
+    Raises:
+        ConfigError: The vocabulary that ships has another digest than the pinned one.
+    """
     if SHIPPED not in (cfg.vocabulary, cfg.named("vocabulary")):
         return cfg.read("vocabulary")
     data = BUILTIN.read_bytes()

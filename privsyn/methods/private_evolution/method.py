@@ -92,7 +92,7 @@ class PrivateEvolution:
         models: Mapping[Role, ModelIdentity],
         subject: Subject = ANYTHING,
     ) -> PrivateEvolutionConfig:
-        """Settings with the text model's own prompts where the config leaves them open."""
+        """Settings with the text model's own prompts where the config sets none."""
         if cfg.modality == "image":
             return cfg
         text = cfg.text.resolved(
@@ -149,10 +149,10 @@ class PrivateEvolution:
         trained: Path | None = None,
         progress: Callable[[int, int], None] = unwatched,
     ) -> Iterator[tuple[str | None, str | bytes]]:
-        """Variations of a finished release's records, as many as wanted, of the last degree.
+        """``count`` variations of a finished release's records, of the last round's degree.
 
-        Every pass over the records makes one of each; the last one is of records evenly spaced, so
-        that all labels keep their shares. Post-processing, at no cost.
+        Every pass over the records makes one variation of each; the last pass takes evenly spaced
+        records, so that all labels keep their shares. Post-processing, at no cost.
 
         Source: Lin et al. 2024, section 4.2.
         """
@@ -210,6 +210,7 @@ def _evolve(
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(sizes))  # lines 5-6 [E4]
+        # (candidates,) for each label; from here on the round is post-processing
         weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
         indices = [
             _kept_array(journal, f"parents/{t}/{place}", partial(_parents, bins, rng))
@@ -240,7 +241,7 @@ def _noisy(
     histogram: Callable[[], NDArray[np.int64]],
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """A histogram with its noise. The clean one is never kept."""
+    """A histogram with noise, shape (bins,). The exact one is never stored."""
     return mechanism.histogram.draw(histogram() * LATTICE, noise)
 
 
@@ -252,7 +253,7 @@ def _figures(
     parents: Sequence[Sequence[T]],
     population: Sequence[Sequence[T]],
 ) -> Mapping[str, Any]:
-    """Of a round: functions of the noisy histogram and of what was made from it."""
+    """Public figures of a round: functions of its noisy histogram and of public samples."""
     return {
         "round": t,
         "degree": round(degree, 6),
@@ -275,18 +276,18 @@ def modality(cfg: PrivateEvolutionConfig, models: Backends) -> Samples[Any]:
 
 
 class _Private(Generic[T]):
-    """The private records of every label; their vectors are made once and stay in memory."""
+    """The private records of every label; their vectors are computed once and stay in memory."""
 
     def __init__(self, kind: Samples[T], buckets: Sequence[Bucket]) -> None:
         self._kind, self._buckets = kind, buckets
         self._voters: list[Voters] = []
 
     def counts(self) -> NDArray[np.int64]:
-        """Records of every label."""
+        """Number of records of every label, shape (labels,): exact, not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
     def embed(self) -> None:
-        """Make the vectors of all records."""
+        """Compute the vectors of all records, shape (records, width) for each label."""
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in decoded if sample is not None]  # [E6]
@@ -296,7 +297,10 @@ class _Private(Generic[T]):
             self._voters.append(Voters(vectors))
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
-        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3]."""
+        """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3].
+
+        Shape (candidates of all labels,): exact, not yet private.
+        """
         pairs = zip(self._voters, vectors, strict=True)
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
 
@@ -321,7 +325,10 @@ def _offspring(
 def _vectors(
     kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
 ) -> NDArray[np.float32]:
-    """What stands for each candidate: the mean vector of k variations of it, or its own [E5]."""
+    """Vector of each candidate: the mean of k variations of it, or its own [E5].
+
+    Shape (candidates, width).
+    """
     steps.next()
     looks = (_varied(kind.api, group, label, degree) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
@@ -347,7 +354,7 @@ def _checked(samples: list[T], count: int) -> list[T]:
 def _kept(
     kind: Samples[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
-    """A population as the journal keeps it: a file for every label."""
+    """A population read back from the journal, made if it is not there: a file for every label."""
 
     def kept(place: int, make: Callable[[], list[T]]) -> list[T]:
         return kind.unpack(journal.keep(f"{key}/{place}", lambda: kind.pack(make())))
@@ -356,5 +363,5 @@ def _kept(
 
 
 def _kept_array(journal: Journal, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """An array as the journal keeps it."""
+    """An array read back from the journal, made if it is not there."""
     return from_npy(journal.keep(key, lambda: to_npy(make())))

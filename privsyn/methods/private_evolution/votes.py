@@ -2,10 +2,10 @@
 
 A vote may depend on its own row and the public candidates alone, not on the rows beside it, the
 size of a batch or the number of threads; otherwise one changed record could move the votes of
-others. Sums of floats do not promise that. So vectors are rounded to whole numbers, with lengths of
-at most ``REACH``: every norm, product and partial sum of a squared distance is then a whole number
-below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add: [E3] in
-guarantee.md.
+other records. Sums of floats do not promise that. So vectors are rounded to whole numbers, with
+lengths of at most ``REACH``: every norm, product and partial sum of a squared distance is then a
+whole number below 2^24, which float32 holds exactly, in whatever order FAISS and its BLAS add: [E3]
+in guarantee.md.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ REACH = 2000
 """Longest vector on the grid: (2 REACH)^2 < 2^24."""
 
 _FAR = 2.0**20
-_ROWS = 4096  # rounded and compared at a time
+"""Public coordinates are held to this magnitude before the grid is laid."""
+
+_ROWS = 4096
+"""Private rows rounded and compared at a time."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where vectors are rounded: whole numbers around a public centre.
+    """The grid that vectors are rounded to: whole numbers around a public centre.
 
     Attributes:
-        centre: Zero of the grid.
+        centre: Zero of the grid, shape (width,).
         scale: Grid steps per unit of the vectors.
     """
 
@@ -38,7 +41,8 @@ class Grid:
 
     @classmethod
     def around(cls, public: NDArray[np.float32]) -> Grid:
-        """The grid on which public vectors reach half of ``REACH``."""
+        """The grid on which public vectors, shape (candidates, width), reach half of ``REACH``."""
+        # privacy: centre and scale are functions of public candidates alone [E3]
         exact = np.clip(np.nan_to_num(public.astype(np.float64)), -_FAR, _FAR)
         centre = exact.mean(axis=0).astype(np.float32)
         spread = _length(exact - centre) or _length(exact) or 1.0
@@ -51,16 +55,16 @@ class Grid:
         centre, infinities as far away.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            steps = np.subtract(vectors, self.centre, dtype=np.float32)
+            steps = np.subtract(vectors, self.centre, dtype=np.float32)  # (rows, width)
             steps *= self.scale
         np.nan_to_num(steps, copy=False, posinf=REACH, neginf=-REACH)
         np.clip(steps, -REACH, REACH, out=steps)
         np.rint(steps, out=steps)
         # Sums of squares are exact up to 2^24 and can only grow: the comparison is exact.
-        long = np.einsum("ij,ij->i", steps, steps) > REACH**2
+        long = np.einsum("ij,ij->i", steps, steps) > REACH**2  # (rows,)
         if long.any():
             far = steps[long].astype(np.float64)
-            lengths = np.sqrt((far * far).sum(axis=1, keepdims=True))
+            lengths = np.sqrt((far * far).sum(axis=1, keepdims=True))  # (long rows, 1)
             steps[long] = np.trunc(far * (REACH / lengths))
         return steps
 
@@ -90,11 +94,12 @@ class Voters:
         import faiss  # late: planning casts no vote
 
         grid = Grid.around(candidates)
-        places = grid.round(candidates)
+        places = grid.round(candidates)  # (candidates, width)
         votes = np.zeros(len(candidates), np.int64)
         for start in range(0, len(self._vectors), _ROWS):
-            rows = grid.round(self._vectors[start : start + _ROWS])
-            _, nearest = faiss.knn(rows, places, 1)
+            rows = grid.round(self._vectors[start : start + _ROWS])  # (at most _ROWS, width)
+            _, nearest = faiss.knn(rows, places, 1)  # (rows, 1)
+            # privacy: exactly one vote a row, in whole numbers [E3]
             votes += np.bincount(nearest[:, 0], minlength=len(candidates))
         return votes
 
@@ -113,6 +118,7 @@ def _probe(width: int) -> None:
     for count, n in ((1, 7), (40, 300), (40, 1100)):
         rows = rng.integers(-most, most + 1, (count, width))
         candidates = rng.integers(-most, most + 1, (n, width))[rng.integers(0, max(1, n // 3), n)]
+        # squared distances, (count, n)
         distances = (rows**2).sum(1)[:, None] + (candidates**2).sum(1) - 2 * rows @ candidates.T
         smallest, nearest = faiss.knn(rows.astype(np.float32), candidates.astype(np.float32), 1)
         exact = distances.argmin(axis=1), distances.min(axis=1)
@@ -126,4 +132,5 @@ def _probe(width: int) -> None:
 
 
 def _length(vectors: NDArray[np.float64]) -> float:
+    """Length of the longest vector; 0 of none."""
     return float(np.sqrt((vectors**2).sum(axis=1).max(initial=0.0)))

@@ -142,6 +142,7 @@ class PrivatePrediction:
     ) -> Iterator[Sample]:
         """The texts of every bucket."""
         model, r = draw.models.language, mechanism.private_tokens
+        # privacy: labels of all cells, with records or not, decide the width of a row
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = partial(_tell, draw.progress, number * r, len(buckets) * r)
@@ -167,7 +168,7 @@ def _texts(
 ) -> Iterator[list[int]]:
     """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``.
 
-    ``tell`` hears of the private tokens drawn.
+    ``tell`` is called with the number of private tokens drawn.
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
@@ -248,7 +249,7 @@ class _Step:
 
 
 class _Batch:
-    """The rows of one bucket and its public row, started only when a token has to be drawn."""
+    """The rows of one bucket and its public row; sessions start only when a token is drawn."""
 
     def __init__(
         self,
@@ -300,8 +301,11 @@ class _Batch:
         scores = ExactSum(len(allowed))  # [P7]
         probabilities = np.zeros(len(allowed), np.int64)
         for start in range(0, self._rows, self._rows_per_pass):
-            z = private.logits(slice(start, start + self._rows_per_pass), columns)
+            z = private.logits(
+                slice(start, start + self._rows_per_pass), columns
+            )  # (rows, allowed)
             clipped = clip_recentre(z, settings.clip_bound)
+            # privacy: whole numbers, so a record moves a score by at most c in any order of the sum
             scores.add(to_grid(clipped, settings.clip_bound))
             if settings.svt_threshold is not None:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
@@ -309,7 +313,7 @@ class _Batch:
         return _Step(allowed, public, scores.held(), probabilities)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
-        """Both sessions, at this place of this text."""
+        """The public and the private session after the tokens of this text."""
         sessions = self._sessions = self._sessions or self._start()
         if number != self._number:
             for session in sessions:
