@@ -37,15 +37,15 @@ def leased(
     waiting: Callable[[], None] = lambda: None,
     poll: float = POLL_SECONDS,
 ) -> Iterator[list[str]]:
-    """Have cards for oneself for the length of a with block; wait until enough are free.
+    """Hold cards exclusively for the length of a with block; wait until enough are free.
 
-    The kernel lets go of a killed process's cards. All that are asked for are taken at once, or
-    none, so that no two processes wait for each other.
+    The kernel frees the locks of a killed process. All requested cards are taken at once, or none,
+    so that no two processes wait for each other.
 
     Args:
-        cards: Those there are.
-        number: How many are wanted; more than there are means all.
-        folder: Of the lock files, the same for all who share the cards.
+        cards: All cards of the machine that may be used.
+        number: Cards to hold; all if there are fewer.
+        folder: Folder of the lock files, the same for all processes that share the cards.
         waiting: Called once if there is a wait.
         poll: Seconds between attempts, about.
     """

@@ -52,7 +52,7 @@ def convert(gguf: Path, folder: Path, progress: Callable[[int, int], None]) -> N
 
     Args:
         gguf: The file.
-        folder: Made; must not be there.
+        folder: The folder to make; must not exist.
         progress: Called with steps done and all steps.
 
     Raises:
@@ -131,7 +131,7 @@ def _read_facts(gguf: Path) -> dict[str, Any]:
 
 
 def _settle_json(folder: Path, facts: dict[str, Any]) -> None:
-    """Take versions and paths out of the JSON files; add digits and ends."""
+    """Remove versions and paths from the JSON files; add the split of digits and the end tokens."""
     tokenizer = read_json(folder / "tokenizer.json", str(folder))
     ends = {
         token["id"]

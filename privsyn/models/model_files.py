@@ -22,7 +22,7 @@ TOKENIZERS = (
 )
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SOURCE_FILE = "source.json"
-"""What a model that was converted here was made from, and the SHA-256 of each of its files."""
+"""Origin of a model that was converted here, and the SHA-256 of each of its files."""
 READ = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.py", *WEIGHTS)
 
 

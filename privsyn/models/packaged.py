@@ -27,8 +27,8 @@ class PackagedModel:
         sha256: Digest of that file.
         parameters: How many it has, for people.
         megabytes: Size of the download.
-        converted_megabytes: Size of what is kept.
-        licence: Of the weights.
+        converted_megabytes: Size of the converted folder.
+        licence: Licence of the weights.
     """
 
     name: str

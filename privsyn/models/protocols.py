@@ -26,7 +26,7 @@ class PromptTemplate:
         private: Prompt around a reference. Must contain ``{reference}`` once.
         public: Prompt without one. Must not contain ``{reference}``.
         chat: Whether the filled prompt goes through the tokenizer's chat template.
-        labels: What stands in a prompt for a label, where it is not the label itself: pairs.
+        labels: (label, text) pairs: the text stands in a prompt for the label.
     """
 
     private: str
@@ -56,10 +56,10 @@ class Session(Protocol):
 
 
 class Grammar(Protocol):
-    """The tokens a public rule lets follow."""
+    """A public rule that says which tokens may follow."""
 
     def allowed(self, text: Sequence[int]) -> NDArray[np.int64]:
-        """The tokens that may follow a text of such tokens, sorted; never none."""
+        """The tokens that may follow a text of allowed tokens, sorted; at least one."""
 
 
 class LogitModel(Protocol):
@@ -79,11 +79,11 @@ class LogitModel(Protocol):
 
     @property
     def eos(self) -> int:
-        """Token that ends a text. A row that was given it is finished; its logits may be zeros."""
+        """Token that ends a text. A row it was appended to is finished; its logits may be zeros."""
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens behind which a text does not go on: ``eos``, and all others that are no text."""
+        """Tokens after which a text does not go on: ``eos``, and all others that are no text."""
 
     @property
     def breaks(self) -> NDArray[np.int64]:
@@ -131,8 +131,8 @@ class LogitModel(Protocol):
 class TextModel(Protocol):
     """A language model that completes prompts: whole texts, no logits.
 
-    What it is given must be public or privatised already: it may run anywhere. Its sampling is
-    public randomness.
+    Its prompts must be public or privatised already: it may run anywhere. Its sampling is public
+    randomness.
     """
 
     @property
@@ -160,9 +160,9 @@ class TextModel(Protocol):
 
 
 class VariationAPI(Protocol[T]):
-    """A generator of public samples: fresh ones, and variations of given ones (texts, images).
+    """A generator of public samples (texts, images): fresh ones, and variations of samples.
 
-    It sees nothing private: what it varies was chosen by a mechanism. Its randomness is public.
+    It sees nothing private: a mechanism chose the samples it varies. Its randomness is public.
     Source: Lin et al. 2024, section 4 (RANDOM_API, VARIATION_API).
     """
 
@@ -179,7 +179,7 @@ class VariationAPI(Protocol[T]):
         Args:
             samples: What to vary.
             label: Their label.
-            degree: How far to go: 0 gives the sample back, 1 a fresh one.
+            degree: Share of the sample that changes: 0 returns the sample, 1 a fresh one.
         """
 
 
@@ -195,19 +195,19 @@ class Embedder(Protocol[T_in]):
 
     @property
     def width(self) -> int:
-        """Numbers in a vector."""
+        """Length of a vector."""
 
     def embed(self, samples: Sequence[T_in], /) -> NDArray[np.float32]:
         """Vectors of the samples, in order, shape (samples, width). Total: never raises."""
 
 
 Row = tuple[Sequence[int], int]
-"""Tokens of one training sequence, and where the record begins in it: what is before is prompt."""
+"""Tokens of one training sequence, and the position where the prompt ends and the record begins."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a trainer is built for: public settings.
+    """Public settings of a trainer.
 
     Attributes:
         template: Its public prompt stands before a record.
@@ -245,7 +245,7 @@ class Trainer(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained numbers."""
 
     def encode(self, label: str | None, text: str) -> Row:
         """The training sequence of a record. Total: never raises on any text."""
@@ -272,23 +272,23 @@ class Trainer(Protocol):
         """Go on from a state."""
 
     def moved(self) -> bool:
-        """Whether the model itself computes with other numbers than it began with."""
+        """Whether the model's trained numbers differ from those it began with."""
 
     def files(self) -> Mapping[str, bytes]:
-        """What was trained, by file name: weights, no optimiser and no randomness."""
+        """Files of the trained weights by name, without optimiser state or randomness."""
 
 
 class SharedTrainer(Trainer, Protocol):
     """A trainer that several processes hold copies of, each for a share of the units."""
 
     units_per_pass: int
-    """Units that go through the model together. Falls where memory does not suffice."""
+    """Units of a forward pass. Falls where memory does not suffice."""
 
     def numbers(self) -> NDArray[np.float32]:
         """Trained numbers, shape (size,)."""
 
     def take(self, numbers: NDArray[np.float32]) -> None:
-        """Go on with other trained numbers, shape (size,); the optimiser stays as it is."""
+        """Set the trained numbers, shape (size,); the optimiser stays as it is."""
 
 
 class Writer(Protocol):
@@ -306,14 +306,14 @@ class TrainableModel(Protocol):
         """Digest of weights and tokenizer: enters the release id."""
 
     def check(self, training: Training) -> None:
-        """Try one public prompt, and whether it can be trained so. Changes nothing.
+        """Try one public prompt, and check that these settings can train it. Changes nothing.
 
         Raises:
-            ModelError: It cannot, or its logits are no numbers.
+            ModelError: They cannot, or its logits are no numbers.
         """
 
     def trainer(self, training: Training) -> Trainer:
-        """A trainer that has not moved yet.
+        """A trainer before its first step.
 
         Raises:
             ModelError: The model has no layer to adapt, or its context is too short.
@@ -322,4 +322,4 @@ class TrainableModel(Protocol):
     def writer(
         self, training: Training, folder: Path, *, top_k: int | None, temperature: float
     ) -> Writer:
-        """The model with what a trainer's ``files`` left in a folder."""
+        """The model with the trained weights of a folder (a trainer's ``files``)."""

@@ -26,7 +26,7 @@ class ModelReference:
         setting: The setting that names it, for messages.
         name: A directory, a GGUF file, a hub id, or the name of a model that is shipped or fetched.
         revision: Commit of a hub model, or a branch of the local cache.
-        builtin: Folder of the builtin one.
+        builtin: Folder of the builtin model.
     """
 
     setting: str
@@ -83,7 +83,7 @@ class ModelReference:
 
     @property
     def offline(self) -> str:
-        """What to do without a network."""
+        """Hint for a machine without a network."""
         return (
             f"Without a network: {self.setting}={self.shipped}, or {self.setting}=<directory of "
             "the model>, or fill the local hub cache with `hf download` beforehand."

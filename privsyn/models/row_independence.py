@@ -20,8 +20,8 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
     Args:
         config: All settings of the model, its class's defaults among them.
         where: The setting that names it, for messages.
-        layers: Names of the classes of its layers, once it is loaded: code of its own may name
-            its settings as it likes.
+        layers: Class names of the layers of a loaded model: remote code may name its settings
+            otherwise.
 
     Raises:
         ModelError: Mixture of experts (capacity limits, grouped kernels), or weights quantised with
@@ -50,10 +50,10 @@ def refuse_row_mixing(config: Mapping[str, Any], where: str, layers: Collection[
 
 
 def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
-    """The same from ``config.json``, and from what its class says of all it leaves out.
+    """``refuse_row_mixing`` for a folder: its ``config.json``, with the defaults of its class.
 
-    A file may name a family of experts and nothing else. What the class cannot read is told when
-    the model is loaded.
+    The file may name an architecture with experts and nothing else. What the class cannot read is
+    found when the model is loaded.
     """
     config = read_json(folder / "config.json", str(reference))
     refuse_row_mixing(config, str(reference))

@@ -18,7 +18,7 @@ class ServerConfig(Section):
     """An OpenAI-compatible server that completes prompts for a method.
 
     It is sent public and privatised text only. The address, the model and ``chat`` are part of a
-    release's identity; the rest changes how fast and how patiently the server is asked.
+    release's identity; the rest changes speed and patience only.
     """
 
     url: str = Field(

@@ -44,7 +44,7 @@ def set_threads(performance: PerformanceConfig) -> None:
 
 
 def settled(model: Any, device: Any) -> Any:
-    """A model ready to run: on its device, without gradients, by kernels that keep rows apart."""
+    """The model on its device, without gradients, with kernels that keep rows independent."""
     import torch
 
     from privsyn.models.language import rowwise
@@ -96,7 +96,7 @@ def quiet() -> Iterator[None]:
 
 
 def explained(error: Exception, reference: ModelReference, place: ModelLocation) -> ModelError:
-    """One line for whatever transformers raised."""
+    """A one-line ModelError for any exception of transformers."""
     text = " ".join(str(error).split())
     if "trust_remote_code" in text:
         return ModelError(

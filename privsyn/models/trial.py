@@ -17,7 +17,7 @@ SENTENCE = "The quick brown fox jumps over the lazy dog."
 def try_logits(
     model: LogitModel, prompt: tuple[PromptTemplate, int, int], labels: Sequence[str]
 ) -> None:
-    """One public row and one row around a public reference, two tokens each.
+    """Try one public row and one row around a public reference, for two tokens each.
 
     Args:
         model: The model.
@@ -65,10 +65,10 @@ def refuse_no_numbers(logits: Any) -> None:
 
 
 def try_embedder(embedder: Embedder[Any], sample: Any) -> None:
-    """One public sample.
+    """Try the embedder on one public sample.
 
     Raises:
-        ModelError: Its vector is no vector.
+        ModelError: Its result is not one vector of finite numbers, or is all zeros.
     """
     vectors = np.asarray(embedder.embed([sample]))
     if vectors.shape != (1, embedder.width) or not np.isfinite(vectors).all() or not vectors.any():

@@ -22,7 +22,7 @@ from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.model_files import read_json
 
 LENGTHS = (16, 32, 64, 128, 256)
-"""A text is padded to the next of these, or to the longest: by its own tokens alone."""
+"""Padded lengths. privacy: a text is padded to the next one by its own tokens alone."""
 
 ROW_MULTIPLE = 16
 
@@ -160,7 +160,7 @@ class HFEmbedder:
         return ids or [self._tokenizer.pad_token_id]
 
     def _pass(self, rows: Sequence[Sequence[int]], length: int) -> NDArray[np.float32]:
-        """One forward pass of a fixed shape; rows beyond the given ones are dummies."""
+        """One forward pass of a fixed shape; spare slots hold dummy rows."""
         ids = np.full((self._slots, length), self._tokenizer.pad_token_id)
         mask = np.zeros((self._slots, length), dtype=np.int64)
         mask[len(rows) :, 0] = 1
@@ -184,9 +184,9 @@ class HFEmbedder:
         return array
 
     def _probe(self, length: int) -> None:
-        """Embed random rows twice, moved and among others, and compare bits. Once per length.
+        """Embed public random rows at two places, among other rows, and compare bits.
 
-        Before the first text of that length: kernels are chosen by the length of rows, too.
+        Once per length, before its first text: kernels are chosen by the length of rows, too.
         """
         if length in self._probed:
             return

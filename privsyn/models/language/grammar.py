@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privsyn.errors import ModelError
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As ``json.dumps`` writes it: free white space could go on for ever."""
+"""White space as ``json.dumps`` writes it: free white space could go on for ever."""
 
 
 class JSONGrammar:

@@ -1,9 +1,9 @@
 """A LogitModel over transformers causal language models.
 
 Every row is padded to one public length, micro-batches have one fixed number of rows, public rows
-run in passes of their own, and each session keeps a key-value cache. The vocabulary layer is apart
-from the rest of the model, so that a private row pays for the tokens that may be drawn alone, and
-tokens common to all prompts are read once. What makes a row's logits
+run in passes of their own, and each session keeps a key-value cache. The vocabulary layer runs
+apart from the rest of the model, so that private rows compute logits of the tokens that may be
+drawn and of no others; tokens common to all prompts are read once. What makes a row's logits
 independent of its neighbours to the last bit is in rowwise.py; ``_probe`` checks it on the machine
 at hand before the first private row.
 """
@@ -29,9 +29,10 @@ from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
 from privsyn.models.protocols import PromptTemplate
 
 ROW_MULTIPLE = 16
-"""Micro-batches are rounded up to a multiple of this: BLAS kernels treat tail rows apart."""
+"""Micro-batches are rounded up to a multiple: BLAS kernels sum tail rows in another order."""
 
 PROBE_STEPS = 3
+"""Tokens that ``_probe`` appends to each row."""
 
 
 class HFLogitModel:
@@ -100,7 +101,7 @@ class HFLogitModel:
         """Refuse a template or lengths that do not fit the model's context.
 
         Raises:
-            ModelError: By how many tokens, or what is wrong with the template.
+            ModelError: Says by how many tokens, or what is wrong with the template.
         """
         self._fits(self._prompts.length(template) + reference_tokens, max_tokens)
 
@@ -109,7 +110,7 @@ class HFLogitModel:
     ) -> HFSession:
         """One row per label entry without any reference, in passes of their own.
 
-        As few as possible: how many rows there are, and which are finished, is public.
+        As few passes as possible: the number of rows, and which are finished, is public.
         """
         prompts = {label: self._prompts.public(template, label) for label in set(labels)}
         width = max(map(len, prompts.values()), default=1)
@@ -133,6 +134,7 @@ class HFLogitModel:
         Raises:
             ModelError: The prompt does not fit, or rows are not independent on this machine.
         """
+        # privacy: of all declared labels, with records or not, so that width and prefix are public
         prompts = {label: self._prompts.private(template, label) for label in set(declared)}
         width = self._prompts.length(template, prompts) + reference_tokens
         self._fits(width, max_tokens)
@@ -161,9 +163,12 @@ class HFLogitModel:
         refuse_overlong(self._source, self._text, prompt, max_tokens)
 
     def _probe(self, prefix: Sequence[int], width: int, max_tokens: int) -> None:
-        """Run random rows twice, moved and among others, and compare bits. Once per shape.
+        """Run public random rows at two places, among other rows, and compare bits. Once per shape.
 
-        In the shapes of the private rows: kernels are chosen by the length of rows, too.
+        The shapes are those of the private rows: kernels are chosen by the length of rows, too.
+
+        Raises:
+            ModelError: Some bit differs.
         """
         steps = min(PROBE_STEPS, max_tokens)
         shape = len(prefix), width, max_tokens
@@ -177,7 +182,7 @@ class HFLogitModel:
             drawn = (rng.integers(0, self.vocab_size, length) for length in lengths)
             return [[*prefix, *tokens.tolist()] for tokens in drawn]
 
-        base, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))
+        base, fed = draw(n), rng.integers(0, self.vocab_size, (steps, n))  # fed: (steps, rows)
         fed[fed == self.eos] = (self.eos + 1) % self.vocab_size
         some = rng.permutation(self.vocab_size)[: min(40, self.vocab_size)]
         order = rng.permutation(n)
@@ -186,7 +191,7 @@ class HFLogitModel:
 
         def read(rows: list[list[int]], fed: NDArray[np.int64]) -> list[NDArray[np.float32]]:
             session = HFSession(self, rows, prefix, width, max_tokens, n, math.inf)
-            logits = []
+            logits = []  # a step: (rows, vocabulary) and (rows, len(some))
             for step in fed:
                 logits += [session.logits(), session.logits(columns=some)]
                 session.append(step.tolist())
@@ -204,9 +209,15 @@ class HFLogitModel:
         self._probed.add(shape)
 
     def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
-        """What the vocabulary layer reads after the last of ``ids``, shape (rows, width).
+        """Hidden state after the last of ``ids``, shape (rows, hidden).
 
-        The logits themselves, shape (rows, vocabulary), where that layer is not apart.
+        The logits themselves, shape (rows, vocabulary), where the vocabulary layer is not apart.
+
+        Args:
+            cache: Keys and values so far; the new ones are appended.
+            ids: Shape (rows, tokens).
+            mask: Shape (rows, columns so far and new), 1 where attended to.
+            positions: Shape (rows, tokens).
         """
         inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
         options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
@@ -221,7 +232,7 @@ class HFLogitModel:
         """Keys and values of tokens that begin every prompt, for one row; read once."""
         if tokens not in self._prefixes:
             cache = rowwise.new_cache(self.network.config, len(tokens))
-            ids = torch.tensor([tokens], device=self.network.device)
+            ids = torch.tensor([tokens], device=self.network.device)  # (1, tokens)
             ones = torch.ones_like(ids)
             self.forward(cache, ids, ones, ones.cumsum(-1) - 1)
             self._prefixes[tokens] = cache
@@ -232,8 +243,8 @@ class HFLogitModel:
     ) -> NDArray[np.float32]:
         """Logits of rows as ``forward`` returned them, shape (rows, columns).
 
-        ``slots`` is how many rows the vocabulary layer is given at a time, filled up: a public
-        number.
+        ``slots`` is the public number of rows of one call of the vocabulary layer; the last call is
+        filled up.
         """
         several = len(self._ends) > 1
         outputs = np.union1d(columns, self._ends) if columns is not None and several else columns
@@ -242,27 +253,28 @@ class HFLogitModel:
         if not several:
             return array
         tokens = np.arange(self.vocab_size) if outputs is None else outputs
-        array = array.copy()  # it may be the session's own memory
+        array = array.copy()  # (rows, outputs); the original may be the session's own memory
         _one_end(array, np.isin(tokens, self._ends), tokens == self.eos)
         return array if columns is None else array[:, np.searchsorted(tokens, columns)]
 
     def _score(self, states: Any, slots: int, columns: NDArray[np.int64] | None) -> Any:
         outputs = None if columns is None else torch.from_numpy(columns).to(states.device)
         if self._head is None:
-            return states if outputs is None else states[:, outputs]
+            return states if outputs is None else states[:, outputs]  # states are logits here
         head = self._head if outputs is None else rowwise.columns_of(self._head, outputs)
+        # privacy: one fixed number of rows a call, so a row's bits do not depend on how many follow
         slots = slots if outputs is None else ROW_MULTIPLE
         parts = []
         for start in range(0, len(states), slots):
             part = states[start : start + slots]
-            full = F.pad(part, (0, 0, 0, slots - len(part)))
+            full = F.pad(part, (0, 0, 0, slots - len(part)))  # (slots, hidden)
             parts.append(head(full)[: len(part)])
-        return torch.cat(parts)
+        return torch.cat(parts)  # (rows, outputs)
 
     def _apart(self) -> tuple[Any, Any]:
         """The model without its vocabulary layer, and that layer.
 
-        None twice for a model that does more to its logits (caps or scales them): seen by trying.
+        (None, None) if the model changes the layer's logits (caps or scales them): a trial shows.
         """
         head = self.network.get_output_embeddings()
         find = getattr(self.network, "get_decoder", None)
@@ -311,7 +323,8 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
 def _one_end(logits: NDArray[np.float32], ends: NDArray[np.bool_], end: NDArray[np.bool_]) -> None:
     """Gather the mass of all end tokens (end of turn, end of text) on one, row by row.
 
-    The others are masked: a number taken from the row would change with the columns asked for.
+    ``logits`` has shape (rows, columns). The other ends are masked by a constant: a number computed
+    from the row would change with the columns asked for.
     """
     total = np.logaddexp.reduce(logits[:, ends], axis=1)
     logits[:, ends] = -np.inf

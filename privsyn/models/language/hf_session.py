@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privsyn.models.language import rowwise
 
 _COLUMN_MULTIPLE = 16
-"""Prompts are padded to a multiple: attention in float32 treats the rows of odd lengths apart."""
+"""Prompts are padded to a multiple: float32 attention kernels give odd lengths other bits."""
 
 
 class ScoresRows(Protocol):
@@ -24,13 +24,13 @@ class ScoresRows(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Tokens it gives logits for."""
+        """Number of tokens it gives logits for."""
 
     def forward(self, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
-        """What the vocabulary layer reads after the last of ``ids``, shape (rows, width)."""
+        """Hidden state after the last of ``ids``, shape (rows, hidden)."""
 
     def read_prefix(self, tokens: tuple[int, ...]) -> Any:
-        """Keys and values of tokens that begin every prompt, for one row."""
+        """Cache of one row with the tokens that begin every prompt."""
 
     def score(
         self, states: Any, slots: int, columns: NDArray[np.int64] | None = None
@@ -42,12 +42,12 @@ class ScoresRows(Protocol):
 class _Pass:
     """A micro-batch: which row of the session stands in which slot (-1: a dummy), and its cache.
 
-    ``cache`` is None before the prompt was read, and of a pass that memory does not hold.
+    ``cache`` is None before the prompt is read, and for passes beyond the memory for caches.
     """
 
     rows: list[int]
-    ids: Any  # (slots, prompt width)
-    mask: Any  # (slots, prompt width + output)
+    ids: Any  # (slots, width)
+    mask: Any  # (slots, width + max_tokens), 1 where attended to
     cache: Any = None
     kept: bool = True
 
@@ -55,19 +55,19 @@ class _Pass:
 class HFSession:
     """Rows decoded together. See protocols.Session.
 
-    All rows hold as many tokens: a row's bits depend on how many columns it attends over, so rows
-    at different places of their texts never share a pass. A row that was given ``eos`` is finished:
-    its logits are zeros from then on, and once enough rows are finished the others move together
-    into fewer passes.
+    All rows hold the same number of tokens: a row's bits depend on how many columns it attends
+    over, so rows at different positions of their texts never share a pass. A row is finished once
+    ``eos`` is appended to it: its logits are zeros from then on, and once enough rows are finished
+    the others move together into fewer passes.
 
     Args:
         model: The model.
         rows: Prompt tokens of every row.
-        prefix: Tokens all of them begin with: read once.
-        width: Prompts are padded to so many tokens, between the prefix and the rest.
+        prefix: Tokens that all rows begin with: read once.
+        width: Length of a padded prompt; the padding stands between the prefix and the rest.
         max_tokens: Most tokens appended to a row.
         slots: Rows of a pass.
-        cache_bytes: Memory for keys and values. The rows beyond it are read anew at every token.
+        cache_bytes: Memory for keys and values. Rows beyond it are computed anew at every token.
     """
 
     def __init__(
@@ -81,14 +81,15 @@ class HFSession:
         cache_bytes: float,
     ) -> None:
         self._model, self._rows, self._prefix = model, rows, tuple(prefix)
+        # privacy: prefix, width and slots are public, so no shape depends on the rows [I4]
         rest = -(-(width - len(prefix)) // _COLUMN_MULTIPLE) * _COLUMN_MULTIPLE
         self._slots, self._width, self._max_tokens = slots, len(prefix) + rest, max_tokens
         self._cache_bytes = cache_bytes
         self._live = np.ones(len(rows), dtype=bool)
         self._fed: list[NDArray[np.int64]] = []
         self._passes: list[_Pass] = []
-        self._states: Any = None
-        self._first: Any = None
+        self._states: Any = None  # (rows, hidden)
+        self._first: Any = None  # the states at the end of the prompts
         self._pending, self._held = True, 0.0
         self._begin()
 
@@ -99,7 +100,7 @@ class HFSession:
         self._step()
         numbers = np.arange(len(self._rows))[rows]
         width = self._model.vocab_size if columns is None else len(columns)
-        out = np.zeros((len(numbers), width), np.float32)
+        out = np.zeros((len(numbers), width), np.float32)  # (rows, columns)
         live = self._live[numbers]
         if live.any():
             out[live] = self._model.score(
@@ -114,7 +115,7 @@ class HFSession:
             ValueError: Not one token per row, a token outside the vocabulary, or more than
                 ``max_tokens`` of them.
         """
-        fed = np.asarray(tokens, dtype=np.int64)
+        fed = np.asarray(tokens, dtype=np.int64)  # (rows,)
         if fed.shape != self._live.shape:
             raise ValueError(f"{fed.size} tokens for {self._live.size} rows")
         if fed.size and not (0 <= fed.min() and fed.max() < self._model.vocab_size):
@@ -137,7 +138,7 @@ class HFSession:
         self._fed, self._states, self._pending = [], self._first.clone(), False
 
     def _begin(self) -> None:
-        """All rows in passes, no prompt read."""
+        """Put all rows into passes whose prompts are still to be read."""
         self._live[:] = True
         self._fed, self._states, self._first = [], None, None
         self._pending, self._held = True, 0.0
@@ -150,9 +151,10 @@ class HFSession:
         """Pad rows into a full micro-batch; spare slots hold one end token."""
         device = self._model.network.device
         prefix_length = len(self._prefix)
-        ids = np.full((self._slots, self._width), self._model.eos)
+        # privacy: spare slots are filled up, so every pass has one shape whatever rows it holds
+        ids = np.full((self._slots, self._width), self._model.eos)  # (slots, width)
         mask = np.zeros((self._slots, self._width + self._max_tokens), dtype=np.int64)
-        mask[:, self._width - 1 :] = 1
+        mask[:, self._width - 1 :] = 1  # the last token of a prompt, and all that is appended
         ids[:, :prefix_length] = self._prefix
         mask[:, :prefix_length] = 1
         for slot, number in enumerate(numbers):
@@ -182,7 +184,7 @@ class HFSession:
                 states = self._advance(part, len(self._fed) - 1)
             if self._states is None:
                 self._states = states.new_zeros((len(self._rows), states.shape[1]))
-            self._states[[part.rows[slot] for slot in slots]] = states[slots]
+            self._states[[part.rows[slot] for slot in slots]] = states[slots]  # (rows, hidden)
         if not self._fed and self._passes:
             self._first = self._states.clone()
 
@@ -199,16 +201,16 @@ class HFSession:
     def _advance(self, part: _Pass, index: int) -> Any:
         """Run one appended token."""
         fed = [self._fed[index][row] if row >= 0 else self._model.eos for row in part.rows]
-        ids = torch.tensor(fed, device=part.mask.device)[:, None]
+        ids = torch.tensor(fed, device=part.mask.device)[:, None]  # (slots, 1)
         return self._forward(part, ids, self._width + index + 1)
 
     def _forward(self, part: _Pass, ids: Any, end: int) -> Any:
-        mask = part.mask[:, :end]
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        mask = part.mask[:, :end]  # (slots, columns so far)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]  # (slots, tokens)
         return self._model.forward(part.cache, ids, mask, positions)
 
     def _keep(self, part: _Pass) -> None:
-        """Count the cache, or let it go: its pass is then read anew at every token."""
+        """Keep the cache if memory has room; else the pass is computed anew at every token."""
         if not rowwise.is_preallocated(part.cache):
             return
         size = rowwise.size_of(part.cache)
@@ -219,7 +221,7 @@ class HFSession:
             part.cache = None
 
     def _regroup(self) -> None:
-        """Drop passes without a live row; close up where that saves whole passes."""
+        """Drop passes without a live row; move live rows together where that saves whole passes."""
         live = [
             (number, slot, row)
             for number, part in enumerate(self._passes)
@@ -234,6 +236,7 @@ class HFSession:
             return
         groups = [live[i : i + self._slots] for i in range(0, len(live), self._slots)]
         picks = [[(number, slot) for number, slot, _ in group] for group in groups]
+        # privacy: a pass keeps its number of slots, so moving a row changes none of its bits [I4]
         with torch.inference_mode():
             caches = rowwise.gather_rows(caches, picks, self._slots)
         passes = []
@@ -248,4 +251,5 @@ class HFSession:
 
 
 def _croppable(cache: Any) -> bool:
+    """Whether rows of the cache can be moved and its last columns dropped."""
     return cache is not None and rowwise.is_preallocated(cache)

@@ -24,7 +24,7 @@ from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
 _CLOSE_UP = 0.75
-"""A batch is closed up once at most this share of its rows goes on."""
+"""Finished rows leave a batch once at most this share of its rows is unfinished."""
 
 
 class HFTextModel:

@@ -150,7 +150,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
 
 
 def _where(cfg: ModelsConfig, place: ModelLocation) -> tuple[str, dict[str, Any]]:
-    """What transformers reads a model by: its folder, or hub id and commit."""
+    """Arguments by which transformers finds a model: its folder, or hub id and commit."""
     options: dict[str, Any] = {"trust_remote_code": cfg.trust_remote_code}
     options |= {"local_files_only": True} if place.folder else {"revision": place.commit}
     return str(place.folder or place.source), options
@@ -262,7 +262,7 @@ def check_prompt(
 
 
 def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None) -> tuple[Any, Any]:
-    """Weights and tokenizer. ``attention`` None: the one that keeps rows apart."""
+    """Weights and tokenizer. ``attention`` None: the implementation that keeps rows independent."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -31,7 +31,7 @@ _CHAT = (
     "Answer with the new text alone."
 )
 CHAT = PromptTemplate(private=_CHAT, public=_CHAT.replace(_REFERENCE, ""), chat=True)
-"""Of models with a chat template and without a prompt of their own.
+"""Prompt of models with a chat template and without a prompt of their own.
 
 Methods that show references say what a record is in its place: methods/shared/prompts.py."""
 
@@ -39,7 +39,7 @@ PLAIN = PromptTemplate(
     private="Label: {label}\nText: {reference}\n\nLabel: {label}\nText:",
     public="Label: {label}\nText:",
 )
-"""The same, of models without a chat template."""
+"""Prompt of models without a chat template and without a prompt of their own."""
 
 
 class PromptEncoder:
@@ -96,7 +96,7 @@ class PromptEncoder:
     def shared(self, template: PromptTemplate, declared: Iterable[str | None]) -> list[int]:
         """Tokens that the private prompts of all declared labels begin with.
 
-        All of them, whichever have records: what is read once must not depend on the data.
+        privacy: of all declared labels, with records or not: the prefix must not depend on data.
         """
         labels = {None, "", "a", "7 B", "\u00e9", *declared}
         first, *others = (self._pieces(template, label)[0] for label in labels)
@@ -110,8 +110,8 @@ class PromptEncoder:
     def length(self, template: PromptTemplate, labels: Iterable[str | None] = ()) -> int:
         """Tokens of the private prompt around its reference, at its longest.
 
-        Over the labels given, all that are declared: which of them have records must not decide a
-        shape. Without labels, with LABEL_TOKENS for one.
+        privacy: the longest over all declared labels, with records or not, as it decides a shape.
+        Without labels, LABEL_TOKENS stand for one.
 
         Raises:
             ModelError: What is wrong with the template, or a label of ``labels`` is too long.

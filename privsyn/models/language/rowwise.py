@@ -41,7 +41,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
     Args:
         weight: Shape (out, in).
         bias: Shape (out,), or None.
-        keep: Whether ``rows_of`` will be asked for: the weights are then held unpacked too.
+        keep: Whether ``rows_of`` will be called: the weights are then held unpacked too.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, keep: bool = False) -> None:
@@ -53,7 +53,7 @@ class PackedLinear(nn.Module):  # type: ignore[misc]
         self.weight = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x @ weight.T + bias``."""
+        """``x @ weight.T + bias``, shape (..., in) to (..., out)."""
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return out
 
@@ -77,7 +77,7 @@ def columns_of(head: nn.Module, outputs: Tensor) -> nn.Module:
 
 
 def pack_linears(model: nn.Module, head: nn.Module | None = None) -> int:
-    """Replace every linear layer of a CPU model; returns how many could be.
+    """Replace every linear layer of a CPU model; returns the number replaced.
 
     Layers stay as they are where oneDNN is missing or cannot pack the type. ``head`` is the layer
     whose outputs may be asked for in part.
@@ -127,6 +127,7 @@ def attention(
         return out
     rows, heads, _, size = query.shape
     groups = heads // key.shape[1]
+    # (rows, key heads, groups, size): query heads beside the key head they share
     q = query.view(rows, key.shape[1], groups, size) * (size**-0.5 if scaling is None else scaling)
     if query.dtype != torch.float32:
         kernel = _attend_batched
@@ -136,14 +137,14 @@ def attention(
 
 
 def _attend_padded(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by stock attention, its query heads as so many query tokens.
+    """One token per row by stock attention; its query heads pass as query tokens.
 
-    They are filled up to a multiple of 16: kernel and scratch memory are then the same for every
-    row, aligned alike whichever thread has it.
+    They are padded to a multiple of 16: kernel and scratch memory are then the same for every row,
+    with the same alignment in every thread.
     """
     heads = q.shape[2]
-    padded = F.pad(q, (0, 0, 0, -heads % _LANES))
-    visible = mask.expand(-1, -1, padded.shape[2], -1)
+    padded = F.pad(q, (0, 0, 0, -heads % _LANES))  # (rows, key heads, 16 n, size)
+    visible = mask.expand(-1, -1, padded.shape[2], -1)  # (rows, 1, 16 n, length)
     out = F.scaled_dot_product_attention(padded, key, value, attn_mask=visible, scale=1.0)
     return out[:, :, :heads]
 
@@ -152,21 +153,22 @@ def _attend(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """One token per row without a BLAS call: memory-bound, as fast as one."""
     out = []
     for g in range(q.shape[2]):
-        scores = (key * q[:, :, g, None]).sum(-1)
+        scores = (key * q[:, :, g, None]).sum(-1)  # (rows, key heads, length)
         scores = scores.masked_fill(~mask[:, :, 0], torch.finfo(scores.dtype).min)
         out.append((value * F.softmax(scores, dim=-1)[..., None]).sum(2))
-    return torch.stack(out, dim=2)
+    return torch.stack(out, dim=2)  # (rows, key heads, groups, size)
 
 
 def _attend_batched(q: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows."""
-    scores = torch.matmul(q, key.transpose(2, 3))
+    """One token per row by batched products: bfloat16 goes to oneDNN, which keeps rows apart."""
+    scores = torch.matmul(q, key.transpose(2, 3))  # (rows, key heads, groups, length)
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.matmul(F.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype), value)
 
 
 def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    """The mask, never left out: whether to would be read off all rows of the batch."""
+    """The mask, always built: transformers leaves it out where no row of the batch is padded."""
+    # privacy: without it a row would take another kernel because of its neighbours
     kwargs["allow_is_causal_skip"] = False
     mask: Tensor | None = sdpa_mask(*args, **kwargs)
     return mask
@@ -192,9 +194,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new columns and return a view of all columns so far."""
+        """Write new columns; returns views of all so far, shape (rows, heads, columns, size)."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            # (rows, heads, length, size)
             self.keys = key_states.new_zeros(_lengthened(key_states, self.length))
             self.values = value_states.new_zeros(_lengthened(value_states, self.length))
         end = self.used + key_states.shape[-2]
@@ -209,6 +212,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
+    """The shape of the states with another number of columns."""
     rows, heads, _, size = states.shape
     return rows, heads, length, size
 
@@ -247,6 +251,7 @@ def rewind(cache: Cache, columns: int) -> None:
 def begin_with(cache: Cache, prefix: Cache, rows: int) -> None:
     """Let every row of an empty cache begin with the columns of a one-row cache."""
     for layer, source in zip(cache.layers, prefix.layers, strict=True):
+        # (1, heads, columns, size), expanded to (rows, heads, columns, size)
         keys, values = (part[:, :, : source.used] for part in (source.keys, source.values))
         layer.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
 
@@ -268,6 +273,7 @@ def gather_rows(caches: list[Cache], picks: list[list[tuple[int, int]]], rows: i
             layer = cache.layers[depth]
             layer.length, layer.used = old[0].length, old[0].used
             layer.lazy_initialization(old[0].keys, old[0].values)
+            # (rows, heads, length, size)
             layer.keys = old[0].keys.new_zeros((rows, *old[0].keys.shape[1:]))
             layer.values = old[0].values.new_zeros((rows, *old[0].values.shape[1:]))
             for slot, (source, row) in enumerate(pairs):

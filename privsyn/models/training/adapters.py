@@ -17,10 +17,10 @@ from privsyn.models.protocols import Training
 from privsyn.models.training.causal_lm import Shape, new_model, seeded
 
 WIDTH_MULTIPLE = 16
-"""Rows are padded to a multiple: attention in float32 treats odd lengths apart."""
+"""Rows are padded to a multiple: float32 attention kernels give odd lengths other bits."""
 
 SEED_OF_FIRST_WEIGHTS = 0
-"""Seed of the first weights: a resumed run begins from the same, and can tell that they moved."""
+"""Seed of the first weights: a resumed run has the same and can tell whether they moved."""
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
@@ -29,7 +29,7 @@ def adapt(network: Any, training: Training, source: str) -> Any:
     """The network with a fresh low-rank adapter, the only part that is trained.
 
     Raises:
-        ModelError: It has none of the wanted layers; says which linear layers it has.
+        ModelError: It has none of the requested layers; says which linear layers it has.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -47,9 +47,9 @@ def adapt(network: Any, training: Training, source: str) -> Any:
 
 
 def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int) -> Any:
-    """A student with random weights, for the tokens of a network, all of which is trained.
+    """A student with random weights over the vocabulary of a network, trained whole.
 
-    But for the scales of its norms, which stay 1: Opacus has no per-sample gradients of Llama's.
+    Only the scales of its norms stay 1: Opacus has no per-sample gradients of Llama's norms.
     """
     vocabulary = int(network.config.get_text_config().vocab_size)
     with seeded(SEED_OF_FIRST_WEIGHTS, network.device):
@@ -60,7 +60,7 @@ def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int)
 
 
 def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
-    """Names of the layers to adapt: those wanted, or what PEFT takes for the architecture.
+    """Names of the layers to adapt: those requested, or PEFT's default for the architecture.
 
     ``("all-linear",)`` names every linear layer but the one of the vocabulary.
 
@@ -116,7 +116,7 @@ def _is_transposed(network: Any, targets: Sequence[str]) -> bool:
 
 
 def attach_hooks(network: Any) -> Any:
-    """Per-sample gradients of every layer with something to train, as ``grad_sample``."""
+    """Per-sample gradients of every trained parameter: ``grad_sample``, (rows, *its shape)."""
     root = logging.getLogger()
     before = list(root.handlers)
     from opacus.grad_sample import GradSampleHooks
@@ -127,10 +127,11 @@ def attach_hooks(network: Any) -> Any:
 
 
 def drop_dropout(network: nn.Module) -> None:
-    """Dropout draws for the whole batch at once: rows would not be independent.
+    """Set all dropout rates to 0.
 
     Architectures keep their rates in modules, in attributes of layers, and in the config.
     """
+    # privacy: dropout draws one mask for the whole batch, so rows would not be independent
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -146,7 +147,11 @@ def padded_width(tokens: int) -> int:
 
 
 def within_context(network: Any, tokens: int, source: str) -> int:
-    """Length rows are padded to, which may be all of the context."""
+    """Length that rows are padded to: the next multiple, at most the context.
+
+    Raises:
+        ModelError: The context is shorter than ``tokens``.
+    """
     longest = context_length(network.config.get_text_config())
     if longest is None:
         return padded_width(tokens)

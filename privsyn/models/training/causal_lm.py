@@ -32,17 +32,17 @@ PASS_TOKENS = {"cpu": 2**10, "cuda": 2**15}
 """Tokens of a forward pass at most: on a CPU some seconds for the largest student."""
 
 PASS_LOGITS = {"cpu": 2**25, "cuda": 2**30}
-"""And their logits: 128 MB and 4 GB in float32."""
+"""Logits of a forward pass at most: 128 MB and 4 GB in float32."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama: its parameters are counted with the embeddings, which input and output share.
+    """The size of a Llama whose input and output share the embeddings.
 
     Attributes:
-        width: Of the hidden states; heads of 64.
-        inner: Of the feed-forward layers.
-        layers: How many.
+        width: Size of the hidden states; a head has 64 of them.
+        inner: Size of the feed-forward layers.
+        layers: Number of layers.
     """
 
     width: int
@@ -50,7 +50,7 @@ class Shape:
     layers: int
 
     def parameters(self, vocabulary: int) -> int:
-        """How many there are with so many tokens."""
+        """Number of parameters, the embeddings of a vocabulary of this size included."""
         layer = 4 * self.width**2 + 3 * self.width * self.inner + 2 * self.width
         return vocabulary * self.width + self.layers * layer + self.width
 
@@ -61,7 +61,7 @@ class Encoded:
 
     Attributes:
         tokens: All tokens, int32.
-        start: Tokens of the prefix, which are read and never counted.
+        start: Number of tokens of the prefix, which is read and never predicted.
     """
 
     tokens: NDArray[np.int32]
@@ -75,7 +75,7 @@ class Encoded:
 
 @contextmanager
 def seeded(seed: int, device: Any) -> Iterator[None]:
-    """Seed the random numbers of torch (weights, dropout), and put them back afterwards."""
+    """Seed torch's random numbers (weights, dropout) in a with block; restore their state after."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
@@ -87,10 +87,10 @@ def fast(device: Any) -> Any:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder, which must know an end of text.
+    """The tokenizer of a model folder.
 
     Raises:
-        ModelError: It does not, or it cannot be loaded.
+        ModelError: It has no end-of-text token, or cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -124,7 +124,7 @@ def read_model(folder: Path, dtype: str = "float32") -> Any:
 
 
 def vocabulary_of(base: Path) -> int:
-    """Tokens a model's logits are over.
+    """Number of tokens a model gives logits for.
 
     Raises:
         ModelError: Its config cannot be read.
@@ -143,9 +143,9 @@ def new_model(shape: Shape, vocabulary: int, tokenizer: Any, longest: int) -> An
 
     Args:
         shape: Its size.
-        vocabulary: Tokens the base model's logits are over.
+        vocabulary: Number of tokens the base model gives logits for.
         tokenizer: The base model's.
-        longest: Tokens it must be able to read; it gets room for at least 512.
+        longest: Tokens of the longest text it reads; its context is at least 512.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -192,12 +192,12 @@ def take_over_tiny(model: Any, tokenizer: Any) -> None:
     source = read_model(BUILTIN)
     have, want = source.config, model.config
     with torch.no_grad():
-        table = source.get_input_embeddings().weight
-        target = model.get_input_embeddings().weight
+        table = source.get_input_embeddings().weight  # (vocabulary, hidden of the embedded model)
+        target = model.get_input_embeddings().weight  # (vocabulary, hidden of the student)
         if want.hidden_size < have.hidden_size:
             _, directions = torch.linalg.eigh(table.T @ table)  # eigenvalues rise
             target.copy_(table @ directions[:, -want.hidden_size :].flip(1))
-            # As small logits at first as with random weights.
+            # First logits are then as small as with random weights.
             model.model.norm.weight.fill_(float(want.initializer_range / target.std()))
             return
         _fill(target, table)
@@ -219,6 +219,7 @@ def take_over_tiny(model: Any, tokenizer: Any) -> None:
 
 
 def _fill(target: Any, source: Any) -> None:
+    """Copy a matrix into the leading entries of a larger one, zeros elsewhere."""
     target.zero_()
     target[: source.shape[0], : source.shape[1]] = source
 
@@ -254,7 +255,7 @@ def encode(
 
 
 def room(texts: Sequence[Encoded], max_tokens: int) -> tuple[int, int]:
-    """Tokens of the longest prompt and of the longest text there may be: no text decides it."""
+    """Tokens of the longest prompt, and of the longest text that may come, not that is there."""
     return max(text.start for text in texts), max_tokens
 
 
@@ -262,13 +263,13 @@ def refuse_long(model: Any, texts: Sequence[Encoded], max_tokens: int, called: s
     """Refuse a model whose context is too short.
 
     Raises:
-        ModelError: By how many tokens.
+        ModelError: Says by how many tokens.
     """
     refuse_overlong(called, model.config.get_text_config(), *room(texts, max_tokens))
 
 
 def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[list[Encoded]]:
-    """Texts in groups that a forward pass has room for, like lengths together."""
+    """Texts sorted by length, in groups that fit in a forward pass."""
     group: list[Encoded] = []
     for text in sorted(texts, key=lambda text: len(text.tokens)):
         tokens = (len(group) + 1) * len(text.tokens)
@@ -282,7 +283,7 @@ def passes(texts: Sequence[Encoded], vocabulary: int, device: Any) -> Iterator[l
 
 
 def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
-    """What a model reads and what it is to predict, each of shape (texts, longest - 1).
+    """Input tokens and targets, each of shape (texts, longest - 1).
 
     Padding stands on the right, where a causal model's earlier positions do not see it.
     """
@@ -292,12 +293,12 @@ def pad(texts: Sequence[Encoded], device: Any) -> tuple[Any, Any]:
     for row, text in enumerate(texts):
         length = len(text.tokens) - 1
         ids[row, :length] = text.tokens[:-1]
-        targets[row, text.start - 1 : length] = text.tokens[text.start :]
+        targets[row, text.start - 1 : length] = text.tokens[text.start :]  # shifted by one
     return torch.from_numpy(ids).to(device), torch.from_numpy(targets).to(device)
 
 
 def load_teacher(base: Path, adapter: Path, dtype: str, device: Any) -> Any:
-    """A base model with a release's low-rank adapter merged into it, ready to be asked.
+    """A base model with a release's low-rank adapter merged into it, without gradients.
 
     Raises:
         ModelError: One of them cannot be loaded.

@@ -34,9 +34,10 @@ from privsyn.models.training.adapters import (
 from privsyn.models.training.causal_lm import save
 
 _SAFE = 1 - 2.0**-20
-"""Taken off a clipped gradient for the roundings of float32."""
+"""Factor on a clipped gradient: room for the roundings of float32."""
 
 _IGNORED = -100
+"""Target of a position without loss, as PyTorch's cross entropy ignores it."""
 
 
 class LoraTrainer:
@@ -66,6 +67,7 @@ class LoraTrainer:
         self._training, self._source = training, source
         self._eos = int(tokenizer.eos_token_id)
         self._prompts = PromptEncoder(tokenizer, source)
+        # privacy: the width is that of public prompts and max_tokens, whatever the records are
         longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
         self._width = padded_width(longest + training.max_tokens)
         self._device = network.device
@@ -83,6 +85,7 @@ class LoraTrainer:
         self._network.train()
         self._parts = [p for p in self._network.parameters() if p.requires_grad]
         self.size = sum(part.numel() for part in self._parts)
+        # (numbers,): all trained parameters in a row
         self._theta = nn.Parameter(torch.cat([p.detach().float().flatten() for p in self._parts]))
         self._began = self._theta.detach().clone()
         self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
@@ -116,6 +119,7 @@ class LoraTrainer:
             self._settle_passes()  # other shapes may take other kernels
 
     def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """Sum of the units' contributions, shape (numbers,)."""
         total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
         for start in range(0, len(units), self.units_per_pass):
             parts = self._contributions(units[start : start + self.units_per_pass])
@@ -124,44 +128,46 @@ class LoraTrainer:
         return np.asarray(total.to(torch.int64).cpu().numpy())
 
     def _contributions(self, units: Sequence[Sequence[Row]]) -> list[Tensor]:
-        """What each slot adds, whole numbers in float32, shape (slots, numbers) by part."""
+        """What each slot adds: for every parameter whole numbers in float32, (slots, numbers)."""
         self._backward(*self._batch(units))
         records = self._training.records_per_unit
         gradients = []
         for part in self._parts:
-            rows = part.grad_sample.flatten(1)
+            rows = part.grad_sample.flatten(1)  # (slots * records, numbers)
             part.grad_sample = part.grad = None
+            # privacy: a unit's records are summed before they are clipped, as one vector [L3]
             gradients.append(rows.view(-1, records, rows.shape[1]).sum(1) if records > 1 else rows)
         return clip_to_lattice(gradients, self._training.clip_norm)
 
     def _batch(self, units: Sequence[Sequence[Row]]) -> tuple[Tensor, Tensor]:
-        """Tokens and what is to be predicted, each of one shape whatever the units."""
+        """Tokens and targets, each of shape (slots * records, width) whatever the units."""
         records = self._training.records_per_unit
         tokens = np.full((self.units_per_pass * records, self._width), self._eos)
         targets = np.full_like(tokens, _IGNORED)
         for place, unit in enumerate(units):
-            for number, (ids, start) in enumerate(unit[:records]):
+            for number, (ids, start) in enumerate(unit[:records]):  # privacy: within its own rows
                 row = place * records + number
                 tokens[row, : len(ids)] = ids
                 targets[row, start - 1 : len(ids) - 1] = ids[start:]
         return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))
 
     def _backward(self, tokens: Tensor, targets: Tensor) -> None:
-        """Sum over rows of each row's own mean loss: never a mean over the batch's tokens."""
-        logits = self._network(input_ids=tokens, use_cache=False).logits
+        """Gradients of the sum of the rows' losses, each the mean over that row's tokens."""
+        logits = self._network(input_ids=tokens, use_cache=False).logits  # (rows, width, V)
         flat = F.cross_entropy(
             logits.flatten(0, 1).float(),
             targets.flatten(),
             ignore_index=_IGNORED,
             reduction="none",
         )
-        losses = flat.view_as(targets)
-        lengths = (targets != _IGNORED).sum(1).clamp(min=1)
+        losses = flat.view_as(targets)  # (rows, width)
+        # privacy: a row is divided by its own length; a mean over the batch would couple rows [L3]
+        lengths = (targets != _IGNORED).sum(1).clamp(min=1)  # (rows,)
         with unwarned():
             (losses.sum(1) / lengths).sum().backward()
 
     def _forget(self) -> None:
-        """Drop what a pass that failed left behind."""
+        """Drop gradients and activations of a pass that failed."""
         for part in self._parts:
             part.grad_sample = part.grad = None
             part.__dict__.pop("_current_grad_sample", None)
@@ -172,7 +178,7 @@ class LoraTrainer:
                 module.activations = []
 
     def _settle_passes(self) -> None:
-        """So many units per pass, or half as many, as memory has room for; one where they mix."""
+        """Halve the units per pass until a pass fits in memory; 1 where a pass mixes its units."""
         while True:
             try:
                 apart: bool | None = self._keeps_units_apart()
@@ -187,9 +193,10 @@ class LoraTrainer:
             self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
 
     def _keeps_units_apart(self) -> bool:
-        """Whether a unit's contribution is the same to the last bit wherever it stands.
+        """Whether a unit's contribution has the same bits wherever it stands, and beside whom.
 
-        And beside whom: a mean over the batch does not mind the order.
+        Reversed order finds kernels that treat places differently. Empty slots in between find a
+        mean over the batch, which does not depend on the order.
         """
         rng = np.random.default_rng(0)  # public numbers; any would do
         size = int(self._network.config.get_text_config().vocab_size)
@@ -203,7 +210,7 @@ class LoraTrainer:
         try:
             # A process's first pass may take other kernels than all after it: it does not count.
             for _ in range(2):
-                forth = self._contributions([[row] for row in rows])
+                forth = self._contributions([[row] for row in rows])  # each: (slots, numbers)
             back = self._contributions([[row] for row in reversed(rows)])
             thinned = self._contributions(
                 [[row] if i % 2 == 0 else [] for i, row in enumerate(rows)]
@@ -234,7 +241,7 @@ class LoraTrainer:
         self._write(self._theta.detach())
 
     def _write(self, theta: Tensor) -> None:
-        """Numbers into the network."""
+        """Copy a vector of trained numbers into the network."""
         start = 0
         with torch.no_grad():
             for part in self._parts:
@@ -242,7 +249,7 @@ class LoraTrainer:
                 start += part.numel()
 
     def _read(self) -> Tensor:
-        """Numbers the network computes with."""
+        """The trained numbers as the network holds them, shape (numbers,)."""
         return torch.cat([part.detach().float().flatten() for part in self._parts])
 
     def state(self) -> bytes:
@@ -296,22 +303,23 @@ def clip_to_lattice(gradients: Sequence[Tensor], clip_norm: float) -> list[Tenso
     whole numbers themselves, exactly; a unit that fails the check, or is not finite, adds zeros.
 
     Args:
-        gradients: By part, shape (units, numbers).
+        gradients: Of every parameter, shape (units, numbers).
         clip_norm: The norm C that becomes CLIP_STEPS lattice steps.
 
     Returns:
-        Whole numbers of at most CLIP_STEPS in float32, which holds them exactly; shapes as given.
+        Whole numbers of at most CLIP_STEPS in float32, which holds them exactly; the same shapes.
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
-    norms = _squares(gradients).sqrt()
-    factors = (_SAFE * CLIP_STEPS / norms.clamp(min=clip_norm)).float()[:, None]
+    norms = _squares(gradients).sqrt()  # (units,): over all parameters together [L3]
+    factors = (_SAFE * CLIP_STEPS / norms.clamp(min=clip_norm)).float()[:, None]  # (units, 1)
     whole = [(part.float() * factors).trunc_() for part in gradients]
-    # Sums of squares below 2^53 are exact, and false for NaN.
-    sound = (_squares(whole) <= CLIP_STEPS**2)[:, None]
+    # privacy: the bound is checked on the numbers that are summed. Sums of squares below 2^53 are
+    # exact; a comparison with NaN is false.
+    sound = (_squares(whole) <= CLIP_STEPS**2)[:, None]  # (units, 1)
     return [torch.where(sound, part, torch.zeros_like(part)) for part in whole]
 
 
 def _squares(parts: Sequence[Tensor]) -> Tensor:
-    """Squared L2 norm of each row over all parts, in float64."""
+    """Squared L2 norm of each unit over all parameters, float64, shape (units,)."""
     return torch.stack([part.double().square().sum(1) for part in parts]).sum(0)

@@ -2,8 +2,8 @@
 
 Every pass has one fixed shape: rows are padded on the right to a public length and spare slots hold
 rows without loss, so that a row's gradient depends on its own tokens and the adapter alone. Whether
-the kernels of this machine keep to that is probed before the first private row; where they do not,
-units go through one by one. Sums are of integers, exact in any order.
+the kernels of this machine keep to that is probed before the first private row; if they do not, a
+pass holds one unit. Sums are of integers, exact in any order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LoraModel:
     """A causal language model to be adapted. See protocols.TrainableModel.
 
     Args:
-        load: Reads the model anew, on its device: an adapter changes it for good.
+        load: Reads the model from disk, on its device: an adapter changes a network in place.
         settle: Makes a trained model ready to write.
         source: What the model is called in messages.
         revision: Digest that enters the release id.
@@ -52,7 +52,7 @@ class LoraModel:
         self._load, self._settle, self._source = load, settle, source
         self._rows, self._cache_bytes = rows_per_pass, cache_bytes
         self._checkpointing = checkpointing
-        self._fresh = [load()]  # now: a model that does not load must not cost anything
+        self._fresh = [load()]  # now: one that does not load must fail before budget is spent
 
     def check(self, training: Training) -> None:
         """See protocols.TrainableModel."""
@@ -62,11 +62,11 @@ class LoraModel:
         prompts = PromptEncoder(tokenizer, self._source)
         rows = [prompts.public(training.template, label) for label in training.labels]
         if training.student is not None:
-            return  # of random weights: nothing of this network is trained
+            return  # a student has random weights: this network is not trained
         within_context(network, max(map(len, rows)) + training.max_tokens, self._source)
         target_modules(network, training.target_modules, self._source)
         with torch.no_grad():
-            ids = torch.tensor([rows[0]], device=network.device)
+            ids = torch.tensor([rows[0]], device=network.device)  # (1, tokens)
             refuse_no_numbers(network(input_ids=ids).logits[:, -1].float().cpu().numpy())
 
     def trainer(self, training: Training) -> LoraTrainer:
@@ -98,6 +98,7 @@ class LoraModel:
         return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, temperature)
 
     def _take(self) -> tuple[Any, Any]:
+        """Network and tokenizer that no adapter has changed yet."""
         return self._fresh.pop() if self._fresh else self._load()
 
 
