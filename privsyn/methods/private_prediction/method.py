@@ -302,9 +302,8 @@ class _Batch:
         scores = ExactSum(len(allowed))  # [P7]
         probabilities = np.zeros(len(allowed), np.int64)
         for start in range(0, self._rows, self._rows_per_pass):
-            z = private.logits(
-                slice(start, start + self._rows_per_pass), columns
-            )  # (rows, allowed)
+            # z and clipped: (rows, allowed)
+            z = private.logits(slice(start, start + self._rows_per_pass), columns)
             clipped = clip_recentre(z, settings.clip_bound)
             # privacy: whole numbers, so a record moves a score by at most c in any order of the sum
             scores.add(to_grid(clipped, settings.clip_bound))

@@ -92,7 +92,7 @@ class RanksTrainer:
     """The trainer of rank 0 with the help of all others. See protocols.Trainer.
 
     Args:
-        trainer: This process's own.
+        trainer: This process's trainer.
         group: The processes; the others have built theirs.
         training: Public settings.
         answers: Of the others, to TRAIN.
