@@ -2,7 +2,7 @@
 
 What one has to touch for each beside the class itself:
 
-- ``privsyn/methods/base.py``: its line in ``METHODS``; here toys/sitecustomize.py.
+- ``privsyn/methods/registry.py``: its line in ``METHODS``; here toys/sitecustomize.py.
 - ``params.yaml``: its section under ``methods:``, its name under ``pipeline:``; ``schedule:`` if it
   has one. ``dvc.yaml`` follows the pipeline.
 - ``dags/<name>.py``: two lines.

@@ -1,6 +1,6 @@
 """Makes the toy methods known in every process that has this folder in PYTHONPATH.
 
-Their lines stand here as a user's would in ``METHODS`` of privsyn/methods/base.py.
+Their lines stand here as a user's would in ``METHODS`` of privsyn/methods/registry.py.
 """
 
 from privsyn.methods.registry import METHODS
