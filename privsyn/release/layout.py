@@ -21,5 +21,8 @@ FOLDERS = (IMAGES, EXHIBITS, MODEL)
 NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
 """Media type of an artifact whose rows name files -> the folder of these."""
 
+INSIDE_PAGE, INSIDE_NUMBERS = "report.html", "report.json"
+"""Of what a release is worth: internal, in the state folder and never in the release's own."""
+
 REPORTS = ("validation.json", "validation.html", "quality.json")
 """Written after the certificate, by validation; the ledger notes their digests."""

@@ -8,15 +8,12 @@ from pathlib import Path
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import DataError
 from privsyn.evaluation.report import Circumstances, Section, render_report, sections, to_json
-from privsyn.release import certificate
+from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.validate import facts
-
-PAGE, NUMBERS = "report.html", "report.json"
-"""Beside evaluation.json, in the state folder."""
 
 
 def report(ctx: Context, plan: Plan) -> tuple[Path, Path]:
@@ -32,10 +29,10 @@ def report(ctx: Context, plan: Plan) -> tuple[Path, Path]:
     release, found = facts(sealed), graded(ctx, plan)
     folder = ctx.workspace.internal(plan.id)
     page = render_report(release, found, sorted(folder.glob("*.png")))
-    write_json_atomic(folder / NUMBERS, to_json(release, found), mode=0o600)
-    with atomic_file(folder / PAGE, mode=0o600) as stream:
+    write_json_atomic(folder / layout.INSIDE_NUMBERS, to_json(release, found), mode=0o600)
+    with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
         stream.write(page.encode())
-    return folder / PAGE, folder / NUMBERS
+    return folder / layout.INSIDE_PAGE, folder / layout.INSIDE_NUMBERS
 
 
 def graded(ctx: Context, plan: Plan) -> list[Section]:
@@ -58,6 +55,6 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         labelled=bool(plan.dataset.labels),
         embedded=ctx.config.evaluate.embeddings,
         rows=plan.rows,
-        levers=method.levers,
+        levers=f"{method.levers} (methods.{plan.method})",
     )
     return sections(measured["metrics"], about)
