@@ -123,6 +123,7 @@ class LedgerUnavailable(BudgetError):
 class LeaseHeld(BudgetError):
     """Another live process is drawing the same part of the same release."""
 
+    exit_code = 7
     retryable = True
 
 

@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from privsyn import errors
 from privsyn.cli import commands as cli
 from privsyn.config import parse_config
 
@@ -298,3 +299,22 @@ def test_the_site_builds(docs_site, tmp_path):
     assert [file.name for file, text in pages.items() if str(ROOT) in text] == []
     fetched = r'<(?:script|img|link|iframe)[^>]*(?:src|href)="?(?:https?:)?//'
     assert [file.name for file, text in pages.items() if re.search(fetched, text)] == []
+
+
+def test_the_table_of_exit_codes_is_that_of_the_errors():
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    rows = re.findall(r"(?m)^\| (\d) \| (`\w+`[^|]*) \|", page)
+    told = {
+        name: int(code)
+        for code, names in rows
+        for name in re.findall(r"`(\w+)`", names.partition(" but ")[0])
+    }
+    assert len(told) > 10
+    for name, code in told.items():
+        assert getattr(errors, name).exit_code == code, name
+    codes = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.PrivsynError)
+    }
+    assert codes == set(told.values())

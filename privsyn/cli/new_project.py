@@ -118,9 +118,10 @@ def label_list(text: str) -> tuple[str, ...]:
 
 
 def likely(columns: Sequence[str], role: str) -> str | None:
-    """The column whose name says that it is there for a role: text or unit."""
+    """The column whose name says that it is there for a role: text, label or unit."""
     pattern = {
         "text": "text|body|message|content|note|review|comment|abstract",
+        "label": "label|category|class|topic|intent|tag",
         "unit": "(patient|user|customer|client|author|person|member|student|employee)[ _-]?(id)?",
     }[role]
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
@@ -288,7 +289,9 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
         settle("text", "--text", listed, text, sure=True)
         what = f"What a text is, in public words for the prompts ({NONE}: nothing said)"
         settle("document", "--document", what, NONE, sure=True)
-        settle("label", "--label", f"Column of the label ({NONE}: none)", NONE, sure=True)
+        # Labels must be listed by a person: where there is none, no column is proposed.
+        label = likely(columns, "label") if ask is not None else None
+        settle("label", "--label", f"Column of the label ({NONE}: none)", label or NONE, sure=True)
     if said["label"] and not said.get("labels"):
         question = "All labels, with commas between; public, so not read from the file"
         said.pop("labels", None)

@@ -205,3 +205,14 @@ def test_labels_and_likely_columns():
     assert likely(["order_id", "row_id"], "unit") is None
     assert likely(["A", "Body"], "text") == "Body"
     assert likely([], "text") is None
+    assert likely(["id", "Category", "text"], "label") == "Category"
+    assert likely(["kindness"], "label") is None
+
+
+def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
+    file = tmp_path / "notes.csv"
+    file.write_text("id,category,text\n1,a,hello\n2,b,world\n")
+    answers = {"All labels": "a, b"}
+    code, _, _, _ = init("--data", str(file), "--rows-are-units", answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.label == "category"
