@@ -19,7 +19,15 @@ from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.filelock import file_lock
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG, STAGE_TAG, staged
 from privsyn.tracking.connection import connect, reason, without_password
-from privsyn.tracking.names import as_key, quoted, shortened
+from privsyn.tracking.names import (
+    MAX_BATCH,
+    MAX_DIGEST,
+    MAX_PARAM,
+    MAX_TAG,
+    as_key,
+    quoted,
+    shortened,
+)
 
 PARENT_TAG = "mlflow.parentRunId"
 
@@ -48,7 +56,6 @@ COLUMNS = (
 WITHDRAWN = "privsyn.withdrawn"
 """Tag of a version whose release fails its suite."""
 
-MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
 
 _LOCK_SECONDS = 60.0
 

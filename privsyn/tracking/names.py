@@ -6,6 +6,9 @@ import re
 
 from privsyn.errors import ConfigError
 
+MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
+"""Longest values, and most of them in a call."""
+
 
 def as_key(name: str) -> str:
     """A name MLflow accepts: it refuses most punctuation."""
