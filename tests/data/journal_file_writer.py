@@ -28,7 +28,7 @@ class NotesFirst(Journal):
     def draw_file(self, key, draw):
         held = []
         [_] = self.draw_all([(key, lambda: held.append(draw()) or digest_of(held[0]))])
-        module._store(self._place(key, module._DRAWN), held[0])
+        module.store_file(self._place(key, module._DRAWN), held[0])
         return held[0]
 
 
@@ -37,7 +37,7 @@ def die() -> None:
 
 
 def main(folder: Path, where: str) -> None:
-    store, append = module._store, Journal._append
+    store, append = module.store_file, Journal._append
 
     def dying_store(file, value):
         if where == "store":
@@ -69,7 +69,7 @@ def main(folder: Path, where: str) -> None:
     kind = NotesFirst if where == "notes first" else Journal
     with kind.open(folder / "j", {"r": 1}) as journal:
         journal.keep("start", lambda: b"public")
-        module._store, Journal._append = dying_store, dying_append
+        module.store_file, Journal._append = dying_store, dying_append
         (folder / "used").write_bytes(journal.draw_file("step/1", draw))
         if where == "used":
             die()

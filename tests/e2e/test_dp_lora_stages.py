@@ -18,8 +18,7 @@ from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.release import certificate, verification
-from privsyn.release.scratch import trained
-from privsyn.stages import generate as generate_stage
+from privsyn.release.scratch import TRAINED_BY, trained
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -522,7 +521,7 @@ def test_a_killed_copy_of_the_model_is_made_anew(make):
     folder = train(ctx, planned, backends=Backends(stand_ins()))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     scratch = ctx.workspace.scratch(planned.id)
-    (scratch / generate_stage.TRAINED_BY).unlink()
+    (scratch / TRAINED_BY).unlink()
     (folder / "labels.json").unlink()
     (folder / "stale.bin").write_bytes(b"x")
     assert train(ctx, planned, backends=Backends(stand_ins())) == trained(scratch)
