@@ -18,6 +18,9 @@ from privsyn.release.cautions import (
     of_release,
     refuse_beyond_limits,
 )
+from privsyn.validation.gx import validate_file
+from privsyn.validation.page import render_page
+from privsyn.validation.settings import ValidationConfig
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 
@@ -131,12 +134,15 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     assert "next to nothing" not in page
 
 
-def test_the_validation_page_says_them():
-    from privsyn.validation.page import _cautions
-
+def test_the_validation_page_says_them(tmp_path):
+    file = tmp_path / "synthetic.jsonl"
+    file.write_text('{"id": "a-0", "text": "hello"}\n')
+    result = validate_file(file, ValidationConfig(), (), (1, 1))
     said = of_release(release(1e9), account())
-    assert "434,294,482 digits" in _cautions({"cautions": said})
-    assert _cautions({}) == ""
+    page = render_page(result, {"cautions": said})
+    assert "Before you rely on this guarantee" in page
+    assert "434,294,482 digits" in page
+    assert "Before you rely" not in render_page(result, {})
 
 
 @pytest.mark.parametrize(

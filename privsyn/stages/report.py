@@ -41,7 +41,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     Raises:
         DataError: The release was not measured.
     """
-    method, _ = plan.load_method()
+    method, _ = ctx.planned(plan)
     try:
         measured = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
     except FileNotFoundError:
