@@ -106,11 +106,11 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
         "validation": f"xdg-open {place / PAGE}",
-        "accounts": "privsyn ledger show",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
         commands["report (internal)"] = f"xdg-open {_short(report)}"
+    commands["accounts"] = "privsyn ledger show"
     if ctx.config.services.mlflow is None and not _answers(ctx.config.services.mlflow_ui):
         port = urlsplit(ctx.config.services.mlflow_ui).port
         listen = f" --port {port}" if port else ""
