@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -138,6 +139,16 @@ def test_every_calibrated_plan_stays_within_its_target(
     planned = plan(cfg, target, adjacency, PrivacyUnit("user", records))
     assert guarantee(planned.event, target.delta).epsilon <= epsilon
     assert planned.event.count == rounds + noisy
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("records", range(1, 41))
+def test_the_sensitivity_is_never_below_the_root_it_stands_for(adjacency, records):
+    """sqrt(2) m is no float: where the nearest one is below, the next one is taken."""
+    facts = ReleaseFacts(adjacency, PrivacyUnit("user", records))
+    sensitivity = mechanism_of_votes._histogram(1.0, facts).sensitivity
+    exact = adjacency.moves * (records * private_evolution.LATTICE) ** 2
+    assert exact <= Fraction(sensitivity) ** 2 <= exact * (1 + Fraction(1, 2**50))
 
 
 @pytest.mark.parametrize(
