@@ -67,6 +67,7 @@ class Circumstances:
     """What decides whether a metric can be had.
 
     Attributes:
+        texts: Whether records are texts.
         held_out: Whether the settings set real records aside.
         labelled: Whether records have labels.
         embedded: Whether sentence vectors were asked for.
@@ -74,6 +75,7 @@ class Circumstances:
         levers: The settings of the method that raise what the data is worth.
     """
 
+    texts: bool
     held_out: bool
     labelled: bool
     embedded: bool
@@ -114,7 +116,16 @@ def _downstream(
         if key in value
     )
     if "vectors.accuracy" not in value:
-        return Section(title, None, "Not measured.", (), (*words, *_found(recalls)), missing)
+        rough = tuple(
+            Bar(name, value[key], ours=key == "downstream.accuracy")
+            for key, name in (
+                ("downstream.accuracy", "this release"),
+                ("downstream.majority", "commonest label"),
+            )
+            if key in value
+        )
+        advice = "Not graded." if rough else "Not measured."
+        return Section(title, None, advice, rough, (*words, *_found(recalls)), missing)
     bars = [
         Bar(
             "this release",
@@ -160,6 +171,7 @@ def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
 
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     reasons = {
+        "that is measured of texts alone": not about.texts,
         "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
         "the records have no labels": not about.labelled,
         "evaluate.embeddings is off": not about.embedded,
@@ -167,7 +179,8 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     }
     why = [reason for reason, holds in reasons.items() if holds]
     why = why or [f"one side has fewer than {_FEWEST} labelled records"]
-    return (f"Accuracy by vectors: UNAVAILABLE, since {' and '.join(why)}.",)
+    what = "Accuracy by sentence vectors, with an interval and beside what is free"
+    return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
 
 _ALIKE: Mapping[str, tuple[str, float, float]] = {

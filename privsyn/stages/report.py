@@ -8,6 +8,8 @@ from pathlib import Path
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import DataError
 from privsyn.evaluation.report import Circumstances, Section, render_report, sections, to_json
+from privsyn.modalities.registry import modality_of
+from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -51,6 +53,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
             "command again: it costs nothing.",
         ) from None
     about = Circumstances(
+        texts=modality_of(plan.dataset).name == Texts.name,
         held_out=sets_aside(ctx.source(plan)),
         labelled=bool(plan.dataset.labels),
         embedded=ctx.config.evaluate.embeddings,

@@ -22,7 +22,9 @@ RELEASE = {
     "certificate_sha256": "ab" * 32,
     "risk": ("nobody is found",),
 }
-ABOUT = Circumstances(held_out=True, labelled=True, embedded=True, rows=40, levers="the dial")
+ABOUT = Circumstances(
+    texts=True, held_out=True, labelled=True, embedded=True, rows=40, levers="the dial"
+)
 
 
 def measured(**values: float) -> list[dict[str, object]]:
@@ -64,6 +66,20 @@ def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
     assert [bar.value for bar in found.bars] == [0.7, 0.2, 0.5, values.get("vectors.real", 0.75)]
 
 
+def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
+    words = [
+        {"name": f"downstream.{name}", "value": value, "note": "n"}
+        for name, value in (("accuracy", 0.6), ("majority", 0.1))
+    ]
+    found, _ = sections(words, Circumstances(**(vars(ABOUT) | {"texts": False})))
+    assert found.grade is None
+    assert [(bar.name, bar.value) for bar in found.bars] == [
+        ("this release", 0.6),
+        ("commonest label", 0.1),
+    ]
+    assert found.advice == "Not graded."
+
+
 def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
     alone = dict.fromkeys(
         ("vectors.public", "vectors.gain", "vectors.gain_low", "vectors.gain_high")
@@ -88,6 +104,7 @@ def test_the_label_that_is_found_least_is_named():
 @pytest.mark.parametrize(
     ("about", "why"),
     [
+        ({"texts": False}, "measured of texts alone"),
         ({"held_out": False}, "no real records are held out"),
         ({"labelled": False}, "no labels"),
         ({"embedded": False}, "evaluate.embeddings is off"),
