@@ -43,7 +43,9 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     measure = MEASURES[modality_of(plan.dataset).name].beside
-    metrics, draw = measure(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
+    metrics, plot_into = (
+        measure(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
+    )
     said = verdict({metric.name: metric.value for metric in metrics})
     write_json_atomic(
         folder / EVALUATION,
@@ -56,7 +58,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     )
     run = ctx.lineage.start_stage(plan.id, "evaluate")
     ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
-    for plot in draw(folder):
+    for plot in plot_into(folder):
         ctx.lineage.log_artifact(run, plot, "plots")
     for file in report(ctx, plan):
         ctx.lineage.log_artifact(run, file)

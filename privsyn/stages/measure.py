@@ -28,7 +28,7 @@ from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
 from privsyn.validation.suite import read_schema
 
-Draw = Callable[[Path], list[Path]]
+Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
 
 
@@ -46,7 +46,7 @@ def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
 
 def _texts(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
-) -> tuple[list[Metric], Draw]:
+) -> tuple[list[Metric], Plotter]:
     rows = read_rows(artifact)
     synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
     texts = [record.content for record in real]
@@ -97,7 +97,7 @@ def _called(ctx: Context) -> str:
 
 def _images(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
-) -> tuple[list[Metric], Draw]:
+) -> tuple[list[Metric], Plotter]:
     rows = read_image_rows(artifact)
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
@@ -128,7 +128,7 @@ class Measures:
 
     alone: Callable[[Context, Path], list[Metric]]
     beside: Callable[
-        [Context, Plan, Path, Sequence[Record], Backends | None], tuple[list[Metric], Draw]
+        [Context, Plan, Path, Sequence[Record], Backends | None], tuple[list[Metric], Plotter]
     ]
 
 
