@@ -202,13 +202,14 @@ def report(
 
     ctx = context_of(params, overrides)
     parent = open_parent(ctx, ctx.workspace.release_id(release))
-    page, numbers = write_report(ctx, parent.plan)
+    sections = graded(ctx, parent.plan)
+    page, numbers = write_report(ctx, parent.plan, sections)
     if json_:
         print(numbers.read_text(encoding="utf-8"))
         return
     rows = {
         section.title: f"{(section.grade or 'unavailable').upper()}: {section.advice}"
-        for section in graded(ctx, parent.plan)
+        for section in sections
     }
     documents = {
         "may leave the room": Verbatim(parent.folder / layout.REPORTS[1]),

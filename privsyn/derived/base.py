@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.derived.parent import open_parent
+from privsyn.publishing.dvc import DvcPublisher, DvcRevision
+from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.section import Section
 from privsyn.stages.base import Context
@@ -118,6 +120,32 @@ def derive(
     if published:
         kind.publish(ctx, planned)
     return folder
+
+
+def versioned(
+    ctx: Context, planned: DerivedPlan, folder: Path
+) -> tuple[DvcRevision, dict[str, Any], dict[str, Any]]:
+    """Version what was made with DVC and push it.
+
+    Returns:
+        The version, its certificate, and public facts for whoever consumes it.
+
+    Raises:
+        PublishError: DVC or its remote refused.
+    """
+    services = ctx.config.services
+    revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
+        folder, git_commit=services.git_commit
+    )
+    _, sealed = certificate.read(folder)
+    facts = {
+        "release_id": planned.id,
+        "parent": planned.parent.id,
+        "certificate_sha256": certificate.digest(sealed),
+        "class": sealed["class"],
+        "dvc_revision": revision.md5,
+    }
+    return revision, sealed, facts
 
 
 def load_kind(name: str) -> Derived[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from privsyn.data.artifacts import private_folder
-from privsyn.derived.base import DerivedPlan, derive
+from privsyn.derived.base import DerivedPlan, derive, versioned
 from privsyn.derived.kinds import MORE
 from privsyn.derived.parent import open_parent, records
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ValidationFailed
@@ -18,7 +18,6 @@ from privsyn.filelock import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -154,19 +153,8 @@ class More:
 
     def publish(self, ctx: Context, planned: MorePlan) -> dict[str, Any]:
         """See Derived."""
-        folder, services = _here(ctx, planned), ctx.config.services
-        revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
-            folder, git_commit=services.git_commit
-        )
-        _, sealed = certificate.read(folder)
-        return {
-            "release_id": planned.id,
-            "parent": planned.parent.id,
-            "certificate_sha256": certificate.digest(sealed),
-            "class": sealed["class"],
-            "dvc_revision": revision.md5,
-            "rows": sealed["artifact"]["rows"],
-        }
+        _, sealed, facts = versioned(ctx, planned, _here(ctx, planned))
+        return facts | {"rows": sealed["artifact"]["rows"]}
 
     def trace(self, ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
         """See Derived. Nothing: its certificate was put beside its parent's as it was made."""

@@ -204,6 +204,10 @@ class Draw:
     performance: PerformanceConfig
     progress: Callable[[int, int], None] = unwatched
 
+    def part(self, before: int, total: int) -> Callable[[int], None]:
+        """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
+        return lambda done: self.progress(before + done, total)
+
 
 class Steps:
     """Counts the parts of a run for its progress."""

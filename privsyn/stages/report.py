@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
@@ -18,8 +19,13 @@ from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.validate import facts
 
 
-def report(ctx: Context, plan: Plan) -> tuple[Path, Path]:
+def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> tuple[Path, Path]:
     """Write the report of a release from its evaluation.json and plots. No record is read.
+
+    Args:
+        ctx: Config and workspace.
+        plan: The release.
+        found: Its sections, where they are known already.
 
     Returns:
         The page and the JSON file.
@@ -28,7 +34,7 @@ def report(ctx: Context, plan: Plan) -> tuple[Path, Path]:
         DataError: The release is not here, or was not measured.
     """
     _, sealed = certificate.read(find(ctx, plan))
-    release, found = facts(sealed), graded(ctx, plan)
+    release, found = facts(sealed), graded(ctx, plan) if found is None else found
     folder = ctx.workspace.internal(plan.id)
     page = render_report(release, found, sorted(folder.glob("*.png")))
     write_json_atomic(folder / layout.INSIDE_NUMBERS, to_json(release, found), mode=0o600)

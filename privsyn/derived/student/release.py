@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import private_folder
-from privsyn.derived.base import derive, load_kind
+from privsyn.derived.base import derive, load_kind, versioned
 from privsyn.derived.kinds import STUDENTS
 from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.derived.student.distillation import Student, start_folder, train_student
@@ -29,7 +29,6 @@ from privsyn.models.hub import fetch_all
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference
 from privsyn.models.torch_runtime import ready
-from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import ModelUse, Plan
 from privsyn.stages import lineage
@@ -238,20 +237,9 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
         PublishError: DVC or its remote refused.
     """
     folder = validate_student(ctx, planned)
-    services = ctx.config.services
-    revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
-        folder, git_commit=services.git_commit
-    )
+    revision, sealed, facts = versioned(ctx, planned, folder)
     lineage.published(ctx, planned.id, revision)
-    _, sealed = certificate.read(folder)
-    return {
-        "release_id": planned.id,
-        "parent": planned.parent.id,
-        "certificate_sha256": certificate.digest(sealed),
-        "class": sealed["class"],
-        "dvc_revision": revision.md5,
-        "parameters": sealed["derived"][STUDENTS]["student"]["parameters"],
-    }
+    return facts | {"parameters": sealed["derived"][STUDENTS]["student"]["parameters"]}
 
 
 def train_as_planned(

@@ -138,7 +138,7 @@ class InvisibleInk:
         for start in range(0, len(buckets), together):
             group = buckets[start : start + together]
             lines = _Lines(self.prompt(settings), model, group, declared)
-            tell = partial(_tell, draw.progress, start * settings.max_tokens, total)
+            tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
                 yield Sample(bucket.cell, ended(model.decode(tokens), settings.prompt)[0])
@@ -282,10 +282,6 @@ class _Lines:
             declared=self._declared,
         )
         return public, private
-
-
-def _tell(progress: Callable[[int, int], None], before: int, total: int, written: int) -> None:
-    progress(before + written, total)
 
 
 def _on_file() -> int:

@@ -146,7 +146,7 @@ class PrivatePrediction:
         # privacy: labels of all cells, with records or not, decide the width of a row
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
-            tell = partial(_tell, draw.progress, number * r, len(buckets) * r)
+            tell = draw.part(number * r, len(buckets) * r)
             rows = draw.performance.rows_per_pass
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
             for text in _texts(settings, mechanism, batch, draw, tell):
@@ -201,10 +201,6 @@ def _texts(
         yield drawn
         if private == r or total == most:
             return
-
-
-def _tell(progress: Callable[[int, int], None], before: int, total: int, drawn: int) -> None:
-    progress(before + drawn, total)
 
 
 def _draw(
