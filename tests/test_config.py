@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privsyn.config import (
-    load_config,
-    parse_config,
-)
+from privsyn.config import load_config, parse_config
 from privsyn.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

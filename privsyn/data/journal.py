@@ -43,11 +43,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.artifacts import (
-    private_opener,
-    storage_error,
-    sync_folder,
-)
+from privsyn.data.artifacts import private_opener, storage_error, sync_folder
 from privsyn.data.journal_files import opener, store_file, stored_file
 from privsyn.data.journal_lines import (
     damaged,

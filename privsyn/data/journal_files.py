@@ -5,15 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from privsyn.data.artifacts import (
-    atomic_file,
-    private_folder,
-    storage_error,
-    sync_folder,
-)
-from privsyn.data.journal_lines import (
-    digest_of,
-)
+from privsyn.data.artifacts import atomic_file, private_folder, storage_error, sync_folder
+from privsyn.data.journal_lines import digest_of
 from privsyn.errors import ReleaseLost
 
 

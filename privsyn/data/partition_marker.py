@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import (
-    storage_error,
-)
+from privsyn.data.artifacts import storage_error
 from privsyn.errors import VerificationError
 
 MARKER = "complete.json"

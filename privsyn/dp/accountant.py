@@ -26,12 +26,7 @@ from privsyn.dp.event_tree import (
     sampled_parts,
     zcdp_loss,
 )
-from privsyn.dp.events import (
-    Event,
-    Pure,
-    SampledGaussian,
-    leaves,
-)
+from privsyn.dp.events import Event, Pure, SampledGaussian, leaves
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from privsyn.dp import conversions
 from privsyn.dp.accountant import Guarantee, composed_roughly, epsilon_at
 from privsyn.dp.event_tree import FAR
-from privsyn.dp.events import (
-    Event,
-)
+from privsyn.dp.events import Event
 from privsyn.dp.filters import filter_budget, filter_order
 
 CALIBRATION_MARGIN = 1e-12

@@ -11,12 +11,7 @@ import math
 
 from privsyn.dp import bounded_range, conversions
 from privsyn.dp.event_tree import check_delta, composition, fold, mu_squared_of_leaf, pure_of_leaf
-from privsyn.dp.events import (
-    Composed,
-    Event,
-    Rounds,
-    leaves,
-)
+from privsyn.dp.events import Composed, Event, Rounds, leaves
 
 
 def filter_order(epsilon: float, delta: float) -> float:

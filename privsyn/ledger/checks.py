@@ -10,13 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from privsyn.errors import (
-    AccountMismatch,
-    BudgetError,
-    DataError,
-    ReleaseLost,
-    VerificationError,
-)
+from privsyn.errors import AccountMismatch, BudgetError, DataError, ReleaseLost, VerificationError
 from privsyn.ledger import rows
 from privsyn.ledger.accounts import SETTINGS, AccountSpec
 from privsyn.ledger.entries import DatasetSource, Entry, Source, State

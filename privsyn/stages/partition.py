@@ -11,12 +11,7 @@ from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import lines_and_values
 from privsyn.data.tally import Tally
-from privsyn.errors import (
-    ConfigError,
-    DataError,
-    ReleaseLost,
-    VerificationError,
-)
+from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import BUCKETS, TRAIN, journal_file, part_name

@@ -9,17 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from privsyn.data.artifacts import (
-    private_folder,
-    storage_error,
-    sync_folder,
-    write_json_atomic,
-)
-from privsyn.errors import (
-    LeaseHeld,
-    PrivsynError,
-    ReleaseLost,
-)
+from privsyn.data.artifacts import private_folder, storage_error, sync_folder, write_json_atomic
+from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost
 from privsyn.ledger.checks import lost
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN

@@ -7,12 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import (
-    atomic_file,
-    private_folder,
-    storage_error,
-    write_json_atomic,
-)
+from privsyn.data.artifacts import atomic_file, private_folder, storage_error, write_json_atomic
 from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric

@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.errors import (
-    BudgetError,
-    LeaseHeld,
-    LedgerUnavailable,
-    ReleaseLost,
-)
+from privsyn.errors import BudgetError, LeaseHeld, LedgerUnavailable, ReleaseLost
 from privsyn.ledger import leases
 from privsyn.ledger.leases import Holder
 from privsyn.ledger.store import Ledger, open_ledger

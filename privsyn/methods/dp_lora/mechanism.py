@@ -13,10 +13,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Composed, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    Mechanism,
-    ReleaseFacts,
-)
+from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split
 

@@ -24,15 +24,7 @@ from privsyn.derived.student.distillation import SIZES
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Role,
-    Sample,
-    Subject,
-    unwatched,
-)
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, unwatched
 from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split

@@ -9,18 +9,11 @@ from functools import partial
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import Guarantee, rho
 from privsyn.dp.calibration import calibrate_range
-from privsyn.dp.clipping import (
-    DEEPEST,
-    LATTICE,
-    grid_bound,
-)
+from privsyn.dp.clipping import DEEPEST, LATTICE, grid_bound
 from privsyn.dp.events import BoundedRange, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    Mechanism,
-    ReleaseFacts,
-)
+from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 
 

@@ -19,21 +19,8 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.clipping import (
-    DEEPEST,
-    ExactSum,
-    clip_difference,
-    public_grid,
-    to_grid,
-)
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Role,
-    Sample,
-    Subject,
-)
+from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe

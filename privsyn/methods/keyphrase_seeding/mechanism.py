@@ -12,16 +12,8 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    Mechanism,
-    ReleaseFacts,
-)
-from privsyn.methods.keyphrase_seeding.dp_kde import (
-    Structure,
-    deviation,
-    mechanism,
-    structures,
-)
+from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
     KeyphraseSeedingConfig,

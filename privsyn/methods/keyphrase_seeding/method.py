@@ -24,22 +24,8 @@ from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Role,
-    Sample,
-    Steps,
-    Subject,
-)
-from privsyn.methods.keyphrase_seeding.dp_kde import (
-    Scorer,
-    Structure,
-    exact_sums,
-    queried,
-    windows,
-)
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, queried, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
     calibrate,

@@ -8,10 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from privsyn.data.public_files import ReadsFiles
-from privsyn.methods.keyphrase_seeding.dp_kde import (
-    Ensemble,
-    Noise,
-)
+from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
 from privsyn.on_disk import OnDisk, Sha256
 
 SECTION = "methods.keyphrase_seeding"

@@ -12,10 +12,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    Mechanism,
-    ReleaseFacts,
-)
+from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_split
 

@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import Guarantee, epsilon_at, rho
 from privsyn.dp.calibration import calibrate_composed, calibrate_rho
-from privsyn.dp.clipping import (
-    LATTICE,
-    grid_bound,
-)
+from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Disjoint, Event, Rounds
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import (
-    Mechanism,
-    ReleaseFacts,
-)
+from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,

@@ -28,14 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import (
-    ANYTHING,
-    Backends,
-    Draw,
-    Role,
-    Sample,
-    Subject,
-)
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
