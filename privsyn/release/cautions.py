@@ -113,6 +113,31 @@ def of_buckets(
     )
 
 
+def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) -> tuple[str, ...]:
+    """Advice where the noise on a published accuracy is large beside who is tested.
+
+    Args:
+        scale: Of the noise on each of its two sums, in units.
+        dataset: Share held out.
+        account: Public size.
+    """
+    if account.public_size is None:
+        return ()
+    units = dataset.holdout * account.public_size
+    moved = min(1.0, 3 * scale / max(1.0, units))
+    if moved <= LARGE_NOISE:
+        return ()
+    return (
+        f"evaluate.paid: about {units:.0f} of account.public_size={account.public_size} "
+        f"{account.unit}s are held out, of whom noise may move the accuracy by {moved:.0%}. Raise "
+        "evaluate.paid.epsilon or dataset.holdout.",
+    )
+
+
+LARGE_NOISE = 0.1
+"""Share by which noise may move an accuracy before that is worth a caution."""
+
+
 def of_account(account: AccountConfig) -> tuple[str, ...]:
     """Cautions on what an account may spend in its life, one line each."""
     found = []

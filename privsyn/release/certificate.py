@@ -12,11 +12,13 @@ import platform
 import stat
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import ArtifactRef, sha256_file
+from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
@@ -57,6 +59,7 @@ def build(
     counts: Mapping[str, int],
     exhibits: Mapping[str, str],
     model: Mapping[str, str],
+    accuracy: Mapping[str, Any] | None = None,
     root: Path,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
@@ -71,6 +74,7 @@ def build(
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
+        accuracy: What was drawn of the accuracy it pays for (``accuracy_figures``), if it does.
         root: Project folder, for its git commit.
     """
     method, _ = plan.load_method()
@@ -93,6 +97,8 @@ def build(
         "parents": [],
         "software": _software(root),
     }
+    if accuracy is not None:
+        body["accuracy"] = dict(accuracy)
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
@@ -100,6 +106,26 @@ def build(
     if model:
         body["model"] = dict(model)
     return body | {"seal": seal_of(body)}
+
+
+def accuracy_figures(mechanism: NoisyAccuracy, right: int, wrong: int) -> dict[str, Any]:
+    """What a certificate says of a paid accuracy: two draws, and all that follows from them.
+
+    Args:
+        mechanism: What drew them.
+        right: Noisy weight of the held-out units answered right, in steps.
+        wrong: And wrong.
+    """
+    return {
+        "right": right,
+        "wrong": wrong,
+        "steps": STEPS,
+        "noise": {"kind": "discrete laplace", "scale": mechanism.scale},
+        "epsilon": mechanism.event.epsilon,
+        "delta": 0.0,
+        "confidence": CONFIDENCE,
+        **asdict(mechanism.read(right, wrong)),
+    }
 
 
 def derive(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from privsyn.ledger.store import Ledger
 from privsyn.release.certificate import (
     RESTORE_HINT,
     SCHEMA,
+    accuracy_figures,
     canonical,
     digest,
     is_plain_file,
@@ -259,6 +261,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
         *_risk(event, certificate),
+        *_accuracy(plan, certificate),
         Check(
             "derived facts",
             plan.rho == rho(event)
@@ -290,6 +293,35 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
         )
     ]
+
+
+def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    """The accuracy a release pays for: on the certificate if, and as, the two draws say."""
+    said, mechanism = certificate.get("accuracy"), plan.accuracy
+    if mechanism is None and said is None:
+        return []
+    name = "accuracy"
+    if mechanism is None or said is None:
+        missing = "paid for" if said is not None else "on the certificate"
+        return [Check(name, False, f"is not {missing}")]
+    drawn = [said[key] for key in ("right", "wrong")]
+    found = accuracy_figures(mechanism, *drawn)
+    same = all(type(value) is int for value in drawn) and _alike(said, found)
+    paid = f"its own epsilon={shown(found['epsilon'])} is part of the event"
+    return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
+
+
+def _alike(said: Any, found: Any) -> bool:
+    """Whether two JSON values are the same but for the last digits of their numbers."""
+    if isinstance(found, dict):
+        return (
+            isinstance(said, dict)
+            and said.keys() == found.keys()
+            and all(_alike(said[key], value) for key, value in found.items())
+        )
+    if isinstance(found, float):
+        return isinstance(said, int | float) and isclose(said, found, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(said == found)
 
 
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:

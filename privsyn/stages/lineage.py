@@ -126,9 +126,18 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     ctx.lineage.set_tags(run, digests(sealed) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, plan.id, sealed)
     ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
+    ctx.lineage.log_metrics(run, accuracy_metrics(sealed))
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
     for name in sealed.get("exhibits", {}):
         ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
+
+
+def accuracy_metrics(sealed: Mapping[str, Any]) -> dict[str, float]:
+    """The accuracy a release pays for, and the ends of its intervals: outputs of a mechanism."""
+    said = sealed.get("accuracy", {})
+    names = ("value", "low", "high", "noise_low", "noise_high", "epsilon")
+    found = {f"paid_accuracy.{name}": said.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
@@ -228,6 +237,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
         "dataset_version": plan.dataset.version,
         "draw": plan.draw,
         "rows": plan.rows_said,
+        **({} if plan.paid_epsilon is None else {"paid_epsilon": plan.paid_epsilon}),
         **{f"model.{role}": use.source for role, use in plan.models.items()},
         **{f"model.{role}.revision": use.revision for role, use in plan.models.items()},
     }

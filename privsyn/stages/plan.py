@@ -24,8 +24,23 @@ from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.roles import describe_role
-from privsyn.release.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
-from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, release_id
+from privsyn.release.cautions import (
+    of_account,
+    of_accuracy,
+    of_buckets,
+    of_release,
+    refuse_beyond_limits,
+)
+from privsyn.release.plan import (
+    PLAN_SCHEMA,
+    DatasetIdentity,
+    ModelUse,
+    Plan,
+    accuracy_of,
+    generator_target,
+    release_id,
+    then_accuracy,
+)
 from privsyn.stages.base import Context
 
 
@@ -70,14 +85,17 @@ def plan(
     settings = method.resolve(given, models, identity.subject)
     refuse_beyond_limits(config.privacy, config.account)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
+    paid = _paid_epsilon(config)
+    share = generator_target(target.epsilon, target.delta, paid)
     facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
+    accuracy = accuracy_of(paid, facts.adjacency)
     with _computable(method_name, target):
         mechanism = (
-            method.calibrate(settings, target, facts)
+            method.calibrate(settings, share, facts)
             if derived is None
-            else method.rebuild(settings, target, facts, derived)
+            else method.rebuild(settings, share, facts, derived)
         )
-        event = mechanism.event
+        event = then_accuracy(mechanism.event, accuracy)
         cost = guarantee(event, target.delta)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
@@ -99,6 +117,7 @@ def plan(
         "target_epsilon": target.epsilon,
         "target_delta": target.delta,
         "draw": config.privacy.draw,
+        "paid_epsilon": paid,
         "models": {
             role: ModelUse(
                 source=model.source, revision=model.revision, dtype=config.models.dtype
@@ -123,6 +142,7 @@ def plan(
                 f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
             ),
             *mechanism.warnings,
+            *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),
         rows=most,
         min_rows=None if fewest == most else fewest,
@@ -131,6 +151,36 @@ def plan(
         ),
         dates=config.dataset.dates(ctx.day),
     )
+
+
+def _paid_epsilon(config: Config) -> float | None:
+    """What of the release's epsilon pays for a published accuracy.
+
+    Raises:
+        ConfigError: There is nobody to test on, nothing to tell apart, or nothing is left to the
+            generator.
+    """
+    paid, dataset = config.evaluate.paid, config.dataset
+    if paid is None:
+        return None
+    if not dataset.holdout:
+        raise ConfigError(
+            "evaluate.paid asks for an accuracy on held-out units, and dataset.holdout is 0.",
+            hint=f"Set dataset.holdout, such as 0.2. Nobody of dataset.test_path is tested on: "
+            f"account {config.account.name} protects the units of dataset.path alone.",
+        )
+    if not dataset.labels:
+        raise ConfigError(
+            "evaluate.paid asks for the accuracy of a classifier, and the dataset has no labels.",
+            hint="Set dataset.label and dataset.labels, or evaluate.paid=null.",
+        )
+    if paid.epsilon >= config.privacy.epsilon:
+        raise ConfigError(
+            f"evaluate.paid.epsilon={paid.epsilon:g} leaves nothing of "
+            f"privacy.epsilon={config.privacy.epsilon:g} to the generator.",
+            hint="Lower the first, or raise the second: it is the cost of both together.",
+        )
+    return paid.epsilon
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
+from privsyn.stages.accuracy import accuracy_said
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
@@ -66,6 +67,8 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
     if records := kept(ctx.workspace.internal(plan.id)):
         lines["records (internal)"] = records
+        if accuracy := accuracy_said(sealed):
+            lines["accuracy"] = "; ".join(accuracy)
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
@@ -156,6 +159,7 @@ def cost_of_release(
         "release": name,
         "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
         f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}",
+        **_accuracy_bought(plan),
         "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
         "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in plan.derived.items()},
@@ -175,6 +179,19 @@ def cost_of_release(
     facts(console, rows, title=f"{plan.method}: what it would cost")
     for warning in plan.warnings:
         show(console, f"note: {warning}")
+
+
+def _accuracy_bought(plan: Plan) -> dict[str, str]:
+    """What of a release's cost pays for an accuracy that is published with it."""
+    mechanism = plan.accuracy
+    if mechanism is None:
+        return {}
+    scale, unit = mechanism.scale, plan.unit
+    return {
+        "accuracy": f"epsilon {shown(mechanism.event.epsilon)} of that buys the accuracy on "
+        f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
+        f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
+    }
 
 
 def _until(cron: str | None, copies: int) -> str:

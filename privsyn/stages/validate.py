@@ -16,6 +16,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
+from privsyn.stages.accuracy import accuracy_said
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
@@ -121,6 +122,7 @@ def facts(sealed: dict[str, Any]) -> dict[str, Any]:
         "risk": Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
         if "risk" in paid
         else (),
+        "accuracy": accuracy_said(sealed),
         "delta": plan["delta"],
         "adjacency": plan["adjacency"],
         "unit": plan["unit"],
