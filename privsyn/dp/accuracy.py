@@ -94,21 +94,21 @@ class NoisyAccuracy:
 
     def read(self, right: int, wrong: int) -> Estimate:
         """The accuracy by the two noisy sums, in steps: post-processing."""
-        ours, others = right / STEPS, wrong / STEPS
-        counted = max(0.0, ours) + max(0.0, others)
+        # No true sum is negative, and raised to 0 each of them only widens the intervals.
+        ours, others = max(0.0, right / STEPS), max(0.0, wrong / STEPS)
         return Estimate(
-            value=max(0.0, ours) / counted if counted else None,
+            value=ours / (ours + others) if ours + others else None,
             low=self._least(ours, others),
             high=1 - self._least(others, ours),
             noise_low=self._least_tested(ours, others),
             noise_high=1 - self._least_tested(others, ours),
-            units=ours + others,
+            units=(right + wrong) / STEPS,
         )
 
     def _least(self, right: float, wrong: float) -> float:
         """Lower limit for units like those tested, given the noisy sums in units."""
         unseen = (1 - CONFIDENCE) / 10  # the chance that there are more units than is taken here
-        most = max(0.0, right + wrong + self.scale * _sum_of_two(unseen))
+        most = right + wrong + self.scale * _sum_of_two(unseen) + 2 / STEPS
         side = math.log((1 - CONFIDENCE - unseen) / 2)
         rates = _RATES / (self.scale * np.maximum(_GRID, 1 - _GRID)[:, None])
         beyond = right - _GRID * (right + wrong) - 1 / STEPS
@@ -128,7 +128,7 @@ class NoisyAccuracy:
 
 
 _GRID = np.linspace(0.0, 1.0, 2001)
-_RATES = np.geomspace(1e-5, 0.999, 120)
+_RATES = np.geomspace(1e-4, 0.999, 60)
 
 
 def sums(answers: Iterable[Sequence[bool]]) -> NDArray[np.int64]:
@@ -141,7 +141,7 @@ def sums(answers: Iterable[Sequence[bool]]) -> NDArray[np.int64]:
 
 
 def _first(accepted: NDArray[np.bool_]) -> float:
-    """The point of the grid before the first accepted one; 0 where none is."""
+    """The point of the grid before the first accepted one. The last one always is accepted."""
     return float(_GRID[max(0, int(np.argmax(accepted)) - 1)])
 
 

@@ -72,6 +72,7 @@ def driven(
         methods={method: METHODS[method] | EMBEDDED.get(method, {})}
         | ({"distill": STUDENT} if teaches(method) else {}),
         dataset={"holdout": 0.4},
+        evaluate={"paid": {"epsilon": 0.5}},
     )
     base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     base.cli("stage", "plan", "--method", method)

@@ -15,6 +15,7 @@ from privsyn.modalities.images import Images
 from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
+from privsyn.stages.accuracy import CLASSIFIERS
 from privsyn.stages.measure import MEASURES
 from privsyn.validation.kinds import KINDS, SUITES, kind_of
 from privsyn.validation.page import CONTENTS
@@ -41,7 +42,7 @@ def test_the_models_say_what_a_method_draws() -> None:
     assert drawn_with(("image_embedder", "image")) is Images
 
 
-@pytest.mark.parametrize("table", [KINDS, MEASURES, EVOLVED])
+@pytest.mark.parametrize("table", [KINDS, MEASURES, CLASSIFIERS, EVOLVED])
 def test_every_table_knows_every_modality(table) -> None:
     assert table.keys() == MODALITIES.keys() == {"text", "image"}
 
