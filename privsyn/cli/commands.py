@@ -13,6 +13,7 @@ import typer
 
 from privsyn import __version__
 from privsyn.cli.derived import distill, more
+from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
 from privsyn.cli.options import INTERRUPTED
@@ -37,6 +38,7 @@ app.add_typer(stage_app, name="stage")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(lineage_app, name="lineage")
 app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
 
 
 def _version(asked: bool) -> None:

@@ -24,5 +24,8 @@ NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
 INSIDE_PAGE, INSIDE_NUMBERS = "report.html", "report.json"
 """Of what a release is worth: internal, in the state folder and never in the release's own."""
 
+SIGNATURE = "signature.dsse.json"
+"""Of all other files, where the deployment has a key."""
+
 REPORTS = ("validation.json", "validation.html", "quality.json")
 """Written after the certificate, by validation; the ledger notes their digests."""
