@@ -309,9 +309,11 @@ def test_others_check_the_envelope_without_privsyn(made, tmp_path):
     if shutil.which("openssl") is None:
         return
 
+    named = ["-inkey", made[3], "-in", signed, "-sigfile", raw]
+
     def openssl():
         return subprocess.run(
-            f"openssl pkeyutl -verify -pubin -rawin -inkey {made[3]} -in {signed} -sigfile {raw}".split(),
+            ["openssl", "pkeyutl", "-verify", "-pubin", "-rawin", *named],
             capture_output=True,
             text=True,
             check=False,
