@@ -243,6 +243,41 @@ def report(
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")
 
 
+def record(
+    release: Release,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to. By default records/<release id>."),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Describe a release for others: registry entry, Croissant, checklist of a privacy review.
+
+    From its certificate, and from `deployment` of params.yaml where there is one.
+    """
+    from privsyn.release.settings import DeploymentConfig
+    from privsyn.stages.record import record as write_records
+
+    workspace = Workspace(params.absolute().parent)
+    stated, ledger = DeploymentConfig(), None
+    if params.is_file():
+        ctx = context_of(params, overrides)
+        stated = ctx.config.deployment
+        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
+            ledger = ctx.ledger
+    elif overrides:
+        raise ConfigError(f"params file {params} does not exist.", hint="Pass --params.")
+    found, written = write_records(workspace.folder(release), target, stated, ledger)
+    facts(
+        out,
+        {file.name: Verbatim(file) for file in written},
+        title=f"Records of {found.name}",
+    )
+    for setting, what in found.missing.items():
+        show(out, f"not stated: {what} ({setting})")
+
+
 def restore(
     release: Release,
     params: Params = PARAMS,

@@ -54,10 +54,6 @@ class Workspace:
         names = ("releases", "quarantine", "synthetic", "reports", "plans", "records", ".dvc")
         return tuple(self.root / name for name in names)
 
-    def record(self, release_id: str) -> Path:
-        """Records of a release for registries and catalogues."""
-        return self.root / "records" / release_id
-
     def scratch(self, release_id: str) -> Path:
         """Private intermediates of a running release: buckets and journals, wiped at the end."""
         return self.state / "scratch" / release_id
