@@ -83,8 +83,8 @@ def deployment(facts: Facts) -> dict[str, Any]:
                 "mechanisms": f"{'; '.join(facts.mechanisms)}, by the exact samplers of OpenDP "
                 f"{opendp}, or by a table whose distance from the exact law is charged (sampler: "
                 "table), on whole numbers, which leaves no floating point in what is noised. "
-                f"Method: {method}. Code: privsyn {code}. Timing is not protected: nobody outside may "
-                f"watch a run. Access: {stated.access or UNSTATED}",
+                f"Method: {method}. Code: privsyn {code}. Timing is not protected: nobody outside "
+                f"may watch a run. Access: {stated.access or UNSTATED}",
                 "justification": "Release id, event and guarantee are recomputed from the settings "
                 "by `privsyn verify`; each method's proof lies beside its code (guarantee.md).",
             },
