@@ -28,6 +28,9 @@ NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
 INSIDE_PAGE, INSIDE_NUMBERS = "report.html", "report.json"
 """Of the report that stays inside: in the state folder and never in the release's own."""
 
+SIGNATURE = "signature.dsse.json"
+"""Of all other files, where the deployment has a key."""
+
 VALIDATION, QUALITY = "validation.json", "quality.json"
 REPORT_PAGE, REPORT_JSON = "report.html", "report.json"
 """Of the report that may leave the room."""

@@ -22,7 +22,7 @@ from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
@@ -74,6 +74,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
+        "signature": _signature(folder),
         "utility (internal)": _utility(ctx, plan),
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
@@ -86,6 +87,11 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             "dataset.version, which is a new charge"
         )
     return lines
+
+
+def _signature(folder: Path | None) -> str:
+    name = None if folder is None else signature.signed_by(folder)
+    return signature.UNSIGNED if name is None else f"by {name[:16]}..."
 
 
 def summary(console: Console, ctx: Context, plan: Plan) -> None:

@@ -19,6 +19,7 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
+from privsyn.stages.sign import sign, unsign
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
 
@@ -115,15 +116,22 @@ def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
 
 
 def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
-    """Put a release's folder into its place, or into quarantine, where its owner alone may look.
+    """Sign a validated release's folder and put it into its place; or put it into quarantine.
+
+    There its owner alone may look, and it has no signature.
 
     Returns:
         Where it is now.
 
     Raises:
+        ConfigError: It is to be signed, and the key cannot be used. The folder stays where it is.
         StorageError: Disk full or no permission.
     """
     target = (ctx.workspace.release if released else ctx.workspace.quarantine)(name)
+    if released:
+        sign(ctx, folder)
+    else:
+        unsign(folder)
     try:
         if not released:
             _set_modes(folder, 0o700, 0o600)  # before it moves: at no moment is it open there
