@@ -17,6 +17,7 @@ from privsyn.release.plan import Plan
 from privsyn.section import Section
 from privsyn.stages.base import Context
 from privsyn.stages.releases import Releases, Work
+from privsyn.stages.sign import sign
 
 
 class DerivedPlan(Section):
@@ -134,6 +135,7 @@ def versioned(
         PublishError: DVC or its remote refused.
     """
     services = ctx.config.services
+    sign(ctx, folder)
     revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 from privsyn.data.images import decode
 from privsyn.data.partition import held_units
-from privsyn.dp.accountant import shown
 from privsyn.errors import ReleaseLost
 from privsyn.evaluation.classify import text_classifier
 from privsyn.evaluation.images import image_classifier
@@ -62,27 +61,6 @@ def draw_accuracy(ctx: Context, plan: Plan, artifact: Path) -> tuple[str, dict[s
         ctx.ledger.renew(lease)  # counted before it is handed on
         right, wrong = map(int, drawn)
         return noise.kind, accuracy_figures(mechanism, right, wrong)
-
-
-def accuracy_said(sealed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The accuracy that a release pays for, in sentences; nothing where it pays for none.
-
-    What is made from the release has none: it was not what was tested.
-    """
-    found = sealed.get("accuracy")
-    if found is None:
-        return ()
-    unit, confidence = sealed["plan"]["unit"], f"{found['confidence']:.0%}"
-    value = f"is about {found['value']:.3f}" if found["value"] is not None else "is lost in noise"
-    return (
-        f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone {value}",
-        f"for {unit}s like them it lies between {found['low']:.3f} and {found['high']:.3f} "
-        f"({confidence}: noise and sampling); for them themselves between "
-        f"{found['noise_low']:.3f} and {found['noise_high']:.3f} ({confidence}: noise alone)",
-        f"it cost epsilon {shown(found['epsilon'])} of the above, with delta 0: discrete "
-        f"Laplace noise of scale {found['noise']['scale']:.4g} {unit}s on how many it is right and "
-        "wrong about",
-    )
 
 
 def _answers(plan: Plan, artifact: Path, file: Path) -> Iterator[list[bool]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from privsyn.ledger.entries import Entry, State
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
@@ -22,8 +22,7 @@ from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
 
-VALIDATION, PAGE, QUALITY = layout.REPORTS
-VALIDATION_TAG = "privsyn.validation"
+VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
@@ -149,19 +148,23 @@ def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
 def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
-    Of one that failed the verdict alone: its page and numbers stay in quarantine, and its model is
-    not announced.
+    Of one that failed the verdict alone: its report and numbers stay in quarantine, and its model
+    is not announced.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
     _, sealed = certificate.read(folder)
+    if passed and (name := signature.signed_by(folder)) is not None:
+        ctx.lineage.set_tags(run, {SIGNED_TAG: name})
+        ctx.lineage.log_artifact(run, folder / layout.SIGNATURE)
     if not passed:
         if "model" in sealed:
             ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
         return
-    ctx.lineage.log_metrics(run, json.loads((folder / QUALITY).read_bytes()))
-    for name in (VALIDATION, PAGE):
-        ctx.lineage.log_artifact(run, folder / name)
+    ctx.lineage.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
+    for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
+        if (folder / name).is_file():
+            ctx.lineage.log_artifact(run, folder / name)
     if "model" not in sealed:
         return
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)

@@ -22,13 +22,12 @@ from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
-from privsyn.stages.accuracy import accuracy_said
+from privsyn.report.outward import accuracy_said
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.lineage import PAGE, VALIDATION
 from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import lasts_until, room
@@ -78,6 +77,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
+        "signature": _signature(folder),
         "utility (internal)": _utility(ctx, plan),
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
@@ -90,6 +90,11 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             "dataset.version, which is a new charge"
         )
     return lines
+
+
+def _signature(folder: Path | None) -> str:
+    name = None if folder is None else signature.signed_by(folder)
+    return signature.UNSIGNED if name is None else f"by {name[:16]}..."
 
 
 def summary(console: Console, ctx: Context, plan: Plan) -> None:
@@ -108,7 +113,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
-        "validation": f"xdg-open {place / PAGE}",
+        "report": f"xdg-open {_short(layout.page_of(folder))}",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
@@ -313,9 +318,9 @@ def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def _validation(folder: Path | None) -> str:
-    if folder is None or not (folder / VALIDATION).is_file():
+    if folder is None or not (folder / layout.VALIDATION).is_file():
         return "not run"
-    result = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
+    result = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))
     checks = result["expectations"]
     passed = sum(bool(check["success"]) for check in checks)
     count = f"{passed} of {len(checks)} checks of form"

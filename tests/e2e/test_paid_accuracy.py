@@ -18,8 +18,8 @@ from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file
+from privsyn.report.outward import accuracy_said
 from privsyn.stages import accuracy as stage
-from privsyn.stages.accuracy import accuracy_said
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -94,7 +94,7 @@ def test_a_release_carries_its_accuracy_and_verify_recomputes_it(make_project, f
     assert checks["accuracy"]
     assert set(checks.values()) == {True}
     validate(ctx, planned)
-    page = (ctx.workspace.locate(planned.id) / "validation.html").read_text()
+    page = (ctx.workspace.locate(planned.id) / "report.html").read_text()
     for sentence in accuracy_said(sealed):
         assert sentence[1:] in page
     settle(ctx, planned)
