@@ -24,9 +24,9 @@ from privsyn.release.records.croissant import croissant
 from privsyn.release.records.deployment import deployment
 from privsyn.release.records.facts import WANTED, Facts, one_line
 from privsyn.release.settings import DeploymentConfig
+from privsyn.report import html
 from privsyn.stages.plan import plan
 from privsyn.stages.record import record
-from privsyn.validation import html
 from tests.e2e.small_project import build_project
 from tests.e2e.test_earlier_releases import EARLIER, RELEASES
 
