@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privsyn import __version__
+from privsyn.cli.approval import approve, reject
 from privsyn.cli.derived import distill, more
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
@@ -30,7 +31,8 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, run, verify, report, restore, more, distill, sweep
+    init, sample_data, check, plan, run, approve, reject, verify, report, restore, more, distill,
+    sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")

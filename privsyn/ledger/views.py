@@ -12,8 +12,8 @@ from privsyn.ledger import audit, balances, chain, decisions, leases, rows
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
-from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Change, Entry, Source
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import Change, Entry, Source, State
 from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement
 from privsyn.ledger.terms import NONE, Terms
 
@@ -75,6 +75,20 @@ class LedgerView:
         """What people approved or rejected of a release, oldest first."""
         with self._database.read() as connection:
             return decisions.of_release(connection, release_id) if connection else []
+
+    def approved_cost(self, release_id: str) -> Decision | None:
+        """The approval that the newest reservation of a release had; None without any."""
+        with self._database.read() as connection:
+            changes = list(chain.walk(connection, release_id)) if connection else []
+        reserved = [row.seq for row in changes if row.change == State.RESERVED]
+        found = [
+            row
+            for row in changes
+            if row.change == chain.APPROVED
+            and row.body["what"] == What.SPEND
+            and row.seq < max(reserved, default=0)
+        ]
+        return Decision.of(found[-1]) if found else None
 
     def requested(self, release_id: str) -> Change | None:
         """The newest request to approve the cost of a release, or None."""
