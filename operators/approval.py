@@ -43,7 +43,14 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     stage: ClassVar[str] = "approve"
 
     def __init__(self, *, hours: int = 72, **kwargs: Any) -> None:
-        comment = Param("", type=["string", "null"], title="Why", description="No record text.")
+        kwargs.pop("params", None)  # Airflow hands on those of the DAG, which are no answer
+        comment = Param(
+            "",
+            type=["string", "null"],
+            title="Why",
+            description="Kept for good; no record text.",
+            source="task",
+        )
         super().__init__(
             subject="Approve?",
             response_timeout=timedelta(hours=hours),
@@ -56,6 +63,11 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
     def question(self, ctx: StageContext) -> Question | None:
         """What is asked; None where nothing is, as it is approved already or needs no approval."""
         raise NotImplementedError
+
+    def settings(self, context: Mapping[str, Any]) -> list[str]:
+        """See StageOperator. The comment is no setting."""
+        values = {key: value for key, value in context["params"].items() if key != COMMENT}
+        return super().settings({**context, "params": values})
 
     def execute(self, context: Mapping[str, Any]) -> None:
         """Put the question, and park the task."""
