@@ -8,6 +8,8 @@
     |   `-- StorageError                  disk full, not writable            (retryable)
     |-- BudgetError              exit 3   the ledger
     |   |-- BudgetExceeded                asked, left, short by              (never retried)
+    |   |-- PolicyBroken                  the account's policy does not allow it
+    |   |-- ApprovalNeeded       exit 8   a person has to approve it first
     |   |-- AccountMismatch               an account is not what the config says it is
     |   |-- LedgerUnavailable             locked or unreachable              (retryable)
     |   |-- LeaseHeld                     another process is drawing         (retryable)
@@ -108,6 +110,24 @@ class BudgetExceeded(BudgetError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.asked, self.left, self.short = asked, left, short
+
+
+class PolicyBroken(BudgetError):
+    """The account's policy or limits do not allow the release. Nothing was spent.
+
+    Attributes:
+        broken: The rules it breaks: value, limit, next step.
+    """
+
+    def __init__(self, message: str, *, broken: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.broken = broken
+
+
+class ApprovalNeeded(BudgetError):
+    """A person has to approve it first, and nobody has; or somebody said no."""
+
+    exit_code = 8
 
 
 class AccountMismatch(BudgetError):

@@ -17,6 +17,7 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
+from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -24,9 +25,10 @@ from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.roles import describe_role
-from privsyn.release.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
+from privsyn.release.cautions import of_account, of_buckets, of_release
 from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, release_id
 from privsyn.stages.base import Context
+from privsyn.stages.held import sets_aside
 
 
 def plan(
@@ -48,6 +50,7 @@ def plan(
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
+        PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
     config = ctx.config
@@ -68,7 +71,18 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    refuse_beyond_limits(config.privacy, config.account)
+    ctx.account.terms.refuse(
+        config.account.name,
+        f"a release of {method_name}",
+        Asked(
+            method_name,
+            config.privacy.epsilon,
+            config.privacy.delta,
+            config.account.adjacency.value,
+            config.account.unit,
+            internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
+        ),
+    )
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
     with _computable(method_name, target):
