@@ -51,6 +51,9 @@ class ServicesConfig(Section):
     mlflow_ui: str = Field(
         default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
     )
+    airflow_ui: str | None = Field(
+        default=None, description="Address of the Airflow UI, for links to runs."
+    )
     dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="DVC remote. Null: the default one."
     )

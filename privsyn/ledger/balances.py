@@ -15,7 +15,7 @@ from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.caps import Cap, Charge, Filter, check_kind
 from privsyn.ledger.entries import Entry, State, moment
 from privsyn.ledger.rows import SHARES, Row, caps_of, spec_of
-from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Window
+from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step, Window
 
 
 def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
@@ -97,6 +97,19 @@ def _recent(row: Row, charged: Sequence[Entry], now: datetime) -> list[Entry]:
     start = now - timedelta(days=row["period_days"])
     inside = [entry for entry in charged if entry.open or entry.changed_at > start]
     return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
+
+
+def course(row: Row, entries: Sequence[Entry], most: int) -> list[Step]:
+    """How an account was filled: the newest of its charged releases, at most so many."""
+    lifetime, _ = caps_of(row)
+    charged = [entry for entry in entries if entry.charged]
+    charges = [Charge.of(entry) for entry in charged]
+    first = max(0, len(charged) - most)
+    shares = [lifetime.share(charges[:count]) for count in range(first, len(charges) + 1)]
+    return [
+        Step(entry, before, after)
+        for entry, before, after in zip(charged[first:], shares[:-1], shares[1:], strict=True)
+    ]
 
 
 def preview(

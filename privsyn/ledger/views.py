@@ -13,7 +13,7 @@ from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
 from privsyn.ledger.entries import Change, Entry, Source
-from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement
+from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement, Step
 
 TIMEOUT = 15.0
 """Longest wait for another process's write, in seconds."""
@@ -116,6 +116,18 @@ class LedgerView:
             )
             for row in accounts
         ]
+
+    def course(self, account: str, most: int) -> list[Step]:
+        """How an account was filled, release by release, oldest first.
+
+        Args:
+            account: Its name.
+            most: The newest so many releases; each takes a sum over all before it.
+        """
+        with self._database.read() as connection:
+            row = account_row(connection, account)
+            entries = rows.entries_of(connection, account) if connection else []
+        return balances.course(row, entries, most)
 
     def refusals(self, account: str | None = None) -> list[Refusal]:
         """What an account, or any, was asked for and refused, oldest first."""

@@ -89,9 +89,9 @@ def pages(dag_id: str, release_id: str) -> dict:
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from privsyn.airflow.plugin import reports_app
+    from privsyn.airflow.pages import pages_app
 
-    client = TestClient(reports_app())
+    client = TestClient(pages_app())
     page = f"/{dag_id}/reports/{release_id}"
     token = init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
     header = {"Authorization": f"Bearer {token}"}
