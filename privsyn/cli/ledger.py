@@ -120,6 +120,25 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
     )
 
 
+@ledger_app.command("migrate")
+def ledger_migrate(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Create the ledger's tables, or bring them up to date: as the role that owns them."""
+    ctx = context_of(params, overrides)
+    ctx.ledger.migrate()
+    show(out, f"ledger {ctx.ledger.where} is up to date")
+
+
+@ledger_app.command("grants")
+def ledger_grants(
+    role: Annotated[str, typer.Option(help="The PostgreSQL role of services.ledger.")],
+    schema: Annotated[str, typer.Option(help="Where the ledger's tables are.")] = "public",
+) -> None:
+    """Print SQL that keeps a PostgreSQL role from rewriting the ledger: for the tables' owner."""
+    from privsyn.ledger.grants import grants
+
+    print(grants(role, schema), end="")
+
+
 @lineage_app.command("sync")
 def lineage_sync(
     release: Annotated[

@@ -109,7 +109,7 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
     _note_run(ctx, plan.id, run)
 
 
-RUN = "run.json"
+RUN = "mlflow.json"
 """In a release's internal folder: where its run is in the UI."""
 
 

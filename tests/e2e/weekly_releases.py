@@ -47,5 +47,7 @@ def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) ->
         (folder / "validation.html").write_text("page")
         internal = ctx.workspace.internal(name)
         internal.mkdir(parents=True)
-        (internal / "run.json").write_text(json.dumps({"run": f"/#/experiments/1/runs/{number}"}))
+        (internal / "mlflow.json").write_text(
+            json.dumps({"run": f"/#/experiments/1/runs/{number}"})
+        )
     ctx.clock = lambda: FIRST + (count - 1) * WEEK + timedelta(hours=1)
