@@ -207,6 +207,11 @@ def room(ctx: Context, planned: Plan) -> float:
     return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
 
 
+def copies_left(ctx: Context, planned: Plan) -> int:
+    """How many more releases like this one fit its account."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+
+
 def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
     """When schedules have made so many releases; None where one is no cron expression.
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from privsyn.config import load_config
@@ -73,14 +74,32 @@ def outcome(run) -> dict:
         }
 
 
+alerts: list[dict] = []
+
+
+class Webhook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        alerts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+webhook = HTTPServer(("127.0.0.1", 0), Webhook)
+threading.Thread(target=webhook.serve_forever, daemon=True).start()
+address = f"alerts.webhook=http://127.0.0.1:{webhook.server_port}"
+
 answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
-    os.environ["PRIVSYN_OVERRIDES"] = json.dumps(order.get("set", []))
+    os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
     dag = method_dag(order.get("method", "invisible_ink"))
     run = dag.test(run_conf=order.get("conf", {}))
     dags.append(dag.dag_id)
-    answers.append(outcome(run) | {"killed": len(killed)})
+    answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
+    alerts.clear()
 (root / "answer.json").write_text(json.dumps(answers))
 
 

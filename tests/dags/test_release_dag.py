@@ -146,6 +146,13 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
     assert skipped <= {"upstream_failed", "skipped"}
 
 
+def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):
+    told = [[alert["event"] for alert in run["alerts"]] for run in runs]
+    assert told == [["few_left"], ["few_left"], ["refused"], ["few_left"]]
+    assert "there is room for epsilon" in runs[2]["alerts"][0]["text"]
+    assert CANARY not in json.dumps([run["alerts"] for run in runs])
+
+
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
     allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
     synthetic = {"synthetic.jsonl", "validation.html", "pages.json"}
