@@ -179,11 +179,11 @@ def _origin(context: Mapping[str, Any]) -> dict[str, str]:
         "run_id": str(ti.run_id),
         "task_id": str(ti.task_id),
         "try_number": str(ti.try_number),
-        "url": _address(ti),
+        "url": address(ti),
     }
 
 
-def _address(ti: Any) -> str:
+def address(ti: Any) -> str:
     """Page of the run on the Airflow server; empty where its address is not configured."""
     from airflow.sdk.configuration import conf
 

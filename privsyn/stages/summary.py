@@ -187,7 +187,7 @@ def cost_of_release(
 
 def _until(cron: str | None, copies: int) -> str:
     """What a schedule makes of the releases that fit, a new one at each of its runs."""
-    until = lasts_until(cron, copies, datetime.now(UTC)) if cron and copies else None
+    until = lasts_until([cron], copies, datetime.now(UTC)) if cron and copies else None
     return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
 
 
