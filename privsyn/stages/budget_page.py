@@ -296,7 +296,7 @@ def file_reports(ctx: Context, folder: Path) -> Reports:
     """Validation pages of the releases that lie here, as seen from a folder."""
 
     def report(entry: Entry) -> str | None:
-        page = ctx.workspace.release(entry.release_id) / layout.REPORTS[1]
+        page = layout.page_of(ctx.workspace.release(entry.release_id))
         return quote(os.path.relpath(page, folder)) if page.is_file() else None
 
     return report
