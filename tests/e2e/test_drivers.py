@@ -5,6 +5,7 @@ And a word planted in every private record is found nowhere after a whole run, b
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
+from privsyn.release.signature import public_key
 from tests.e2e.small_project import CANARY, DRIVERS, EMBEDDED, environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -149,6 +151,24 @@ def test_no_file_and_no_name_of_a_file_holds_the_canary(driven, name):
         assert CANARY not in str(path)
     assert looked > 30
     assert CANARY in (root / "private.jsonl").read_text(), "the canary was not planted"
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_every_driver_signs_and_none_keeps_the_key(driven, name):
+    """Nor prints it: no file of a project, of Airflow's home or of MLflow holds a form of it."""
+    _, folder = release_of(driven, name)
+    root = driven[name].project.root
+    private = root.parent / "keys" / "signing.pem"
+    key = public_key(private.with_name("signing.pub.pem"))
+    checks = verification.verify(folder, ledger(driven, name), key)
+    assert [check for check in checks if not check.passed] == []
+    assert "signature" in {check.name for check in checks}
+    body = b"".join(private.read_bytes().splitlines()[1:-1])
+    raw = base64.b64decode(body)[-32:]
+    forms = [b"PRIVATE KEY", body, body[-40:], raw, raw.hex().encode(), base64.b64encode(raw)]
+    printed = driven[name].printed.encode()
+    for content in (printed, *(path.read_bytes() for path in files(root))):
+        assert not any(form in content for form in forms)
 
 
 @pytest.mark.parametrize("name", DRIVERS)

@@ -217,6 +217,9 @@ def test_several_signatures_or_none_are_refused(made, copy, verify, tmp_path):
     assert verify(copy)[0] == 4
     write(copy, one | {"signatures": []})
     assert verify(copy)[0] == 4
+    noted = [one["signatures"][0] | {"note": "of somebody else"}]
+    write(copy, one | {"signatures": noted})
+    assert "no envelope of a release" in verify(copy)[1]
 
 
 def test_the_envelope_of_another_release_is_refused(made, copy, verify, tmp_path):
@@ -230,6 +233,11 @@ def test_the_envelope_of_another_release_is_refused(made, copy, verify, tmp_path
     assert code == 4
     assert "1 changed: 'validation.html'" in shown
     said = signature.statement(copy, json.loads((copy / "certificate.json").read_text()))
+    resign(copy, made[3].with_name("signing.pem"), said)
+    assert verify(copy)[0] == 0
+    twice = said | {"subject": [*said["subject"], said["subject"][0]]}
+    resign(copy, made[3].with_name("signing.pem"), twice)
+    assert "no statement on a release" in verify(copy)[1]
     said["predicate"]["guarantee"]["epsilon"] = 0.1
     resign(copy, made[3].with_name("signing.pem"), said)
     code, shown = verify(copy)
