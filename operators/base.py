@@ -118,7 +118,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
 
     def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
-        """Keep the address of the validation page, and that it is this DAG's to show."""
+        """Keep the address of the release's report, and that it is this DAG's to show."""
         dag_id = str(context["ti"].dag_id)
         share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
         self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)

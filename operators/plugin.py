@@ -1,4 +1,4 @@
-"""Airflow plugin: serves the validation pages of releases on the Airflow server.
+"""Airflow plugin: serves the reports of releases that may leave the room on the Airflow server.
 
 Registered through the entry point ``airflow.plugins``. Every Airflow process loads plugins, the
 parsers among them, so the web framework is imported at the first request.
@@ -70,7 +70,7 @@ def reports_app() -> FastAPI:
 
 
 class PrivsynPlugin(AirflowPlugin):  # type: ignore[misc]
-    """The validation pages."""
+    """The reports."""
 
     name = "privsyn"
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [

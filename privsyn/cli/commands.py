@@ -20,6 +20,7 @@ from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
 from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
+from privsyn.cli.tune import tune
 from privsyn.errors import PrivsynError
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, run, verify, report, record, restore, more, distill, sweep
+    init, sample_data, check, plan, tune, run, verify, report, record, restore, more, distill, sweep
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")

@@ -237,7 +237,7 @@ def report(
         for section in sections
     }
     documents = {
-        "may leave the room": Verbatim(parent.folder / layout.REPORTS[1]),
+        "may leave the room": Verbatim(layout.page_of(parent.folder)),
         "stays inside": Verbatim(page),
     }
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")

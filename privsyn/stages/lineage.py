@@ -22,7 +22,6 @@ from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
 
-VALIDATION, PAGE, QUALITY = layout.REPORTS
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
@@ -140,8 +139,8 @@ def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
 def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
-    Of one that failed the verdict alone: its page and numbers stay in quarantine, and its model is
-    not announced.
+    Of one that failed the verdict alone: its report and numbers stay in quarantine, and its model
+    is not announced.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
@@ -153,9 +152,10 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
         if "model" in sealed:
             ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
         return
-    ctx.lineage.log_metrics(run, json.loads((folder / QUALITY).read_bytes()))
-    for name in (VALIDATION, PAGE):
-        ctx.lineage.log_artifact(run, folder / name)
+    ctx.lineage.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
+    for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
+        if (folder / name).is_file():
+            ctx.lineage.log_artifact(run, folder / name)
     if "model" not in sealed:
         return
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)

@@ -27,7 +27,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.lineage import PAGE, VALIDATION
 from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import lasts_until, room
@@ -111,7 +110,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
-        "validation": f"xdg-open {place / PAGE}",
+        "report": f"xdg-open {_short(layout.page_of(folder))}",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
@@ -302,9 +301,9 @@ def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def _validation(folder: Path | None) -> str:
-    if folder is None or not (folder / VALIDATION).is_file():
+    if folder is None or not (folder / layout.VALIDATION).is_file():
         return "not run"
-    result = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
+    result = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))
     checks = result["expectations"]
     passed = sum(bool(check["success"]) for check in checks)
     count = f"{passed} of {len(checks)} checks of form"

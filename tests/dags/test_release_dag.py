@@ -89,7 +89,7 @@ def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
     xcoms = runs[0]["xcoms"]
     release_id = plan(runs[0])["release_id"]
     page = f"/privsyn/privsyn_invisible_ink/reports/{release_id}"
-    assert xcoms["validate/link_validation_report"] == page
+    assert xcoms["validate/link_release_report"] == page
     for task in ("validate", "evaluate", "publish"):
         assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
 
@@ -115,7 +115,7 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
 
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
     allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
-    synthetic = {"synthetic.jsonl", "validation.html", "pages.json"}
+    synthetic = {"synthetic.jsonl", "report.html", "report.json", "pages.json"}
     for file in project.root.rglob("*"):
         if not file.is_file() or file.is_relative_to(allowed[0]) or file.is_relative_to(allowed[1]):
             continue

@@ -59,7 +59,8 @@ def test_each_release_is_whole_and_verifies(driven, name):
         "synthetic.jsonl",
         "certificate.json",
         "validation.json",
-        "validation.html",
+        "report.html",
+        "report.json",
         "quality.json",
         "signature.dsse.json",
     }
@@ -120,7 +121,7 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
         assert parent.data.tags["privsyn.dvc_revision"]
         assert float(parent.data.params["epsilon"]) == pytest.approx(entry.epsilon)
         artifacts = {item.path for item in client.list_artifacts(parent.info.run_id)}
-        assert {"certificate.json", "validation.html", "validation.json"} <= artifacts
+        assert {"certificate.json", "report.html", "report.json", "validation.json"} <= artifacts
         # Numbers from real records stay out of the release's own run.
         assert not [key for key in parent.data.metrics if key.startswith("downstream")]
     tags = {tag: value for tag, value in parent.data.tags.items() if tag.startswith("privsyn.")}

@@ -221,12 +221,12 @@ def test_validation_measures_images_and_shows_them(project):
     result = json.loads((folder / "validation.json").read_text())
     assert result["success"] is True
     assert result["suite"] == "images"
-    page = (folder / "validation.html").read_text()
+    page = (folder / "report.html").read_text()
     assert "6 synthetic images" in page
     assert page.count("data:image/png;base64,") == 2  # the contact sheet and one exhibit
     exhibit = base64.b64encode((folder / "exhibits" / "round-00.png").read_bytes()).decode()
     assert exhibit in page
-    assert "One row per label, from the top: 0, 1." in page
+    assert "One row per label, from the top: 0, 1" in page
     quality = json.loads((folder / "quality.json").read_text())
     assert quality["images"] == 6
     assert 40 <= quality["spread_mean"] <= 255
@@ -312,7 +312,7 @@ def test_published_exported_and_restored_byte_for_byte(project):
     assert {p.relative_to(synthetic).as_posix() for p in synthetic.rglob("*") if p.is_file()} == {
         name.as_posix()
         for name in before
-        if name.name not in ("validation.json", "validation.html", "quality.json")
+        if name.name not in ("validation.json", "report.html", "report.json", "quality.json")
     }
     assert failed(synthetic, ctx.ledger) == {}
     shutil.rmtree(folder)
