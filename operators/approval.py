@@ -134,7 +134,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         if not approved:
             why = f": {decision.comment}" if decision.comment else ""
             raise StageFailed(
-                f"{decision.approver} rejected to {question.what} {question.name}{why}.",
+                f"{decision.approver} rejected it ({question.what} {question.name}){why}.",
                 kind=ApprovalNeeded,
             )
         return None, f"{decision.approver} approved; row {decision.seq} of the ledger's chain"

@@ -47,10 +47,6 @@ class PolicyConfig(Section):
     )
 
 
-class _PolicyFile(Section):
-    policies: dict[str, PolicyConfig] = Field(min_length=1)
-
-
 def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str | None]:
     """The policy an account names, and the SHA-256 of its file; an empty one where it names none.
 
@@ -87,20 +83,24 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
             f"account.policies_digest={account.policies_digest}: the policies were changed.",
             hint="Look at what changed, and pin the new digest.",
         )
-    if not isinstance(raw, dict):
-        raise ConfigError(f"account.policies={account.policies} holds no `policies:`.")
-    try:
-        policies = _PolicyFile.model_validate(raw).policies
-    except ValidationError as error:
-        said = explain(_PolicyFile, error, "")
-        raise ConfigError(f"account.policies={account.policies}: {said}") from None
-    if name not in policies:
-        near = nearest(name, list(policies))
+    policies = raw.get("policies") if isinstance(raw, dict) else None
+    if not isinstance(policies, dict) or set(raw) != {"policies"}:
         raise ConfigError(
-            f"account.policy={name} is not in {account.policies}, which has {', '.join(policies)}.",
+            f"account.policies={account.policies} must hold `policies:`, with rules by name, and "
+            "nothing else."
+        )
+    known = [str(key) for key in policies]
+    if name not in policies:
+        near = nearest(name, known)
+        raise ConfigError(
+            f"account.policy={name} is not in {account.policies}, which has {', '.join(known)}.",
             hint=f"Did you mean {near}?" if near else "",
         )
-    return policies[name], found
+    try:
+        return PolicyConfig.model_validate(policies[name] or {}), found
+    except ValidationError as error:
+        said = explain(PolicyConfig, error, f"policies.{name}.")
+        raise ConfigError(f"account.policies={account.policies}: {said}") from None
 
 
 def approval_of(account: AccountConfig, policy: PolicyConfig) -> ApprovalConfig:

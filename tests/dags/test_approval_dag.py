@@ -20,7 +20,8 @@ ORDERS = {
     "marked as successful after a rejection": {"mark": "approve_spend"},
     "approved by who asked": {"answers": {"approve_spend": [["Approve", ASKER, ""]]}},
     "not answered in time": {"answers": {"approve_spend": ["timeout"]}},
-    "another plan while it waits": {"answers": {"approve_spend": [{"draw": 7}, YES]}},
+    "another plan while it waits": {"answers": {"approve_spend": [{"epsilon": 0.5}, YES]}},
+    "another plan at the same cost": {"answers": {"approve_spend": [{"draw": 7}, YES]}},
     "not approved to publish": {"answers": {"approve_spend": [YES], "approve_publish": [NO]}},
     "marked as published": {"mark": "approve_publish"},
     "approved": {"answers": {"approve_publish": [YES]}},
@@ -72,6 +73,12 @@ def test_what_is_not_approved_ends_the_run_before_anything_is_set_aside(runs, ho
     assert {run["tasks"][task] for task in ("reserve", "partition", "certify", "publish")} == {
         "upstream_failed"
     }
+
+
+def test_a_plan_that_was_edited_in_xcom_is_not_what_was_approved(runs):
+    run = runs["another plan at the same cost"]
+    assert run["tasks"]["approve_spend"] == "success"
+    assert (run["tasks"]["reserve"], run["tries"]["reserve"]) == ("failed", 1)
 
 
 def test_a_task_marked_as_successful_approves_nothing(runs):
