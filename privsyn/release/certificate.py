@@ -12,17 +12,16 @@ import platform
 import stat
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import ArtifactRef, sha256_file
-from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
@@ -61,6 +60,7 @@ def build(
     model: Mapping[str, str],
     accuracy: Mapping[str, Any] | None = None,
     root: Path,
+    approval: Decision | None = None,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
 
@@ -74,8 +74,9 @@ def build(
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
-        accuracy: What was drawn of the accuracy it pays for (``accuracy_figures``), if it does.
+        accuracy: What was drawn of the accuracy it pays for (``release/accuracy.py``), if it does.
         root: Project folder, for its git commit.
+        approval: Of its cost, where one was needed: its row, and no name.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
@@ -99,6 +100,8 @@ def build(
     }
     if accuracy is not None:
         body["accuracy"] = dict(accuracy)
+    if approval is not None:
+        body["ledger"]["approval"] = {"row": approval.seq, "hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
@@ -106,26 +109,6 @@ def build(
     if model:
         body["model"] = dict(model)
     return body | {"seal": seal_of(body)}
-
-
-def accuracy_figures(mechanism: NoisyAccuracy, right: int, wrong: int) -> dict[str, Any]:
-    """What a certificate says of a paid accuracy: two draws, and all that follows from them.
-
-    Args:
-        mechanism: What drew them.
-        right: Noisy weight of the held-out units answered right, in steps.
-        wrong: And wrong.
-    """
-    return {
-        "right": right,
-        "wrong": wrong,
-        "steps": STEPS,
-        "noise": {"kind": "discrete laplace", "scale": mechanism.scale},
-        "epsilon": mechanism.event.epsilon,
-        "delta": 0.0,
-        "confidence": CONFIDENCE,
-        **asdict(mechanism.read(right, wrong)),
-    }
 
 
 def derive(

@@ -20,6 +20,10 @@ from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import MOVES, factor
+from privsyn.release.records.checklist import checklist
+from privsyn.release.records.facts import Facts as About
+from privsyn.release.records.facts import one_line
+from privsyn.release.settings import DeploymentConfig
 from privsyn.report.blocks import (
     Answer,
     Answers,
@@ -73,6 +77,7 @@ def outward(folder: Path) -> Document:
             *kept.sections(),
             *_exhibits(folder),
             _settings(sealed),
+            _review(sealed),
             _handing_out(release, said),
         ]
         return Document(
@@ -390,6 +395,13 @@ def _exhibits(folder: Path) -> list[Section]:
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
     pictures = tuple(Picture(file.stem, read_file(file)) for file in files)
     return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+
+
+def _review(sealed: Mapping[str, Any]) -> Section:
+    """The questions of NIST SP 800-226; what only the owner knows is in `privsyn record`."""
+    rows = checklist(About(sealed, DeploymentConfig(), one_line))
+    items = tuple(Answer(row.question, f"{row.answer} ({row.where})") for row in rows)
+    return Section("review", "Questions of a privacy review", LEAVES, (Answers(items),))
 
 
 # --- handing out ----------------------------------------------------------------------------------

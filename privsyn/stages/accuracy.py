@@ -12,7 +12,7 @@ from privsyn.errors import ReleaseLost
 from privsyn.evaluation.classify import text_classifier
 from privsyn.evaluation.images import image_classifier
 from privsyn.modalities.registry import modality_of
-from privsyn.release.certificate import accuracy_figures
+from privsyn.release.accuracy import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import ACCURACY, HELD_OUT
 from privsyn.stages.base import Context

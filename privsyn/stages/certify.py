@@ -135,6 +135,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         model=model,
         accuracy=accuracy,
         root=ctx.workspace.root,
+        approval=ctx.ledger.approved_cost(plan.id),
     )
     seal(building, sealed, folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
+from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -29,7 +31,6 @@ from privsyn.release.cautions import (
     of_accuracy,
     of_buckets,
     of_release,
-    refuse_beyond_limits,
 )
 from privsyn.release.plan import (
     PLAN_SCHEMA,
@@ -42,6 +43,7 @@ from privsyn.release.plan import (
     then_accuracy,
 )
 from privsyn.stages.base import Context
+from privsyn.stages.held import sets_aside
 
 
 def plan(
@@ -63,6 +65,7 @@ def plan(
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
+        PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
     config = ctx.config
@@ -83,7 +86,18 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    refuse_beyond_limits(config.privacy, config.account)
+    ctx.account.terms.refuse(
+        config.account.name,
+        f"a release of {method_name}",
+        Asked(
+            method_name,
+            config.privacy.epsilon,
+            config.privacy.delta,
+            config.account.adjacency.value,
+            config.account.unit,
+            internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
+        ),
+    )
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
@@ -256,11 +270,16 @@ def room(ctx: Context, planned: Plan) -> float:
     return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
 
 
-def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
-    """When a schedule has made so many releases; None for what is no cron expression.
+def copies_left(ctx: Context, planned: Plan) -> int:
+    """How many more releases like this one fit its account."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+
+
+def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
+    """When schedules have made so many releases; None where one is no cron expression.
 
     Args:
-        cron: Of Airflow: five fields, or a name such as @daily.
+        crons: Of Airflow: five fields, or a name such as @daily; at least one.
         copies: How many more releases fit.
         now: From when on (UTC).
     """
@@ -269,13 +288,13 @@ def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
     except ImportError:
         return None
     try:
-        runs = croniter(cron, now)
-        first: datetime = runs.get_next(datetime)
+        runs = heapq.merge(*(croniter(cron, now).all_next(datetime) for cron in crons))
+        first: datetime = next(runs)
         last, counted = first, 1
         while counted < min(copies, 1000):  # beyond that at the same pace
-            last, counted = runs.get_next(datetime), counted + 1
+            last, counted = next(runs), counted + 1
         return last + (last - first) / max(1, counted - 1) * (copies - counted)
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError, OverflowError, StopIteration):
         return None
 
 

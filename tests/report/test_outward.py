@@ -15,7 +15,7 @@ from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import layout
-from privsyn.release.certificate import accuracy_figures
+from privsyn.release.accuracy import accuracy_figures
 from privsyn.report.document import LEAVES, STAYS, Section
 from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
