@@ -146,13 +146,16 @@ class TextModel(Protocol):
             ModelError: It cannot be completed. Retryable where the model may answer later.
         """
 
-    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
         """One completion per prompt, in order, without the prompt; an empty one where none came.
 
         Args:
             prompts: What the model reads. Cut from the left where it outgrows the context.
             max_tokens: Longest completion, in tokens.
             temperature: Of sampling; 0 takes the likeliest token.
+            top_p: Sample among the likeliest tokens that hold this much probability.
 
         Raises:
             ModelError: Retryable where the model may answer later (a server that is down).

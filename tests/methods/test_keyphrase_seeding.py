@@ -67,7 +67,9 @@ class Echo:
         self.prompts: list[str] = []
         self.fail_at = fail_at
 
-    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")
         self.prompts += prompts

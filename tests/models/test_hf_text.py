@@ -332,3 +332,11 @@ def test_on_cuda(folders: Callable[[str], str]) -> None:
         for temperature in (0, 1.0):
             texts = model.complete(PROMPTS, max_tokens=12, temperature=temperature)
             assert len(texts) == len(PROMPTS)
+
+
+def test_a_call_may_sample_among_fewer_tokens_than_the_model():
+    model = seeded(load("llama"), 3)
+    rows = torch.log(torch.tensor([[0.6, 0.3, 0.05, 0.05]])).repeat(400, 1)
+    assert set(model._sample(rows, 1.0, 0.5).tolist()) == {0}
+    assert set(model._sample(rows, 1.0, 0.8).tolist()) == {0, 1}
+    assert set(model._sample(rows, 1.0).tolist()) == {0, 1, 2, 3}

@@ -213,7 +213,7 @@ def test_a_pause_is_waited_for(server: Server, make: Make, monkeypatch: pytest.M
         status(429, retry_after="7") if number == 1 else status(500)
     )
     monkeypatch.setattr(openai_http, "LONGEST_BACKOFF", 20.0)
-    failure = model._try(SECRET, 4, 1.0, Event())
+    failure = model._try(SECRET, openai_http._Sampling(4, 1.0), Event())
     assert not isinstance(failure, str)
     assert len(pauses) == 8
     assert pauses.pop(1) == 7

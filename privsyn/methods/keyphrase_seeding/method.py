@@ -40,6 +40,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
+from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, try_embedder
 
@@ -124,6 +125,7 @@ class KeyphraseSeeding:
             prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
             prompt = subject.fill(prompt)
             values["prompt"] = with_examples(cfg, prompt) + prompt
+            values["top_p"] = TOP_P if cfg.top_p is None else cfg.top_p
             values["label_descriptions"] = cfg.label_descriptions or dict(subject.descriptions)
         return cfg.resolved(KeyphraseSeedingSettings, values)
 
@@ -362,7 +364,10 @@ def _texts(
 
         def complete(prompts: Sequence[str] = prompts) -> bytes:
             answers = model.complete(
-                prompts, max_tokens=settings.max_tokens, temperature=settings.temperature
+                prompts,
+                max_tokens=settings.max_tokens,
+                temperature=settings.temperature,
+                top_p=settings.top_p or 1.0,
             )
             return json.dumps([text.strip() for text in answers]).encode()
 

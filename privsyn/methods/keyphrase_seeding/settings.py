@@ -123,6 +123,14 @@ class KeyphraseSeedingConfig(ReadsFiles):
     temperature: float = Field(
         default=1.0, ge=0, allow_inf_nan=False, description="Temperature of the language model."
     )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        exclude_if=lambda share: share is None,  # ids of releases stay what they were
+        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
+        "since a small model's tail is heavy.",
+    )
 
     @model_validator(mode="after")
     def _features_are_pairs(self) -> KeyphraseSeedingConfig:

@@ -93,7 +93,9 @@ class HFTextModel:
         cache = rowwise.new_cache(self._network.config, ids.shape[1])
         refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
 
-    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
         """One completion per prompt, in order. See protocols.TextModel.
 
         Raises:
@@ -109,10 +111,15 @@ class HFTextModel:
                 hint="Lower max_tokens, or use another model.",
             )
         rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
-        return self.continued(rows, max_tokens=max_tokens, temperature=temperature)
+        return self.continued(rows, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
 
     def continued(
-        self, rows: Sequence[Sequence[int]], *, max_tokens: int, temperature: float
+        self,
+        rows: Sequence[Sequence[int]],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_p: float = 1.0,
     ) -> list[str]:
         """What the model writes after some tokens: one text per row, in order.
 
@@ -120,11 +127,12 @@ class HFTextModel:
             rows: Tokens, at least one a row; with ``max_tokens`` they fit the context.
             max_tokens: Longest text, in tokens.
             temperature: Of sampling; 0 takes the likeliest token.
+            top_p: Sample among the likeliest tokens that hold this much probability.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
         for numbers in self._batches(order, [len(row) + max_tokens for row in rows]):
-            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature)
+            drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature, top_p)
             for i, tokens in zip(numbers, drawn, strict=True):
                 plain = [token for token in tokens if token in self._plain]
                 out[i] = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
@@ -143,7 +151,7 @@ class HFTextModel:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _decode(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float
+        self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_p: float
     ) -> list[list[int]]:
         """Tokens of the completions of one batch, without the end."""
         device, width = self._network.device, max(map(len, prompts))
@@ -161,7 +169,7 @@ class HFTextModel:
         numbers = list(range(len(prompts)))
         for step in range(max_tokens):
             logits = self._forward(cache, fed, seen[:, : width + step])
-            tokens = self._sample(logits, temperature)
+            tokens = self._sample(logits, temperature, top_p)
             alive &= ~torch.isin(tokens, ends)
             going = alive.tolist()
             for slot, token in enumerate(tokens.tolist()):
@@ -189,19 +197,20 @@ class HFTextModel:
         ).logits[:, -1]
         return logits
 
-    def _sample(self, logits: Tensor, temperature: float) -> Tensor:
+    def _sample(self, logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
         """One token per row, shape (rows,)."""
         logits = torch.nan_to_num(logits.float(), nan=torch.finfo(torch.float32).min)
         if temperature == 0:
             return logits.argmax(-1)
         scores = (logits - logits.amax(-1, keepdim=True)) / temperature
-        if self._top_k is None and self._top_p >= 1:
+        top_p = min(top_p, self._top_p)
+        if self._top_k is None and top_p >= 1:
             return self._draw(scores)
         count = min(self._top_k or scores.shape[-1], scores.shape[-1])
         best, columns = scores.topk(count, dim=-1)
-        if self._top_p < 1:
+        if top_p < 1:
             shares = F.softmax(best, dim=-1)
-            best = best.masked_fill(shares.cumsum(-1) - shares >= self._top_p, -torch.inf)
+            best = best.masked_fill(shares.cumsum(-1) - shares >= top_p, -torch.inf)
         return columns.gather(-1, self._draw(best)[:, None])[:, 0]
 
     def _draw(self, scores: Tensor) -> Tensor:

@@ -44,6 +44,13 @@ _sent_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
+class _Sampling:
+    max_tokens: int
+    temperature: float
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True)
 class _Failure:
     """Why a request brought no text.
 
@@ -104,14 +111,16 @@ class ServerTextModel:
         Raises:
             ServerError: What is wrong, in one line.
         """
-        failure = self._try("Say yes.", 16, 1.0, threading.Event())
+        failure = self._try("Say yes.", _Sampling(16, 1.0), threading.Event())
         if isinstance(failure, _Failure) and failure.parameter == self._limit and self._cfg.chat:
             self._limit = "max_completion_tokens"  # OpenAI's newer name; most servers know the old
-            failure = self._try("Say yes.", 16, 1.0, threading.Event())
+            failure = self._try("Say yes.", _Sampling(16, 1.0), threading.Event())
         if isinstance(failure, _Failure):
             raise self._error(failure)
 
-    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
         """One completion per prompt, in order. See protocols.TextModel.
 
         Raises:
@@ -127,7 +136,7 @@ class ServerTextModel:
         pool = ThreadPoolExecutor(min(self._cfg.concurrency, len(prompts)))
         try:
             asked = [
-                pool.submit(self._answer, prompt, max_tokens, temperature, stop)
+                pool.submit(self._answer, prompt, _Sampling(max_tokens, temperature, top_p), stop)
                 for prompt in prompts
             ]
             wait(asked, return_when=FIRST_EXCEPTION)
@@ -138,23 +147,19 @@ class ServerTextModel:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
-    def _answer(
-        self, prompt: str, max_tokens: int, temperature: float, stop: threading.Event
-    ) -> str:
-        outcome = self._try(prompt, max_tokens, temperature, stop)
+    def _answer(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str:
+        outcome = self._try(prompt, sampling, stop)
         if isinstance(outcome, str):
             return outcome
         if outcome.unwanted:
             return ""
         raise self._error(outcome)
 
-    def _try(
-        self, prompt: str, max_tokens: int, temperature: float, stop: threading.Event
-    ) -> str | _Failure:
+    def _try(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str | _Failure:
         """Ask, and ask again after a pause, until there is a text or no attempt is left."""
         for attempt in range(self._cfg.retries + 1):
             self._refuse_beyond(1, taken=1)
-            outcome = self._ask(prompt, max_tokens, temperature)
+            outcome = self._ask(prompt, sampling)
             if isinstance(outcome, str) or not outcome.again or attempt == self._cfg.retries:
                 break
             pause = outcome.pause
@@ -165,15 +170,17 @@ class ServerTextModel:
                 break
         return outcome
 
-    def _ask(self, prompt: str, max_tokens: int, temperature: float) -> str | _Failure:
+    def _ask(self, prompt: str, sampling: _Sampling) -> str | _Failure:
         """One request: its text, or what went wrong."""
         text = prompt.encode("utf-8", "replace").decode("utf-8")
         settings: dict[str, Any] = {
             "model": self._cfg.model,
-            "temperature": temperature,
-            self._limit: max_tokens,
+            "temperature": sampling.temperature,
+            self._limit: sampling.max_tokens,
             "extra_headers": self._headers,
         }
+        if sampling.top_p < 1:
+            settings["top_p"] = sampling.top_p
         try:
             if self._cfg.chat:
                 message: Any = {"role": "user", "content": text}
@@ -194,7 +201,7 @@ class ServerTextModel:
             return ""  # a refusal, or a model that was still thinking at its last token
         if not isinstance(found, str):
             return _garbage(f"a {type(found).__name__} for a text")
-        cut = found[: CHARS_PER_TOKEN * max_tokens]
+        cut = found[: CHARS_PER_TOKEN * sampling.max_tokens]
         return cut.encode("utf-8", "replace").decode("utf-8")
 
     def _refuse_beyond(self, count: int, taken: int = 0) -> None:

@@ -34,6 +34,9 @@ STYLES = (
 )
 """Ways to write, named in prompts where the config gives none."""
 
+TOP_P = 0.9
+"""Where the config says nothing: public sampling, so it costs nothing."""
+
 _ATTEMPTS = 4
 _CHAT_RANDOM = (
     "Write one {document}.\n"
@@ -94,6 +97,14 @@ class TextSettings(Section):
         description="Temperatures of variations of degree 0 and of degree 1; in between by a "
         "straight line.",
     )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        exclude_if=lambda share: share is None,  # ids of releases stay what they were
+        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
+        "since a small model's tail is heavy.",
+    )
     max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
     length_spread: int = Field(
         default=8,
@@ -149,6 +160,7 @@ class TextSettings(Section):
         return self.model_copy(
             update={
                 "rephrase": rephrase,
+                "top_p": TOP_P if self.top_p is None else self.top_p,
                 "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
                 "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
                 "labels": self.labels or dict(descriptions or {}),
@@ -248,8 +260,12 @@ class TextVariation:
         return len(text.split()) + self._settings.length_spread
 
     def _complete(self, prompts: Sequence[str], temperature: float) -> list[str]:
+        settings = self._settings
         answers = self._model.complete(
-            prompts, max_tokens=self._settings.max_tokens, temperature=temperature
+            prompts,
+            max_tokens=settings.max_tokens,
+            temperature=temperature,
+            top_p=settings.top_p or 1.0,
         )
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 

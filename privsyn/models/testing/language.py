@@ -213,7 +213,9 @@ class FakeTextModel:
     def check(self) -> None:
         """Nothing can be wrong with it."""
 
-    def complete(self, prompts: Sequence[str], *, max_tokens: int, temperature: float) -> list[str]:
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
         """One completion per prompt, of at most ``max_tokens`` words."""
         out = []
         for prompt in prompts:
