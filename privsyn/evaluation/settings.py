@@ -24,3 +24,14 @@ class EvaluateConfig(Section):
         description="Have the public model write as many texts alone and measure them too: no "
         "private data, no budget; kept once written.",
     )
+    perplexity_texts: int = Field(
+        default=64,
+        ge=0,
+        description="Texts a side whose perplexity under models.language is compared; 0: none.",
+    )
+    in_context_records: int = Field(
+        default=0,
+        ge=0,
+        description="Real records that models.language labels with synthetic examples in its "
+        "prompt; 0: none. Slow on a CPU: a pass a record, a label and a set of examples.",
+    )
