@@ -214,7 +214,8 @@ def _likeness(
     worst = min(graded.values(), key=order.index)
     weak = [name for name, grade in graded.items() if grade == worst]
     if worst == "good":
-        return _section("likeness", title, worst, "By every number measured.", (), numbers)
+        said = "By every number measured."
+        return _section("likeness", title, worst, said, (), numbers, _by_the_voter(about))
     advice = f"Weakest by {' and '.join(weak)}."
     if "labels_apart" in weak:
         advice += " Labels are in other proportions: the release has as many of each as was asked."
@@ -222,7 +223,17 @@ def _likeness(
         advice += " Lengths differ: look at the method's longest text and at the prompt."
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
-    return _section("likeness", title, worst, advice, (), numbers)
+    return _section("likeness", title, worst, advice, (), numbers, _by_the_voter(about))
+
+
+def _by_the_voter(about: Circumstances) -> tuple[str, ...]:
+    """That distances between images flatter what the same encoder chose."""
+    if about.texts:
+        return ()
+    return (
+        "By an encoder that did not take part: UNAVAILABLE, since models.image_embedder is the one "
+        "there is. Where it cast the votes of the release, FID, KID, precision and recall flatter.",
+    )
 
 
 def _of_likeness(name: str) -> bool:
