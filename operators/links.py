@@ -22,8 +22,9 @@ from privsyn.release import layout
 if TYPE_CHECKING:
     from privsyn.release.workspace import Workspace
 
-REPORT = "/privsyn/{dag_id}/reports/{release_id}"
-"""Where privsyn.airflow.plugin serves the page, on the Airflow server itself."""
+PREFIX = "/privsyn"
+"""Where privsyn.airflow.plugin serves pages, on the Airflow server itself."""
+REPORT = PREFIX + "/{dag_id}/reports/{release_id}"
 
 SHARED, EARLIER_SHARED = "shown_by.json", "report.json"
 """In a release's internal folder: which runs of which DAG validated it, and so may show its page.

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privsyn import __version__
+from privsyn.cli.approval import approve, reject
 from privsyn.cli.derived import distill, more
 from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
@@ -32,7 +33,8 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, tune, run, verify, report, record, restore, more, distill, sweep
+    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, restore,
+    more, distill, sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")

@@ -21,6 +21,7 @@ from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
@@ -58,6 +59,7 @@ def build(
     exhibits: Mapping[str, str],
     model: Mapping[str, str],
     root: Path,
+    approval: Decision | None = None,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
 
@@ -72,6 +74,7 @@ def build(
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
         root: Project folder, for its git commit.
+        approval: Of its cost, where one was needed: its row, and no name.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
@@ -93,6 +96,8 @@ def build(
         "parents": [],
         "software": _software(root),
     }
+    if approval is not None:
+        body["ledger"]["approval"] = {"row": approval.seq, "hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:

@@ -33,7 +33,7 @@ class SigningConfig(Section):
     def file(self) -> Path | None:
         """The key's file: what the environment says, else the setting."""
         said = os.environ.get(KEY_VARIABLE)
-        return Path(said).expanduser() if said else self.key
+        return Path(os.path.expanduser(said)) if said else self.key
 
 
 Words = Annotated[str, Field(min_length=1, max_length=4000)]

@@ -179,7 +179,8 @@ def _envelope(folder: Path) -> Envelope | None:
     try:
         raw = read_file(folder / SIGNATURE)
         envelope = Envelope.from_dict(parse_json(raw))
-        same = canonical(envelope.to_dict()) == raw
+        notes = any(one.unrecognized_fields for one in envelope.signatures.values())
+        same = canonical(envelope.to_dict()) == raw and not notes
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -238,7 +239,7 @@ def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int
         known = said["_type"] == STATEMENT and said["predicateType"] == PREDICATE
         signed = {field: said["predicate"].get(field) for field in ours["predicate"]}
         whole = known and len(named) == len(said["subject"])
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise VerificationError(f"{SIGNATURE} holds no statement on a release")

@@ -14,8 +14,11 @@ from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json
-from privsyn.ledger.chain import DERIVED, VALIDATED
+from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import Change
 from privsyn.ledger.store import Ledger
+from privsyn.ledger.terms import Terms
 from privsyn.release import signature
 from privsyn.release.certificate import (
     RESTORE_HINT,
@@ -347,9 +350,39 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
         Check(
             "ledger history",
             any(
-                {"entry": entry.number, "row": row.seq, "hash": row.hash} == paid["ledger"]
+                {"entry": entry.number, "row": row.seq, "hash": row.hash}
+                == {key: paid["ledger"].get(key) for key in ("entry", "row", "hash")}
                 for row in history
             ),
             "the certificate names this entry's row of the chain",
         ),
+        *_approvals(certificate, paid, history, ledger.terms(plan.account)),
     ]
+
+
+def _approvals(
+    certificate: Mapping[str, Any],
+    paid: Mapping[str, Any],
+    history: Sequence[Change],
+    terms: Terms,
+) -> list[Check]:
+    """The approvals that a certificate names, or that its account asks for."""
+    decisions = [Decision.of(row) for row in history if row.change in DECISIONS]
+    checks = []
+    named = paid["ledger"].get("approval")
+    if named is not None:
+        found = [one for one in decisions if {"row": one.seq, "hash": one.hash} == named]
+        fine = bool(found) and found[0].what is What.SPEND and found[0].approved
+        said = f"by {found[0].approver}, row {found[0].seq}" if fine else "there is no such row"
+        checks.append(Check("ledger approval", fine, f"its cost was approved {said}"))
+    about = [
+        one for one in decisions if one.what is What.PUBLISH and one.digest == digest(certificate)
+    ]
+    if about:
+        last = about[-1]
+        verb = "approved" if last.approved else "REJECTED"
+        said = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"
+        checks.append(Check("approval to publish", last.approved or None, said))
+    elif terms.publish:
+        checks.append(Check("approval to publish", None, "nobody has approved this certificate"))
+    return checks

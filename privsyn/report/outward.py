@@ -21,6 +21,10 @@ from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import MOVES, factor
+from privsyn.release.records.checklist import checklist
+from privsyn.release.records.facts import Facts as About
+from privsyn.release.records.facts import one_line
+from privsyn.release.settings import DeploymentConfig
 from privsyn.report.blocks import (
     Answer,
     Answers,
@@ -74,6 +78,7 @@ def outward(folder: Path) -> Document:
             *kept.sections(),
             *_exhibits(folder),
             _settings(sealed),
+            _review(sealed),
             _handing_out(release, said),
         ]
         return Document(
@@ -176,7 +181,7 @@ def _in_short(
 
 
 def _compared(sealed: Mapping[str, Any]) -> str:
-    if sealed.get("evaluation"):
+    if _paid_for(sealed):
         return "With real records, by a mechanism that was paid for: see below."
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
@@ -310,7 +315,7 @@ def _cut(value: Any) -> str | float:
 
 def _paid(sealed: Mapping[str, Any]) -> list[Section]:
     """What was measured on real records by a mechanism, and paid for."""
-    found = certificate.origin(sealed).get("evaluation")
+    found = _paid_for(sealed)
     if not found:
         return []
     flat = dict(_flat(found))
@@ -319,6 +324,10 @@ def _paid(sealed: Mapping[str, Any]) -> list[Section]:
     said = Words(("Measured on held-out real records by a mechanism whose cost is in epsilon.",))
     blocks = (said, Numbers(numbers), Facts(words))
     return [Section("evaluation", "How good, beside real records", LEAVES, blocks)]
+
+
+def _paid_for(sealed: Mapping[str, Any]) -> Any:
+    return certificate.origin(sealed).get("accuracy")
 
 
 def _is_number(value: Any) -> bool:
@@ -369,6 +378,13 @@ def _exhibits(folder: Path) -> list[Section]:
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
     pictures = tuple(Picture(file.stem, read_file(file)) for file in files)
     return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+
+
+def _review(sealed: Mapping[str, Any]) -> Section:
+    """The questions of NIST SP 800-226; what only the owner knows is in `privsyn record`."""
+    rows = checklist(About(sealed, DeploymentConfig(), one_line))
+    items = tuple(Answer(row.question, f"{row.answer} ({row.where})") for row in rows)
+    return Section("review", "Questions of a privacy review", LEAVES, (Answers(items),))
 
 
 # --- handing out ----------------------------------------------------------------------------------

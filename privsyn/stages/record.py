@@ -45,7 +45,7 @@ def record(
     if passed(folder) is False:
         raise ValidationFailed(
             f"{folder} failed its suite: it is not to be published.",
-            hint=f"See {folder / layout.REPORTS[1]}.",
+            hint=f"See {layout.page_of(folder)}.",
         )
     if sealed["class"] != "dp-release":
         raise ConfigError(

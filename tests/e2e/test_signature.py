@@ -90,7 +90,7 @@ def test_a_stranger_with_the_public_key_learns_who_signed(made, copy, verify):
     name = signature.public_key(made[3]).keyid
     code, shown = verify(copy)
     assert code == 0
-    assert f"signed by {name}: all 5 files" in shown
+    assert f"signed by {name}: all 6 files" in shown
     assert "authentic: the signature vouches for it" in shown
     code, shown = verify(copy, key=None)
     assert code == 0
@@ -120,7 +120,7 @@ def test_signing_again_changes_nothing(made):
     assert (folder / SIGNATURE).read_bytes() == before
 
 
-FILES = ("synthetic.jsonl", "certificate.json", "validation.json", "validation.html", SIGNATURE)
+FILES = ("synthetic.jsonl", "certificate.json", "validation.json", "report.html", SIGNATURE)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -136,7 +136,7 @@ def test_a_changed_byte_is_refused_wherever_it_is(copy, verify, name):
     assert verify(copy)[0] == 4
 
 
-@pytest.mark.parametrize("name", ["validation.html", "quality.json", "synthetic.jsonl"])
+@pytest.mark.parametrize("name", ["report.html", "quality.json", "synthetic.jsonl"])
 def test_a_file_that_is_gone_is_missed(copy, verify, name):
     (copy / name).unlink()
     code, shown = verify(copy)
@@ -144,7 +144,7 @@ def test_a_file_that_is_gone_is_missed(copy, verify, name):
     assert f"1 missing: {name!r}" in shown
 
 
-@pytest.mark.parametrize("name", ["extra.txt", "images/1.png", "exhibits/note.txt", "report.json"])
+@pytest.mark.parametrize("name", ["extra.txt", "images/1.png", "exhibits/note.txt", "model/x"])
 def test_a_file_that_came_later_is_refused(copy, verify, name):
     (copy / name).parent.mkdir(exist_ok=True)
     (copy / name).write_text("x")
@@ -161,7 +161,7 @@ def test_a_forged_release_with_digests_to_match_is_refused(copy, verify):
     from tests.e2e.test_verify_folder import forge
 
     forge(copy)
-    for report in ("validation.json", "validation.html", "quality.json"):
+    for report in ("validation.json", "report.html", "report.json", "quality.json"):
         (copy / report).unlink()
     assert verify(copy)[0] == 4
     assert verify(copy, key=None)[0] == 0
@@ -217,19 +217,27 @@ def test_several_signatures_or_none_are_refused(made, copy, verify, tmp_path):
     assert verify(copy)[0] == 4
     write(copy, one | {"signatures": []})
     assert verify(copy)[0] == 4
+    noted = [one["signatures"][0] | {"note": "of somebody else"}]
+    write(copy, one | {"signatures": noted})
+    assert "no envelope of a release" in verify(copy)[1]
 
 
 def test_the_envelope_of_another_release_is_refused(made, copy, verify, tmp_path):
     """Signed by the right key, of other files."""
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(copy, elsewhere)
-    (elsewhere / "validation.html").write_text("another page")
+    (elsewhere / "report.html").write_text("another page")
     signature.sign(elsewhere, load(made[3].with_name("signing.pem")))
     shutil.copyfile(elsewhere / SIGNATURE, copy / SIGNATURE)
     code, shown = verify(copy)
     assert code == 4
-    assert "1 changed: 'validation.html'" in shown
+    assert "1 changed: 'report.html'" in shown
     said = signature.statement(copy, json.loads((copy / "certificate.json").read_text()))
+    resign(copy, made[3].with_name("signing.pem"), said)
+    assert verify(copy)[0] == 0
+    twice = said | {"subject": [*said["subject"], said["subject"][0]]}
+    resign(copy, made[3].with_name("signing.pem"), twice)
+    assert "no statement on a release" in verify(copy)[1]
     said["predicate"]["guarantee"]["epsilon"] = 0.1
     resign(copy, made[3].with_name("signing.pem"), said)
     code, shown = verify(copy)
@@ -377,7 +385,7 @@ def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, ca
     publish(project.context(), made[1])
     assert signature.fits(folder)
     pointer = (project.root / "releases" / f"{made[1].id}.dvc").read_text()
-    assert "nfiles: 6" in pointer  # the signature goes with the release
+    assert "nfiles: 7" in pointer  # the signature goes with the release
 
 
 def test_a_signature_that_no_longer_fits_is_taken_away(made, tmp_path):
@@ -385,7 +393,7 @@ def test_a_signature_that_no_longer_fits_is_taken_away(made, tmp_path):
     folder = project.root / "releases" / made[1].id
     assert sign(project.context("signing.key=null"), folder) is None
     assert (folder / SIGNATURE).exists()
-    (folder / "validation.html").write_text("a newer page")
+    (folder / "report.html").write_text("a newer page")
     sign(project.context("signing.key=null"), folder)
     assert not (folder / SIGNATURE).exists()
 

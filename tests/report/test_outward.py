@@ -169,11 +169,11 @@ def test_many_labels_are_cut(made):
 
 def test_what_was_paid_to_measure_stands_on_it(tmp_path):
     write_rows(tmp_path, good_rows())
-    paid = {"mechanism": "laplace", "accuracy": {"value": 0.625, "low": 0.5}}
-    seal_folder(tmp_path, 40, LABELS, evaluation=paid)
+    paid = {"noise": {"kind": "discrete laplace"}, "accuracy": 0.625, "low": 0.5}
+    seal_folder(tmp_path, 40, LABELS, accuracy=paid)
     page = page_of(tmp_path)
     assert "How good, beside real records" in page.text
-    assert "accuracy.value 0.625" in page.text
+    assert "accuracy 0.625" in page.text
     assert "Compared with what? With real records, by a mechanism" in page.text
 
 
@@ -209,7 +209,7 @@ def set_in(folder: Path, name: str, *path: Any) -> None:
         ("certificate.json", "artifact", "file", "/etc/passwd"),
         ("certificate.json", "artifact", "file", "gone.jsonl"),
         ("certificate.json", "derived", {}),
-        ("certificate.json", "evaluation", [1]),
+        ("certificate.json", "accuracy", [1]),
         ("validation.json", "expectations", 3),
         ("validation.json", "expectations", [{"name": "a"}]),
         ("validation.json", "numbers", [{"name": "a", "value": "b", "note": ""}]),

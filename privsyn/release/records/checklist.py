@@ -33,7 +33,7 @@ def checklist(facts: Facts) -> tuple[Answer, ...]:
     """The checklist of a release. Public: its certificate and ``deployment`` are all it reads.
 
     For a page, whose template escapes what it prints: ``Facts(sealed, deployment, one_line)`` and
-    the macro of report/templates/checklist.html.
+    as report/outward.py does.
     """
     plan, deployment = facts.plan, facts.deployment
     noise = facts.paid["noise"]
