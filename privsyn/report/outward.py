@@ -6,8 +6,6 @@ is post-processing or public, and whoever has the folder can make the document a
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -36,19 +34,16 @@ from privsyn.report.blocks import (
     Facts,
     Figures,
     Number,
-    Numbers,
     Picture,
     Tone,
     Words,
 )
+from privsyn.report.certified import paid_accuracy, paid_for, settings_of
 from privsyn.report.document import LEAVES, Document, Section
 from privsyn.report.records import Records, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
-
-MOST_CHARS = 2000
-"""Of a setting, such as a prompt."""
 
 
 def outward(folder: Path) -> Document:
@@ -73,11 +68,11 @@ def outward(folder: Path) -> Document:
             *_warnings(release, said),
             _guarantee(release, sealed),
             _release(release, sealed),
-            *_paid(sealed),
+            *paid_accuracy(sealed),
             _checks(said),
             *kept.sections(),
             *_exhibits(folder),
-            _settings(sealed),
+            settings_of(sealed),
             _review(sealed),
             _handing_out(release, said),
         ]
@@ -181,8 +176,12 @@ def _in_short(
 
 
 def _compared(sealed: Mapping[str, Any]) -> str:
-    if _paid_for(sealed):
-        return "With real records, by a mechanism that was paid for: see below."
+    if (accuracy := paid_for(sealed)) and accuracy["value"] is not None:
+        return (
+            f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
+            f"[{accuracy['low']:.2f}, {accuracy['high']:.2f}] of held-out ones, by a mechanism "
+            "that was paid for."
+        )
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
         "many real ones it was or can be measured by its owner; those numbers read real records "
@@ -280,58 +279,6 @@ def _release(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
     if "derived" in sealed:
         items.insert(1, Fact("Made from", str(paid["plan"]["release_id"]), code=True))
     return Section("release", "Release", LEAVES, (Facts(tuple(items)),), half=True)
-
-
-def _settings(sealed: Mapping[str, Any]) -> Section:
-    paid = certificate.origin(sealed)
-    plan = paid["plan"]
-    models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
-    held = plan["dataset"].get("holdout")
-    asked = {
-        **dict(_flat(plan["settings"])),
-        **dict(_flat(plan.get("derived", {}))),
-        **models,
-        **({"dataset.holdout": held} if held is not None else {}),
-        **dict(_flat(paid.get("drawn", {}), "drawn.")),
-    }
-    items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
-    return Section("settings", "Settings it was drawn with", LEAVES, (Facts(items),))
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif value not in (None, "", [], ()):
-            yield f"{before}{name}", value
-
-
-def _cut(value: Any) -> str | float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return said if len(said) <= MOST_CHARS else f"{said[:MOST_CHARS]} ..."
-
-
-def _paid(sealed: Mapping[str, Any]) -> list[Section]:
-    """What was measured on real records by a mechanism, and paid for."""
-    found = _paid_for(sealed)
-    if not found:
-        return []
-    flat = dict(_flat(found))
-    numbers = tuple(Number(name, float(v)) for name, v in flat.items() if _is_number(v))
-    words = tuple(Fact(name, _cut(v)) for name, v in flat.items() if not _is_number(v))
-    said = Words(("Measured on held-out real records by a mechanism whose cost is in epsilon.",))
-    blocks = (said, Numbers(numbers), Facts(words))
-    return [Section("evaluation", "How good, beside real records", LEAVES, blocks)]
-
-
-def _paid_for(sealed: Mapping[str, Any]) -> Any:
-    return certificate.origin(sealed).get("accuracy")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 # --- checks and statistics ------------------------------------------------------------------------

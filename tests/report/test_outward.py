@@ -169,12 +169,15 @@ def test_many_labels_are_cut(made):
 
 def test_what_was_paid_to_measure_stands_on_it(tmp_path):
     write_rows(tmp_path, good_rows())
-    paid = {"noise": {"kind": "discrete laplace"}, "accuracy": 0.625, "low": 0.5}
+    paid = {"value": 0.625, "low": 0.5, "high": 0.75, "epsilon": 0.5, "steps": 10}
     seal_folder(tmp_path, 40, LABELS, accuracy=paid)
     page = page_of(tmp_path)
-    assert "How good, beside real records" in page.text
-    assert "accuracy 0.625" in page.text
-    assert "Compared with what? With real records, by a mechanism" in page.text
+    assert "How good is it, beside real records?" in page.text
+    assert "Its cost, epsilon 0.5, is part" in page.text
+    assert (
+        "With real records: a classifier trained on it is right about 0.62 [0.50, 0.75]"
+        in page.text
+    )
 
 
 def test_an_internal_section_cannot_get_into_it(made):
