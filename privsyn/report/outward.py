@@ -165,10 +165,11 @@ def _in_short(
         f"Every single {unit}, {records}. What many {unit}s have in common is what the records "
         "are meant to teach, and is not hidden."
     )
+    failed = _passed(said) is False
     items = [
-        Answer("How private is it?", " ".join(private), _if(release["class"] == LEAVES)),
+        Answer("How private is it?", " ".join(private), _private(release, said)),
         Answer("For whom?", whom),
-        Answer("How good is it?", kept.in_short(said), _if(_passed(said))),
+        Answer("How good is it?", kept.in_short(said), "bad" if failed else "plain"),
         Answer("Compared with what?", _compared(sealed)),
         Answer("May I hand it out?", *_may_leave(release, said)),
     ]
@@ -203,8 +204,10 @@ def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str
     return "Yes: the whole folder, with its certificate, and this page.", "good"
 
 
-def _if(holds: bool | None) -> Tone:
-    return "plain" if holds is None else "good" if holds else "bad"
+def _private(release: Mapping[str, Any], said: Mapping[str, Any]) -> Tone:
+    if release["class"] != LEAVES:
+        return "bad"
+    return "plain" if said.get("cautions") else "good"
 
 
 def _warnings(release: Mapping[str, Any], said: Mapping[str, Any]) -> list[Section]:
