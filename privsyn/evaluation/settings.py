@@ -25,7 +25,7 @@ class EvaluateConfig(Section):
         "private data, no budget; kept once written.",
     )
     perplexity_texts: int = Field(
-        default=64,
+        default=32,
         ge=0,
         description="Texts a side whose perplexity under models.language is compared; 0: none.",
     )
