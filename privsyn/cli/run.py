@@ -219,8 +219,20 @@ def report(
     params: Params = PARAMS,
     overrides: Overrides = None,
     json_: Json = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Make the report that may leave the room anew, of any release folder, and write "
+            "it here. Needs no project.",
+        ),
+    ] = None,
 ) -> None:
     """Say what a release is worth: its two documents, and the grades of the internal one."""
+    if to is not None:
+        _from_folder_alone(Path(release), to)
+        return
     from privsyn.derived.parent import open_parent
     from privsyn.stages.report import graded
     from privsyn.stages.report import report as write_report
@@ -276,6 +288,21 @@ def record(
     )
     for setting, what in found.missing.items():
         show(out, f"not stated: {what} ({setting})")
+
+
+def _from_folder_alone(folder: Path, to: Path) -> None:
+    """Write the outward report of a folder that somebody may have handed in."""
+    from privsyn.data.artifacts import atomic_file
+    from privsyn.release import verification
+    from privsyn.report.outward import outward
+
+    if to.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(f"--out={to} lies in the release.", hint="Name a file elsewhere.")
+    verification.raise_failed(folder, verification.verify(folder, None))
+    page = outward(folder).to_html()
+    with atomic_file(to, mode=0o644) as stream:
+        stream.write(page.encode())
+    show(out, f"{to}: from the folder alone, which is consistent; a ledger was not asked")
 
 
 def restore(

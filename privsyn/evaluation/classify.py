@@ -14,6 +14,9 @@ from privsyn.evaluation.metrics import Metric
 
 MAX_FEATURES = 50_000
 
+TAKEN_FOR = "share of its records taken for "
+"""In the note of a confusion, before the other label."""
+
 
 def downstream(
     synthetic_texts: Sequence[str],
@@ -96,7 +99,24 @@ def score(
             )
             for name, label in zip(_slugs(names), names, strict=True)
         ),
+        *_confused(truth, predicted, names, support),
     ]
+
+
+def _confused(
+    truth: Sequence[str], predicted: Sequence[str], names: Sequence[str], support: Counter[str]
+) -> list[Metric]:
+    """For each label of which some records were missed, what they were taken for most often."""
+    found = []
+    for slug, label in zip(_slugs(names), names, strict=True):
+        taken = Counter(
+            answer for own, answer in zip(truth, predicted, strict=True) if own == label != answer
+        )
+        if taken:
+            other, count = min(taken.items(), key=lambda item: (-item[1], item[0]))
+            share = count / support[label]
+            found.append(_metric(f"confused.{slug}", share, f"{TAKEN_FOR}{other}", label))
+    return found
 
 
 def _metric(name: str, value: float, note: str, label: str | None = None) -> Metric:

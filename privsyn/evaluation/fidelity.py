@@ -25,7 +25,9 @@ def fidelity(texts: Sequence[str]) -> list[Metric]:
         ("duplicate_share", repeats, count, "share of texts that repeat an earlier one"),
         ("empty_share", blank, count, "share of texts without a visible character"),
     ]
-    return [Metric("texts", float(count), "dp-release", "synthetic texts")] + [
+    different = len({word for text in words for word in text})
+    counts = [("texts", count, "synthetic texts"), ("vocabulary", different, "different words")]
+    return [Metric(name, float(value), "dp-release", note) for name, value, note in counts] + [
         Metric(name, part / whole, "dp-release", note)
         for name, part, whole, note in ratios
         if whole

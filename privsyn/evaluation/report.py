@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
 
@@ -49,7 +50,11 @@ def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list
         about: The circumstances.
     """
     value = {str(metric["name"]): float(metric["value"]) for metric in metrics}
-    return [_downstream(value, metrics, about), _likeness(value, metrics, about)]
+    return [
+        _downstream(value, metrics, about),
+        _likeness(value, metrics, about),
+        *_reading(value, metrics, about),
+    ]
 
 
 def _downstream(
@@ -104,7 +109,20 @@ def _downstream(
         least = min(recalls, key=lambda recall: recall.value)
         label = least.name.removeprefix("found of ")
         advice += f" Of {label} the smallest share is found: {least.value:.2f}."
+        advice += _confusion(label, metrics, about.levers)
     return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
+
+
+def _confusion(label: str, metrics: Sequence[Mapping[str, Any]], levers: str) -> str:
+    """What records of a label are taken for, and what may help."""
+    for metric in metrics:
+        if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
+            other = str(metric["note"]).removeprefix(TAKEN_FOR)
+            return (
+                f" {float(metric['value']):.2f} are taken for {other}: synthetic texts of the two "
+                f"look alike. Raise {levers}, or say in dataset.label_descriptions how they differ."
+            )
+    return ""
 
 
 def _section(
@@ -115,18 +133,16 @@ def _section(
     bars: Sequence[Bar] = (),
     numbers: Sequence[Number] = (),
     missing: Sequence[str] = (),
+    of: str = "Accuracy of a classifier on held-out real records",
 ) -> Section:
     blocks: list[Block] = []
     if missing:
         blocks.append(Missing(tuple(missing)))
     if bars:
-        blocks.append(Bars(tuple(bars), _ACCURACY))
+        blocks.append(Bars(tuple(bars), of))
     if numbers:
         blocks.append(Numbers(tuple(numbers)))
     return Section(key, title, STAYS, tuple(blocks), grade, advice)
-
-
-_ACCURACY = "Accuracy of a classifier on held-out real records"
 
 
 def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
@@ -167,6 +183,7 @@ _CUT_OFF = "evaluate did not run or was cut off (run the release's command again
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "mauve": ("at least", 0.9, 0.6),
     "length_ks": ("at most", 0.1, 0.3),
+    "labels_apart": ("at most", 0.1, 0.3),
     "precision": ("at least", 0.8, 0.5),
     "recall": ("at least", 0.6, 0.3),
 }
@@ -197,17 +214,97 @@ def _likeness(
     worst = min(graded.values(), key=order.index)
     weak = [name for name, grade in graded.items() if grade == worst]
     if worst == "good":
-        return _section("likeness", title, worst, "By every number measured.", (), numbers)
+        said = "By every number measured."
+        return _section("likeness", title, worst, said, (), numbers, _by_the_voter(about))
     advice = f"Weakest by {' and '.join(weak)}."
+    if "labels_apart" in weak:
+        advice += " Labels are in other proportions: the release has as many of each as was asked."
     if "length_ks" in weak:
         advice += " Lengths differ: look at the method's longest text and at the prompt."
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
-    return _section("likeness", title, worst, advice, (), numbers)
+    return _section("likeness", title, worst, advice, (), numbers, _by_the_voter(about))
+
+
+def _by_the_voter(about: Circumstances) -> tuple[str, ...]:
+    """That distances between images flatter what the same encoder chose."""
+    if about.texts:
+        return ()
+    return (
+        "By an encoder that did not take part: UNAVAILABLE, since models.image_embedder is the one "
+        "there is. Where it cast the votes of the release, FID, KID, precision and recall flatter.",
+    )
 
 
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(("downstream.", "vectors."))
+    return not name.startswith(("downstream.", "vectors.", *_READ))
+
+
+_READ = ("perplexity.", "in_context.")
+
+
+def _reading(
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
+) -> list[Section]:
+    """What the public language model makes of the release; of texts alone."""
+    if not about.texts:
+        return []
+    title = "What does the public model make of it?"
+    numbers = [
+        Number(str(m["name"]).replace("_", " "), float(m["value"]), str(m["note"]))
+        for m in metrics
+        if str(m["name"]).startswith(_READ)
+    ]
+    missing = [
+        f"{what}: UNAVAILABLE, since {why}."
+        for name, what, why in (
+            ("perplexity.gap", "Perplexity", _why_unread(about, "evaluate.perplexity_texts")),
+            (
+                "in_context.synthetic",
+                "Accuracy with examples in the prompt",
+                _why_unread(about, "evaluate.in_context_records"),
+            ),
+        )
+        if name not in value
+    ]
+    advice = "Not measured."
+    if "perplexity.gap" in value:
+        low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
+        advice = (
+            "The model finds synthetic and real texts equally surprising."
+            if low <= 0 <= high
+            else "Synthetic texts are more surprising to it than real ones: they may be broken."
+            if low > 0
+            else "Synthetic texts are less surprising to it than real ones: they hold more of what "
+            f"it writes anyway. Raise {about.levers}."
+        )
+    names = {"synthetic": "this release", "chance": "commonest label", "real": "real records"}
+    bars = [
+        Bar(
+            said,
+            value[f"in_context.{name}"],
+            value.get("in_context.low") if name == "synthetic" else None,
+            value.get("in_context.high") if name == "synthetic" else None,
+            ours=name == "synthetic",
+        )
+        for name, said in names.items()
+        if f"in_context.{name}" in value
+    ]
+    of = "Accuracy of the model on real records, with labelled examples in its prompt"
+    return [_section("reading", title, None, advice, bars, numbers, missing, of)]
+
+
+def _why_unread(about: Circumstances, setting: str) -> str:
+    if not about.enabled:
+        return "evaluate.enabled is off"
+    if not about.held_out:
+        return "no real records are held out"
+    if not about.measured:
+        return _CUT_OFF
+    return (
+        f"{setting} is 0, a side has fewer than {_FEWEST} records, or models.language is not read "
+        "on this machine"
+    )
 
 
 def _grade_of(name: str, value: float) -> Grade:

@@ -40,3 +40,14 @@ class EvaluateConfig(Section):
         description="Publish how often a classifier trained on the release is right about held-out "
         "units, with noise: part of the release and of its cost. Null: no such number.",
     )
+    perplexity_texts: int = Field(
+        default=32,
+        ge=0,
+        description="Texts a side whose perplexity under models.language is compared; 0: none.",
+    )
+    in_context_records: int = Field(
+        default=0,
+        ge=0,
+        description="Real records that models.language labels with synthetic examples in its "
+        "prompt; 0: none. Slow on a CPU: a pass a record, a label and a set of examples.",
+    )

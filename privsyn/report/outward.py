@@ -6,7 +6,6 @@ is post-processing or public, and whoever has the folder can make the document a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -35,19 +34,16 @@ from privsyn.report.blocks import (
     Facts,
     Figures,
     Number,
-    Numbers,
     Picture,
     Tone,
     Words,
 )
+from privsyn.report.certified import paid_accuracy, paid_for, settings_of
 from privsyn.report.document import LEAVES, Document, Section
 from privsyn.report.records import Records, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
-
-MOST_CHARS = 2000
-"""Of a setting, such as a prompt."""
 
 
 def outward(folder: Path) -> Document:
@@ -72,11 +68,11 @@ def outward(folder: Path) -> Document:
             *_warnings(release, said),
             _guarantee(release, sealed),
             _release(release, sealed),
-            *_accuracy(sealed),
+            *paid_accuracy(sealed),
             _checks(said),
             *kept.sections(),
             *_exhibits(folder),
-            _settings(sealed),
+            settings_of(sealed),
             _review(sealed),
             _handing_out(release, said),
         ]
@@ -169,10 +165,11 @@ def _in_short(
         f"Every single {unit}, {records}. What many {unit}s have in common is what the records "
         "are meant to teach, and is not hidden."
     )
+    failed = _passed(said) is False
     items = [
-        Answer("How private is it?", " ".join(private), _if(release["class"] == LEAVES)),
+        Answer("How private is it?", " ".join(private), _private(release, said)),
         Answer("For whom?", whom),
-        Answer("How good is it?", kept.in_short(said), _if(_passed(said))),
+        Answer("How good is it?", kept.in_short(said), "bad" if failed else "plain"),
         Answer("Compared with what?", _compared(sealed)),
         Answer("May I hand it out?", *_may_leave(release, said)),
     ]
@@ -180,8 +177,12 @@ def _in_short(
 
 
 def _compared(sealed: Mapping[str, Any]) -> str:
-    if sealed.get("accuracy"):
-        return "With real records, by a mechanism that was paid for: see below."
+    if (accuracy := paid_for(sealed)) and accuracy["value"] is not None:
+        return (
+            f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
+            f"[{accuracy['low']:.2f}, {accuracy['high']:.2f}] of held-out ones, by a mechanism "
+            "that was paid for."
+        )
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
         "many real ones it was or can be measured by its owner; those numbers read real records "
@@ -203,8 +204,10 @@ def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str
     return "Yes: the whole folder, with its certificate, and this page.", "good"
 
 
-def _if(holds: bool | None) -> Tone:
-    return "plain" if holds is None else "good" if holds else "bad"
+def _private(release: Mapping[str, Any], said: Mapping[str, Any]) -> Tone:
+    if release["class"] != LEAVES:
+        return "bad"
+    return "plain" if said.get("cautions") else "good"
 
 
 def _warnings(release: Mapping[str, Any], said: Mapping[str, Any]) -> list[Section]:
@@ -279,76 +282,6 @@ def _release(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
     if "derived" in sealed:
         items.insert(1, Fact("Made from", str(paid["plan"]["release_id"]), code=True))
     return Section("release", "Release", LEAVES, (Facts(tuple(items)),), half=True)
-
-
-def _settings(sealed: Mapping[str, Any]) -> Section:
-    paid = certificate.origin(sealed)
-    plan = paid["plan"]
-    models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
-    held = plan["dataset"].get("holdout")
-    asked = {
-        **dict(_flat(plan["settings"])),
-        **dict(_flat(plan.get("derived", {}))),
-        **models,
-        **({"dataset.holdout": held} if held is not None else {}),
-        **dict(_flat(paid.get("drawn", {}), "drawn.")),
-    }
-    items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
-    return Section("settings", "Settings it was drawn with", LEAVES, (Facts(items),))
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif value not in (None, "", [], ()):
-            yield f"{before}{name}", value
-
-
-def _cut(value: Any) -> str | float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return said if len(said) <= MOST_CHARS else f"{said[:MOST_CHARS]} ..."
-
-
-def _accuracy(sealed: Mapping[str, Any]) -> list[Section]:
-    """How often a classifier is right about held-out units, by a mechanism that was paid for."""
-    said = accuracy_said(sealed)
-    if not said:
-        return []
-    found = sealed["accuracy"]
-    numbers = tuple(
-        Number(name, float(found[key]), note, float(found[low]), float(found[high]))
-        for name, key, note, low, high in (
-            ("accuracy", "value", "for people like those tested", "low", "high"),
-            ("accuracy", "value", "for those tested themselves", "noise_low", "noise_high"),
-        )
-        if found[key] is not None
-    )
-    blocks = (Numbers(numbers), Words(tuple(map(_sentence, said)), points=True))
-    return [Section("accuracy", "How good, for real people held out", LEAVES, blocks)]
-
-
-def accuracy_said(sealed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The accuracy that a release pays for, in sentences; nothing where it pays for none.
-
-    What is made from the release has none: it was not what was tested.
-    """
-    found = sealed.get("accuracy")
-    if found is None:
-        return ()
-    unit, confidence = sealed["plan"]["unit"], f"{found['confidence']:.0%}"
-    value = f"is about {found['value']:.3f}" if found["value"] is not None else "is lost in noise"
-    return (
-        f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone {value}",
-        f"for {unit}s like them it lies between {found['low']:.3f} and {found['high']:.3f} "
-        f"({confidence}: noise and sampling); for them themselves between "
-        f"{found['noise_low']:.3f} and {found['noise_high']:.3f} ({confidence}: noise alone)",
-        f"it cost epsilon {shown(found['epsilon'])} of what the release did, with delta 0: "
-        f"discrete Laplace noise of scale {found['noise']['scale']:.4g} {unit}s on how many it is "
-        "right and wrong about",
-    )
 
 
 # --- checks and statistics ------------------------------------------------------------------------

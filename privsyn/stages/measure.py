@@ -11,13 +11,16 @@ from privsyn.data.images import decode
 from privsyn.data.records import Record
 from privsyn.evaluation.beside import headline, labelled
 from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.corpora import compare_labels, compare_words
 from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
 from privsyn.evaluation.fidelity import compare_lengths, fidelity
 from privsyn.evaluation.images import compare_images, downstream_images, image_fidelity
+from privsyn.evaluation.likelihood import in_context, perplexity_gap
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import structure
 from privsyn.methods.base import Backends
+from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
@@ -27,6 +30,9 @@ from privsyn.validation.image_profile import load_images, profile_images, read_i
 from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
 from privsyn.validation.suite import read_schema
+
+MOST_READ = 512
+"""Tokens that the language model reads at once."""
 
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
@@ -53,6 +59,9 @@ def _texts(
     metrics = [
         *downstream(synthetic, labels, texts, [record.label for record in real]),
         *compare_lengths(synthetic, texts),
+        *compare_words(synthetic, texts),
+        *compare_labels(labels, [record.label for record in real]),
+        *_by_reading(ctx, (synthetic, labels), real, backends),
     ]
     if ctx.config.evaluate.embeddings:
         config, theirs = ctx.config, [record.label for record in real]
@@ -81,6 +90,44 @@ def _headline(
         written = public_alone(ctx, plan, names, backends)
         public = None if written is None else list(zip(written, names, strict=True))
     return headline(ours, theirs, public, once.embed, _called(ctx))
+
+
+def _by_reading(
+    ctx: Context,
+    synthetic: tuple[Sequence[str], Sequence[str | None]],
+    real: Sequence[Record],
+    backends: Backends | None,
+) -> list[Metric]:
+    """Metrics of the public language model as a reader. See evaluation.likelihood."""
+    settings = ctx.config.evaluate
+    if not (settings.perplexity_texts or settings.in_context_records):
+        return []
+    model = _reader(ctx, backends)
+    if model is None:
+        return []
+    read = partial(log_likelihoods, model, most=MOST_READ)
+    theirs = [(record.content, record.label) for record in real]
+    metrics = perplexity_gap(
+        synthetic[0], [text for text, _ in theirs], read, settings.perplexity_texts
+    )
+    if settings.in_context_records:
+        half = len(theirs) // 2
+        ours = labelled(*synthetic, settings.embedded_texts)
+        known, tested = (
+            [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
+        )
+        sets = {"synthetic": ours, "real": known[: len(ours)]}
+        metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
+    return metrics
+
+
+def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
+    """The public language model, where one is on this machine."""
+    models = ctx.config.models
+    if models.server is not None or (backends and "language" not in backends.models):
+        return None
+    model = backends.language if backends else load_role(models, "language", ctx.config.performance)
+    return model if isinstance(model, Readable) else None
 
 
 def _by_vectors(

@@ -26,7 +26,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
-from privsyn.report.outward import accuracy_said
+from privsyn.report.certified import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept

@@ -18,7 +18,7 @@ from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file
-from privsyn.report.outward import accuracy_said
+from privsyn.report.certified import accuracy_said
 from privsyn.stages import accuracy as stage
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate

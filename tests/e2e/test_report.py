@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from privsyn import cli
 from privsyn.methods.base import Backends
 from privsyn.release import verification
+from privsyn.report.outward import outward
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.report import report
@@ -23,6 +25,8 @@ from tests.e2e.small_project import (
     rows,
     stand_ins,
 )
+from tests.report import recomputed
+from tests.report.recomputed import forms
 
 INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
 
@@ -40,6 +44,14 @@ def released(root, **changes):
     return project, ctx, planned, evaluate(ctx, planned, backends=backends)
 
 
+def command(monkeypatch, *arguments):
+    """Give a command; its exit code."""
+    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
 def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     tmp_path, monkeypatch, capsys
 ):
@@ -48,6 +60,7 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     said = json.loads(numbers.read_text())
     assert said["release"]["release_id"] == planned.id
     assert {s["key"] for s in said["sections"] if s["grade"]} == {"downstream", "likeness"}
+    assert "reading" in {s["key"] for s in said["sections"]}
     assert (said["schema"], said["class"]) == ("privsyn-report/1", "internal")
     for file in (page, numbers):
         assert file.stat().st_mode & 0o077 == 0
@@ -72,6 +85,33 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     with pytest.raises(SystemExit):
         cli.main()
     assert json.loads(capsys.readouterr().out) == said
+
+
+def test_every_number_that_may_leave_follows_from_the_release_folder_alone(tmp_path, monkeypatch):
+    """The folder lies elsewhere, without its project, ledger, settings and real records."""
+    project, ctx, planned, _ = released(tmp_path / "project")
+    alone = tmp_path / "elsewhere" / planned.id
+    shutil.copytree(ctx.workspace.release(planned.id), alone)
+    shutil.rmtree(project.root)
+    assert outward(alone).to_html() == (alone / "report.html").read_text()
+    said = json.dumps(outward(alone).to_json())
+    assert json.loads(said) == json.loads((alone / "report.json").read_text())
+    assert recomputed.check(alone) > 40
+    known = {form for value in recomputed.numbers(alone).values() for form in forms(value)}
+    assert recomputed.on_page(alone) <= recomputed.sayable(alone) | known | {
+        "10"
+    }  # of powers of ten
+    shutil.copytree(alone, tmp_path / "received")
+    monkeypatch.chdir(tmp_path)
+    assert command(monkeypatch, "report", "received", "--out", "page.html") == 0
+    assert (tmp_path / "page.html").read_text() == (alone / "report.html").read_text()
+    assert command(monkeypatch, "report", "received", "--out", "received/page.html") == 2
+    (tmp_path / "received" / "exhibits").symlink_to(tmp_path)
+    assert command(monkeypatch, "report", "received", "--out", "page.html") == 4
+    rows = (alone / "synthetic.jsonl").read_text().splitlines()
+    (alone / "synthetic.jsonl").write_text("".join(f"{row}\n" for row in rows[:-3]))
+    with pytest.raises(AssertionError):  # the search is not blind
+        recomputed.check(alone)
 
 
 def test_a_release_that_was_not_measured_has_one_that_says_why(tmp_path):

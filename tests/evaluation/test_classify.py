@@ -59,6 +59,8 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
             "recall.billing": 0,
             "recall.symptoms": 1,
             "recall.test_results": 0,
+            "confused.billing": 1,
+            "confused.test_results": 1,
         }
     )
 
@@ -95,7 +97,7 @@ def test_texts_and_labels_go_together() -> None:
 def test_labels_become_metric_names_no_two_alike() -> None:
     labels = ["Sci/Tech", "sci tech", "\u9884\u7ea6", "\u8d26\u5355", "ok"]
     metrics = downstream(["cough"], ["ok"], ["word"] * 5, labels)
-    names = [metric.name for metric in metrics if metric.label is not None]
+    names = [metric.name for metric in metrics if metric.name.startswith("downstream.recall.")]
     assert len(set(names)) == 5
     assert {metric.label for metric in metrics if metric.label} == set(labels)
     assert all(name.replace("downstream.recall.", "").isascii() for name in names)

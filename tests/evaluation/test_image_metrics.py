@@ -10,6 +10,7 @@ from privsyn.evaluation.images import (
     downstream_images,
     frechet_distance,
     image_fidelity,
+    kernel_distance,
     precision_recall,
 )
 from privsyn.validation.image_profile import ImageRow
@@ -60,6 +61,19 @@ def test_frechet_distance_of_a_sample_to_itself_is_nothing():
     assert frechet_distance(sample, sample[::-1]) == pytest.approx(0, abs=1e-8)
 
 
+def test_the_kernel_distance_against_a_plain_loop():
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=(7, 4)), rng.normal(1, 2, size=(5, 4))
+
+    def kernel(a, b):
+        return (float(a @ b) / 4 + 1) ** 3
+
+    expected = sum(kernel(a, b) for a in first for b in first if a is not b) / (7 * 6)
+    expected += sum(kernel(a, b) for a in second for b in second if a is not b) / (5 * 4)
+    expected -= 2 * sum(kernel(a, b) for a in first for b in second) / (7 * 5)
+    assert kernel_distance(first, second) == pytest.approx(expected)
+
+
 def test_precision_and_recall_against_a_plain_loop():
     rng = np.random.default_rng(4)
     real, fake = rng.standard_normal((50, 2)), rng.standard_normal((40, 2)) * 0.6 + 0.5
@@ -85,7 +99,7 @@ def test_one_mode_of_two_is_precise_and_does_not_cover():
 
 def test_comparison_says_how_many_images_and_which_embedder():
     metrics = compare_images(images(30, 0, 250), images(25, 0, 250, 1), Flat, 24, "fake")
-    assert [metric.name for metric in metrics] == ["fid", "precision", "recall"]
+    assert [metric.name for metric in metrics] == ["fid", "kid", "precision", "recall"]
     for metric in metrics:
         assert metric.cls == "internal"
         assert "24 a side, 16 features of fake" in metric.note

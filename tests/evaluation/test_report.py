@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.evaluation.report import Circumstances, sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
 from privsyn.report.document import STAYS
@@ -49,7 +50,7 @@ def measured(**values: float) -> list[dict[str, object]]:
     ],
 )
 def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
-    found, _ = sections(measured(**values), ABOUT)
+    found, *_ = sections(measured(**values), ABOUT)
     assert found.grade == grade
     assert ("the dial" in found.advice) == (grade != "good")
     assert [bar.name for bar in items(found, Bars) if bar.ours] == ["this release"]
@@ -66,7 +67,7 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         {"name": f"downstream.{name}", "value": value, "note": "n"}
         for name, value in (("accuracy", 0.6), ("majority", 0.1))
     ]
-    found, _ = sections(words, Circumstances(**(vars(ABOUT) | {"texts": False})))
+    found, *_ = sections(words, Circumstances(**(vars(ABOUT) | {"texts": False})))
     assert found.grade is None
     assert [(bar.name, bar.value) for bar in items(found, Bars)] == [
         ("this release", 0.6),
@@ -79,10 +80,10 @@ def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
     alone = dict.fromkeys(
         ("vectors.public", "vectors.gain", "vectors.gain_low", "vectors.gain_high")
     )
-    found, _ = sections(measured(**alone), ABOUT)
+    found, *_ = sections(measured(**alone), ABOUT)
     assert found.grade == "good"
     assert items(found, Missing) == ["The public model alone was not measured beside it."]
-    found, _ = sections(measured(**alone | {"vectors.accuracy_low": 0.19}), ABOUT)
+    found, *_ = sections(measured(**alone | {"vectors.accuracy_low": 0.19}), ABOUT)
     assert found.grade == "poor"
     assert "commonest label" in found.advice
 
@@ -92,8 +93,24 @@ def test_the_label_that_is_found_least_is_named():
         {"name": f"downstream.recall.{label}", "label": label, "value": value, "note": "n"}
         for label, value in (("Bills", 0.4), ("Visits", 0.1))
     ]
-    found, _ = sections([*measured(**{"vectors.real": 0.9}), *recalls], ABOUT)
+    found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls], ABOUT)
     assert "Of Visits the smallest share is found: 0.10." in found.advice
+    confused = {"name": "downstream.confused.x", "label": "Visits", "value": 0.8}
+    confused["note"] = f"{TAKEN_FOR}Bills"
+    found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls, confused], ABOUT)
+    assert "0.80 are taken for Bills: synthetic texts of the two look alike" in found.advice
+    assert "the dial" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [((-0.5, -0.6, -0.4), "less surprising"), ((0, -0.1, 0.1), "equally"), ((1, 0.5, 2), "broken")],
+)
+def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
+    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
+    *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
+    assert (found.key, said in found.advice) == ("reading", True)
+    assert any("evaluate.in_context_records is 0" in line for line in items(found, Missing))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +128,7 @@ def test_the_label_that_is_found_least_is_named():
 )
 def test_what_cannot_be_measured_says_why(about, why):
     circumstances = Circumstances(**(vars(ABOUT) | about))
-    downstream, likeness = sections([], circumstances)
+    downstream, likeness, *_ = sections([], circumstances)
     assert downstream.grade is None
     assert likeness.grade is None
     assert any("UNAVAILABLE" in line and why in line for line in items(downstream, Missing))
@@ -128,7 +145,7 @@ def test_what_cannot_be_measured_says_why(about, why):
     ],
 )
 def test_likeness_is_as_good_as_its_weakest_number(values, grade, weak):
-    _, found = sections(measured(**values), ABOUT)
+    _, found, *_ = sections(measured(**values), ABOUT)
     assert found.grade == grade
     assert weak in found.advice
 

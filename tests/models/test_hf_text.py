@@ -334,7 +334,9 @@ def test_on_cuda(folders: Callable[[str], str]) -> None:
             assert len(texts) == len(PROMPTS)
 
 
-def test_a_call_may_sample_among_fewer_tokens_than_the_model():
+def test_a_call_may_sample_among_fewer_tokens_than_the_model(load):
+    import torch
+
     model = seeded(load("llama"), 3)
     rows = torch.log(torch.tensor([[0.6, 0.3, 0.05, 0.05]])).repeat(400, 1)
     assert set(model._sample(rows, 1.0, 0.5).tolist()) == {0}

@@ -88,6 +88,11 @@ class HFLogitModel:
         self._ends = end_tokens(model, tokenizer)
         self.ends = frozenset(special_tokens(tokenizer).union(self._ends))
 
+    @property
+    def tokenizer(self) -> Any:
+        """Its tokenizer."""
+        return self._tokenizer
+
     @cached_property
     def breaks(self) -> NDArray[np.int64]:
         """The end, and every token that holds a line break."""
