@@ -15,6 +15,7 @@ from privsyn.publishing.dvc import DvcPublisher, DvcRevision
 from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.section import Section
+from privsyn.stages.audit import refuse_held_back
 from privsyn.stages.base import Context
 from privsyn.stages.releases import Releases, Work
 
@@ -132,7 +133,9 @@ def versioned(
 
     Raises:
         PublishError: DVC or its remote refused.
+        ValidationFailed: The disclosure audit of its parent did not let that through.
     """
+    refuse_held_back(ctx, planned.parent)
     services = ctx.config.services
     revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit

@@ -216,7 +216,7 @@ def _likeness(
 
 
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(("downstream.", "vectors."))
+    return not name.startswith(("downstream.", "vectors.", "audit."))
 
 
 def _grade_of(name: str, value: float) -> Grade:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
 from privsyn.errors import DataError
+from privsyn.evaluation import audit
 from privsyn.evaluation.report import Circumstances, Section, render_report, sections, to_json
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -66,4 +67,5 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         rows=plan.rows,
         levers=f"{method.levers} (methods.{plan.method})",
     )
-    return sections(measured["metrics"], about)
+    disclosed = audit.section(measured.get("audit"), plan.epsilon)
+    return [*sections(measured["metrics"], about), disclosed]
