@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from airflow.sdk import DAG, Asset, TriggerRule
 
+from privsyn.airflow.alerts import Alert
 from privsyn.airflow.base import BrokenProjectOperator
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from privsyn.airflow.distill import (
@@ -30,6 +32,7 @@ from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
+from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.release.cautions import of_account, of_release, said
 
@@ -107,7 +110,9 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "params_path": str(project.params)} | patience(schedule),
+        default_args={"owner": OWNER, "params_path": str(project.params)}
+        | patience(schedule)
+        | alerted(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
@@ -132,6 +137,17 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             outlets=[Asset(project.asset(config.dataset.name, method))],
         )
         settle = SettleBudgetOperator(task_id="settle")
+        approval = asks_approval(config.account, project.root)
+        if approval.spend_above is not None:
+            from privsyn.airflow.approval import ApproveSpendOperator
+
+            approve = ApproveSpendOperator(task_id="approve_spend", hours=approval.hours)
+            plan >> approve >> reserve
+        if approval.publish:
+            from privsyn.airflow.approval import ApprovePublishOperator
+
+            approve = ApprovePublishOperator(task_id="approve_publish", hours=approval.hours)
+            evaluate >> approve >> publish
         plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
         (
             certify
@@ -161,7 +177,28 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             validate >> baseline
             [distill, baseline] >> measure >> publish
             publish >> publish_student >> settle
+            if approval.publish:
+                from privsyn.airflow.approval import ApproveStudentOperator
+
+                measure >> approve
+                (
+                    publish
+                    >> ApproveStudentOperator(
+                        task_id="approve_student",
+                        hours=approval.hours,
+                        trigger_rule=TriggerRule.NONE_FAILED,
+                    )
+                    >> publish_student
+                )
     return dag
+
+
+def alerted(config: Config, project: Project) -> dict[str, Any]:
+    """Airflow's arguments of tasks that tell of their end, where there is anybody to tell."""
+    if not config.alerts.told:
+        return {}
+    alert = Alert(str(project.params))
+    return {"on_failure_callback": [alert], "on_success_callback": [alert]}
 
 
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:

@@ -38,7 +38,8 @@ from privsyn.data.records import Record
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.one_run import CONFIDENCE, Guesses
-from privsyn.evaluation.report import Grade, Section
+from privsyn.report.blocks import Missing, Number, Numbers
+from privsyn.report.document import STAYS, Grade, Section
 
 MOST_UNITS = 20_000
 """More are thinned by a public hash of the unit, on both sides alike."""
@@ -336,7 +337,7 @@ TEXTS: Mapping[str, Detector] = {
 IMAGES: Mapping[str, Detector] = {"near_duplicates": _nearest(_pixels, _SAME_PICTURE)}
 
 
-_TITLE = "Does it tell who is in it?"
+_KEY, _TITLE = "disclosure", "Does it tell who is in it?"
 _KINDS: Mapping[str, str] = {
     "rare_ngrams": f"{_NGRAM} words in a row that one unit alone has",
     "identifiers": "addresses, numbers and codes that one unit alone has",
@@ -353,10 +354,10 @@ def section(found: Mapping[str, Any] | None, epsilon: float) -> Section:
     """
     if found is None:
         why = "The disclosure audit was not run (evaluate.audit)."
-        return Section(_TITLE, None, "Not measured.", unavailable=(why,))
+        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
     if found["unavailable"] is not None:
         why = f"Disclosure audit: UNAVAILABLE, since {found['unavailable']}."
-        return Section(_TITLE, None, "Not measured.", unavailable=(why,))
+        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
     sure, least, p_value = f"{found['confidence']:.0%}", found["epsilon"], found["p_value"]
     grade: Grade = "poor" if found["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
     advice = {
@@ -381,4 +382,5 @@ def section(found: Mapping[str, Any] | None, epsilon: float) -> Section:
             (f"{name}: held out", float(test["named"] - test["inside"]), "the same, by chance"),
             (f"{name}: p-value", test["p_value"], "of this test alone"),
         ]
-    return Section(_TITLE, grade, advice, numbers=tuple(numbers))
+    shown = Numbers(tuple(Number(*one) for one in numbers))
+    return Section(_KEY, _TITLE, STAYS, (shown,), grade, advice)

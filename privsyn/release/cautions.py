@@ -1,7 +1,7 @@
 """What an epsilon and a delta say, in words; and when they say little.
 
 Public settings are all that is read. A caution is advice: what an account must not exceed is its
-policy, ``account.limits``.
+policy, with ``account.limits``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency
-from privsyn.errors import ConfigError
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
@@ -129,22 +128,3 @@ def of_account(account: AccountConfig) -> tuple[str, ...]:
     if period is not None and period.epsilon >= VAST_EPSILON:
         found.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
     return tuple(found)
-
-
-def refuse_beyond_limits(privacy: PrivacyConfig, account: AccountConfig) -> None:
-    """Refuse a release that the account's policy does not allow.
-
-    Raises:
-        ConfigError: Names the setting and the limit.
-    """
-    limits = account.limits
-    for name, value, most in (
-        ("epsilon", privacy.epsilon, limits.epsilon),
-        ("delta", privacy.delta, limits.delta),
-    ):
-        if most is not None and value > most:
-            raise ConfigError(
-                f"privacy.{name}={value:g} is above account.limits.{name}={most:g}, the most that "
-                f"one release of account {account.name} may ask.",
-                hint=f"Lower privacy.{name}. Nothing was spent.",
-            )

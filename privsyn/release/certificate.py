@@ -21,10 +21,11 @@ from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
-from privsyn.release.layout import CERTIFICATE, REPORTS
+from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS
 from privsyn.release.plan import Plan
 
 SCHEMA = "privsyn-certificate/1"
@@ -58,6 +59,7 @@ def build(
     exhibits: Mapping[str, str],
     model: Mapping[str, str],
     root: Path,
+    approval: Decision | None = None,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
 
@@ -72,6 +74,7 @@ def build(
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
         root: Project folder, for its git commit.
+        approval: Of its cost, where one was needed: its row, and no name.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
@@ -93,6 +96,8 @@ def build(
         "parents": [],
         "software": _software(root),
     }
+    if approval is not None:
+        body["ledger"]["approval"] = {"row": approval.seq, "hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
@@ -196,11 +201,13 @@ def seal_of(certificate: Mapping[str, Any]) -> str:
 
 
 def _described(artifact: ArtifactRef) -> dict[str, Any]:
+    """The artifact, and whether it holds synthetic records: ids of their rows name the release."""
     return {
         "file": artifact.path.name,
         "sha256": artifact.sha256,
         "media_type": artifact.media_type,
         "rows": artifact.rows,
+        "synthetic": artifact.media_type != MODEL_ROWS,
     }
 
 

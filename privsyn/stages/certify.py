@@ -132,6 +132,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         exhibits=exhibits,
         model=model,
         root=ctx.workspace.root,
+        approval=ctx.ledger.approved_cost(plan.id),
     )
     seal(building, sealed, folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
+from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -24,9 +26,10 @@ from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.roles import describe_role
-from privsyn.release.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
+from privsyn.release.cautions import of_account, of_buckets, of_release
 from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, release_id
 from privsyn.stages.base import Context
+from privsyn.stages.held import sets_aside
 
 
 def plan(
@@ -48,6 +51,7 @@ def plan(
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
+        PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
     config = ctx.config
@@ -68,7 +72,18 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    refuse_beyond_limits(config.privacy, config.account)
+    ctx.account.terms.refuse(
+        config.account.name,
+        f"a release of {method_name}",
+        Asked(
+            method_name,
+            config.privacy.epsilon,
+            config.privacy.delta,
+            config.account.adjacency.value,
+            config.account.unit,
+            internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
+        ),
+    )
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
     with _computable(method_name, target):
@@ -206,11 +221,16 @@ def room(ctx: Context, planned: Plan) -> float:
     return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
 
 
-def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
-    """When a schedule has made so many releases; None for what is no cron expression.
+def copies_left(ctx: Context, planned: Plan) -> int:
+    """How many more releases like this one fit its account."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+
+
+def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
+    """When schedules have made so many releases; None where one is no cron expression.
 
     Args:
-        cron: Of Airflow: five fields, or a name such as @daily.
+        crons: Of Airflow: five fields, or a name such as @daily; at least one.
         copies: How many more releases fit.
         now: From when on (UTC).
     """
@@ -219,13 +239,13 @@ def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
     except ImportError:
         return None
     try:
-        runs = croniter(cron, now)
-        first: datetime = runs.get_next(datetime)
+        runs = heapq.merge(*(croniter(cron, now).all_next(datetime) for cron in crons))
+        first: datetime = next(runs)
         last, counted = first, 1
         while counted < min(copies, 1000):  # beyond that at the same pace
-            last, counted = runs.get_next(datetime), counted + 1
+            last, counted = next(runs), counted + 1
         return last + (last - first) / max(1, counted - 1) * (copies - counted)
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError, OverflowError, StopIteration):
         return None
 
 

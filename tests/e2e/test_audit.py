@@ -76,7 +76,7 @@ def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
     assert "Does it tell who is in it?" in titles
     outside = ctx.workspace.release(planned.id)
     for path in outside.rglob("*"):
-        assert path.is_dir() or b"audit" not in path.read_bytes(), path
+        assert path.is_dir() or b"who is in it" not in path.read_bytes(), path
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,10 @@ def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monke
     leaks(monkeypatch, Audit(training=90, held_out=60))
     evaluate(ctx, planned)
     assert publish(ctx, planned)["release_id"] == planned.id
-    page = (ctx.workspace.release(planned.id) / "validation.html").read_text()
+    page = (ctx.workspace.release(planned.id) / "report.html").read_text()
     assert "no epsilon covers" not in page
     validate(ctx, planned)
-    assert (
-        "no epsilon covers" in (ctx.workspace.release(planned.id) / "validation.html").read_text()
-    )
+    assert "no epsilon covers" in (ctx.workspace.release(planned.id) / "report.html").read_text()
 
 
 def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
