@@ -165,7 +165,8 @@ CLIPS = ("invisible_ink", "private_prediction", "dp_lora")
 def words() -> list[str]:
     """Public words of the suffixes; they are what the toys can say."""
     room = importlib.resources.files("privsyn.methods.keyphrase_seeding")
-    return gzip.decompress((room / "vocabulary.txt.gz").read_bytes()).decode().split()[1000:1200]
+    known = gzip.decompress((room / "vocabulary.txt.gz").read_bytes()).decode().split()
+    return list(dict.fromkeys(known[1000:1200]))
 
 
 class Counted:
