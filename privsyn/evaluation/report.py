@@ -237,7 +237,7 @@ def _by_the_voter(about: Circumstances) -> tuple[str, ...]:
 
 
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(("downstream.", "vectors.", *_READ))
+    return not name.startswith(("downstream.", "vectors.", "audit.", *_READ))
 
 
 _READ = ("perplexity.", "in_context.")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from pydantic import (
     Field,
+    field_validator,
+    model_validator,
 )
 
 from privsyn.section import Section
@@ -51,3 +55,21 @@ class EvaluateConfig(Section):
         description="Real records that models.language labels with synthetic examples in its "
         "prompt; 0: none. Slow on a CPU: a pass a record, a label and a set of examples.",
     )
+    audit: Literal["off", "report", "block"] = Field(
+        default="report",
+        description="Disclosure audit against held-out units. report: its numbers stay inside. "
+        "block: a release whose empirical epsilon exceeds its claim stays in quarantine. Whether "
+        "it does is a function of private records that no epsilon covers, and shows outside.",
+    )
+
+    @field_validator("audit", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        """YAML 1.1 reads off as false."""
+        return "off" if value is False else value
+
+    @model_validator(mode="after")
+    def _blocks_by_what_is_measured(self) -> EvaluateConfig:
+        if self.audit == "block" and not self.enabled:
+            raise ValueError("audit=block needs enabled=true: evaluate is what audits")
+        return self

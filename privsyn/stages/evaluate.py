@@ -10,12 +10,14 @@ from privsyn.methods.base import Backends
 from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
+from privsyn.stages.audit import audit_release, held_back, refuse_held_back
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import traced
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.report import report
+from privsyn.stages.validate import passed, place
 
 
 @traced("evaluate")
@@ -35,6 +37,11 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         The folder with evaluation.json and the plots; None where evaluation is off or no records
         are set aside for it, by the settings alone. Whether there is such a record shows in the
         folder only.
+
+    Raises:
+        ValidationFailed: The disclosure audit found more than the release claims, and
+            ``evaluate.audit`` is ``block``: the release is in quarantine. Says nothing of what was
+            found.
     """
     if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
         return None
@@ -47,11 +54,14 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         measure(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
     )
     said = verdict({metric.name: metric.value for metric in metrics})
+    audited = audit_release(ctx, plan, artifact.parent)
+    metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
         folder / EVALUATION,
         {
             "release_id": plan.id,
             **({"verdict": said} if said else {}),
+            **({"audit": audited.to_json()} if audited else {}),
             "metrics": [metric.to_json() for metric in metrics],
         },
         mode=0o600,
@@ -62,6 +72,9 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         ctx.lineage.log_artifact(run, plot, "plots")
     for file in report(ctx, plan):
         ctx.lineage.log_artifact(run, file)
+    if passed(artifact.parent):
+        place(ctx, plan.id, artifact.parent, released=not held_back(ctx, plan))
+        refuse_held_back(ctx, plan)
     return folder
 
 

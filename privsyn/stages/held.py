@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from privsyn.data.partition import read_holdout
+from collections.abc import Iterator
+
+from privsyn.data.partition import read_holdout, read_training
 from privsyn.data.records import Record
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
@@ -36,3 +38,15 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
         return []
     key = ctx.open_account().partition_key.reveal()
     return [private.reveal() for private in read_holdout(dataset, key)]
+
+
+def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
+    """All records of the private file, each with whether releases are made from its unit.
+
+    Those of a file set aside for testing are not among them.
+    """
+    dataset = ctx.source(plan).model_copy(update={"test_path": None})
+    key = ctx.open_account().partition_key.reveal()
+    for inside, read in ((True, read_training), (False, read_holdout)):
+        for private in read(dataset, key):
+            yield inside, private.reveal()

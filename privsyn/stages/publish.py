@@ -11,6 +11,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
+from privsyn.stages.audit import refuse_held_back
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
@@ -29,12 +30,14 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         Public facts for whoever consumes the release.
 
     Raises:
-        ValidationFailed: The release is in quarantine or was never validated.
+        ValidationFailed: The release is in quarantine or was never validated; or
+            ``evaluate.audit`` is ``block``, and its audit did not let it through.
         VerificationError: It is not what was certified and committed.
         ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
         PublishError: DVC or its remote refused.
     """
     folder = find(ctx, plan)
+    refuse_held_back(ctx, plan)
     if folder != ctx.workspace.release(plan.id) or not passed(folder):
         raise ValidationFailed(
             f"release {plan.id} has not passed its suite and is not published.",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
+from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
 from privsyn.evaluation.report import Circumstances, sections
 from privsyn.modalities.registry import modality_of
@@ -65,7 +66,8 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         rows=plan.rows,
         levers=f"{method.levers} (methods.{plan.method})",
     )
-    return sections(measured.get("metrics", ()), about)
+    found = sections(measured.get("metrics", ()), about)
+    return [*found, disclosed(measured.get("audit"), plan.epsilon)]
 
 
 def _measured(ctx: Context, plan: Plan) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from privsyn.release import certificate, layout
 from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
 from privsyn.report.outward import outward
+from privsyn.stages.audit import held_back
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced, validated
@@ -23,6 +24,11 @@ from privsyn.stages.sign import sign, unsign
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
 
+BY_AUDIT = (
+    "It is published only where an internal audit against held-out records passes "
+    "(evaluate.audit: block): that it is here is an answer that no epsilon covers."
+)
+
 
 @traced("validate")
 def validate(ctx: Context, plan: Plan) -> Path:
@@ -30,7 +36,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
 
     Reads the synthetic file alone, so its results may be published; those of a release that failed
     stay in quarantine with it, for its owner alone. A release that failed before and passes now
-    (the suite was changed) comes out of quarantine.
+    (the suite was changed) comes out of quarantine, unless its disclosure audit holds it there.
 
     Returns:
         The release folder, with the report, validation.json and quality.json in it.
@@ -40,8 +46,9 @@ def validate(ctx: Context, plan: Plan) -> Path:
     """
     folder = find(ctx, plan)
     result, _ = examine(ctx, plan, folder, plan.row_bounds)
-    folder = place(ctx, plan.id, folder, released=result.success)
-    if ctx.as_filed and result.success:
+    released = result.success and not held_back(ctx, plan)
+    folder = place(ctx, plan.id, folder, released=released)
+    if ctx.as_filed and released:
         copy_reports(ctx, plan.method, folder)
     validated(ctx, plan, folder, passed=result.success)
     if not result.success:
@@ -112,7 +119,8 @@ def write_report(folder: Path) -> None:
 def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
     """What a reader of the report should know of the guarantee, by the account as it is now."""
     paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
-    return of_release(paid, ctx.config.account) + of_account(ctx.config.account)
+    found = of_release(paid, ctx.config.account) + of_account(ctx.config.account)
+    return (*found, BY_AUDIT) if ctx.config.evaluate.audit == "block" else found
 
 
 def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:

@@ -1,0 +1,386 @@
+"""Disclosure audit: do rare features of people in the release stand in it more than of others?
+
+No model, no canary. Units were put into the training part or the hold-out by a keyed hash, a coin
+of known probability each, and no release saw the hold-out. A unit is *named* where something that
+no other unit has, on either side, stands in the synthetic records. Whatever public knowledge and
+chance put there is the same for both sides; what is found more among people of the training part
+came through the release. Counts are of units: a person with many records is named once.
+
+The tests look at all units alike and are not told who was held out: the signature of ``Detector``
+keeps them so, and the bound needs it. Each counts at a third of the error that is allowed in all
+(Bonferroni), so that the largest bound of the three holds with the confidence stated.
+
+Bound. Under ``add_remove`` and ``replace_null`` each unit is a coin of prior 1 - holdout
+(``evaluation.one_run``): an absent unit contributes nothing, as the empty one does. Under
+``replace_one`` neighbours swap two units: units of the hold-out are matched at random with as many
+of the training part, and which of a pair is in the training part is a fair coin; a pair is named
+where one of the two is. Either way guesses are dependent through the one release, which the bound
+allows for.
+
+Everything here reads real records: internal. Nothing but counts leaves this module.
+
+Source: Amin, Das, Epasto, Javanmard, Kraft, Ribero, Vassilvitskii 2026, *Phantoms and Disclosures:
+a Causal Framework for Auditing Synthetic Data*, for the comparison with a hold-out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privsyn.data.records import Record
+from privsyn.dp.adjacency import Adjacency
+from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.one_run import CONFIDENCE, Guesses
+from privsyn.report.blocks import Missing, Number, Numbers
+from privsyn.report.document import STAYS, Grade, Section
+
+MOST_UNITS = 20_000
+"""More are thinned by a public hash of the unit, on both sides alike."""
+
+MOST_RECORDS = 50
+"""Records of a unit that are looked at."""
+
+FEWEST = 20
+"""Units a side below which nothing is said."""
+
+_NGRAM, _SHINGLE = 6, 3
+_ALIKE = 0.3
+"""Jaccard similarity of shingles from which a text is a near duplicate."""
+_SAME_PICTURE = 0.9
+"""Correlation of pixels from which an image is a near duplicate."""
+_SIDE, _SEED = 16, 20260615
+_BLOCK = 1 << 24
+"""Similarities held at once."""
+
+_WORD = re.compile(r"\w+")
+_IDENTIFIERS = (
+    re.compile(r"[\w.+%-]{1,64}@[\w.-]{1,250}\.[A-Za-z]{2,}"),
+    re.compile(r"\b\d(?:[ ().-]{0,2}\d){5,30}\b"),  # phone, account, card numbers, dates
+    re.compile(r"\b[A-Za-z]{1,6}-?\d{3,20}\b"),  # record numbers
+)
+"""Shapes of what names one person, by form alone."""
+
+Contents = Sequence[Sequence[str]]
+"""The records of each unit. Whether the unit was in the release is not told."""
+
+Detector = Callable[[Sequence[str], Contents], set[int]]
+"""Synthetic records and those of all units -> the numbers of the units that are named."""
+
+
+@dataclass
+class Person:
+    """A unit: whether it is in the training part, and its records."""
+
+    inside: bool
+    contents: list[str] = field(default_factory=list, repr=False)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a release claims, and how the hold-out was chosen. All public.
+
+    Attributes:
+        epsilon: As certified, for one unit.
+        delta: As certified.
+        adjacency: What neighbours differ by.
+        holdout: Probability that a unit is held out.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    holdout: float
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test.
+
+    Attributes:
+        name: What was looked for.
+        named: Units (pairs under ``replace_one``) with such a feature in the release.
+        inside: Those of them whose unit in question is in the training part.
+        p_value: Of as many, if the release told nothing of who is in it. Of this test alone.
+        epsilon: What the release's epsilon is at least, at this test's share of the confidence.
+    """
+
+    name: str
+    named: int
+    inside: int
+    p_value: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found. Internal.
+
+    Attributes:
+        unavailable: Why there is none; None where there is one.
+        training: Units of the training part that were looked at.
+        held_out: Units of the hold-out.
+        tests: Each test.
+        p_value: Of all tests together.
+        epsilon: What epsilon is at least, with ``confidence``.
+        confidence: Probability, over who was held out, that a true claim is not exceeded.
+        exceeds: Whether that is more than the release claims.
+    """
+
+    unavailable: str | None = None
+    training: int = 0
+    held_out: int = 0
+    tests: tuple[Test, ...] = ()
+    p_value: float = 1.0
+    epsilon: float = 0.0
+    confidence: float = CONFIDENCE
+    exceeds: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit as plain JSON values."""
+        return asdict(self)
+
+    def metrics(self) -> list[Metric]:
+        """Its numbers, all internal; none where it is unavailable."""
+        if self.unavailable is not None:
+            return []
+        numbers = [
+            ("epsilon", self.epsilon, f"epsilon is at least this, {self.confidence:.0%} confident"),
+            ("p_value", self.p_value, "of all tests, if the release told nothing of who is in it"),
+        ]
+        for test in self.tests:
+            of = f"units with {test.name.replace('_', ' ')} in the release"
+            numbers += [
+                (f"{test.name}.named", float(test.named), f"{of}, both sides"),
+                (f"{test.name}.inside", float(test.inside), f"{of}, of the training part"),
+                (f"{test.name}.p_value", test.p_value, "of this test alone"),
+            ]
+        return [Metric(f"audit.{name}", value, "internal", note) for name, value, note in numbers]
+
+
+def gather(records: Iterable[tuple[bool, Record]], most: int = MOST_UNITS) -> list[Person]:
+    """Units with their records, at most ``most`` of them: those with the smallest public hashes.
+
+    Args:
+        records: Each with whether its unit is in the training part.
+        most: Units.
+    """
+    people: dict[bytes, Person] = {}
+    limit = b"\xff" * 16
+    for inside, record in records:
+        name = hashlib.blake2b(record.unit.encode(), digest_size=16, person=b"privsyn audit")
+        key = name.digest()
+        if key > limit:
+            continue
+        person = people.setdefault(key, Person(inside))
+        if len(person.contents) < MOST_RECORDS:
+            person.contents.append(record.content)
+        if len(people) > 2 * most:
+            limit = sorted(people)[most - 1]
+            people = {key: person for key, person in people.items() if key <= limit}
+    return [people[key] for key in sorted(people)[:most]]
+
+
+def audit(
+    synthetic: Sequence[str],
+    people: Sequence[Person],
+    claim: Claim,
+    detectors: Mapping[str, Detector],
+) -> Audit:
+    """Test whether a release tells who is in it.
+
+    Args:
+        synthetic: Its records, in the form of ``Record.content``.
+        people: All units, of both sides, the hold-out chosen by keyed hash.
+        claim: What is claimed, and the probability of being held out.
+        detectors: The tests, fixed before a record was seen: ``TEXTS`` or ``IMAGES``.
+    """
+    inside = np.array([person.inside for person in people], np.bool_)
+    training, held_out = int(inside.sum()), int((~inside).sum())
+    if min(training, held_out) < FEWEST:
+        return Audit(f"fewer than {FEWEST} units on one side", training, held_out)
+    contents = [person.contents for person in people]
+    alpha = (1 - CONFIDENCE) / len(detectors)
+    pairs = _pairs(inside) if claim.adjacency is Adjacency.REPLACE_ONE else None
+    tests = []
+    for name, detect in detectors.items():
+        named = detect(synthetic, contents)
+        guesses = (
+            Guesses(len(people), len(named), int(inside[sorted(named)].sum()), 1 - claim.holdout)
+            if pairs is None
+            else _of_pairs(pairs, named)
+        )
+        least = guesses.least_epsilon(claim.delta, alpha)
+        tests.append(Test(name, guesses.named, guesses.right, guesses.p_value(), least))
+    p_value = min(1.0, len(tests) * min(test.p_value for test in tests))
+    epsilon = max(test.epsilon for test in tests)
+    return Audit(
+        None, training, held_out, tuple(tests), p_value, epsilon, exceeds=epsilon > claim.epsilon
+    )
+
+
+def _pairs(inside: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
+    """Units of the training part and of the hold-out, matched at random: each unit once."""
+    rng = np.random.default_rng(_SEED)
+    trained, held = (rng.permutation(np.flatnonzero(side)) for side in (inside, ~inside))
+    return [(int(one), int(other)) for one, other in zip(trained, held, strict=False)]
+
+
+def _of_pairs(pairs: Sequence[tuple[int, int]], named: set[int]) -> Guesses:
+    told = [one in named for one, other in pairs if (one in named) != (other in named)]
+    return Guesses(len(pairs), len(told), sum(told), both=True)
+
+
+def _alone(features: Callable[[str], Iterable[str]]) -> Detector:
+    """Names units that have a feature of the synthetic records that no other unit has."""
+
+    def detect(synthetic: Sequence[str], contents: Contents) -> set[int]:
+        written = {feature for text in synthetic for feature in features(text)}
+        found = [
+            {feature for text in own for feature in features(text) if feature in written}
+            for own in contents
+        ]
+        owners = Counter(feature for own in found for feature in own)
+        return {i for i, own in enumerate(found) if any(owners[feature] == 1 for feature in own)}
+
+    return detect
+
+
+def _runs(text: str, length: int = _NGRAM) -> list[str]:
+    """All runs of so many words."""
+    words = _WORD.findall(text.lower())
+    return [" ".join(words[i : i + length]) for i in range(len(words) - length + 1)]
+
+
+def _identifiers(text: str) -> Iterable[str]:
+    return (found.group().lower() for shape in _IDENTIFIERS for found in shape.finditer(text))
+
+
+def _nearest(similar: Callable[[Sequence[str], Sequence[str]], Any], least: float) -> Detector:
+    """Names units that are nearer to some synthetic record than any other unit, and near to it.
+
+    Args:
+        similar: Yields blocks of similarities, shape (some synthetic, real), of all synthetic.
+        least: From which on a record is near.
+    """
+
+    def detect(synthetic: Sequence[str], contents: Contents) -> set[int]:
+        real = [content for own in contents for content in own]
+        owner = np.repeat(np.arange(len(contents)), [len(own) for own in contents])
+        named: set[int] = set()
+        for block in similar(synthetic, real) if len(real) and len(synthetic) else ():
+            best = block.max(axis=1)
+            for row in np.flatnonzero(best >= least):
+                owners = np.unique(owner[block[row] >= best[row] - 1e-9])
+                if len(owners) == 1:  # as near to two people is about neither
+                    named.add(int(owners[0]))
+        return named
+
+    return detect
+
+
+def _shingles(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
+    """Jaccard similarity of the sets of words in threes (Broder 1997)."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    sets = HashingVectorizer(
+        analyzer=lambda text: _runs(text, _SHINGLE),
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+    )
+    ours, theirs = sets.transform(synthetic), sets.transform(real).T.tocsr()
+    sizes = np.asarray(ours.sum(axis=1)).ravel(), np.asarray(theirs.sum(axis=0)).ravel()
+    for some in _blocks(ours.shape[0], len(real)):
+        both = (ours[some] @ theirs).toarray()
+        either = sizes[0][some, None] + sizes[1][None, :] - both
+        yield both / np.maximum(either, 1)
+
+
+def _pixels(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
+    """Correlation of grey pixels of a small copy."""
+    ours, theirs = _small(synthetic), _small(real)
+    for some in _blocks(len(ours), len(theirs)):
+        yield ours[some] @ theirs.T
+
+
+def _blocks(rows: int, columns: int) -> Iterable[slice]:
+    """Rows by the block, so that a block by all columns fits into memory."""
+    size = max(1, _BLOCK // columns)
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def _small(contents: Sequence[str]) -> Any:
+    from PIL import Image
+
+    from privsyn.data.images import decode
+
+    rows = np.empty((len(contents), _SIDE * _SIDE), np.float32)
+    for i, content in enumerate(contents):
+        grey = Image.fromarray(decode(content)).convert("L").resize((_SIDE, _SIDE))
+        rows[i] = np.asarray(grey, np.float32).ravel()
+    rows -= rows.mean(axis=1, keepdims=True)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+
+TEXTS: Mapping[str, Detector] = {
+    "rare_ngrams": _alone(_runs),
+    "identifiers": _alone(_identifiers),
+    "near_duplicates": _nearest(_shingles, _ALIKE),
+}
+IMAGES: Mapping[str, Detector] = {"near_duplicates": _nearest(_pixels, _SAME_PICTURE)}
+
+
+_KEY, _TITLE = "disclosure", "Does it tell who is in it?"
+_KINDS: Mapping[str, str] = {
+    "rare_ngrams": f"{_NGRAM} words in a row that one unit alone has",
+    "identifiers": "addresses, numbers and codes that one unit alone has",
+    "near_duplicates": "records of the release that are nearly one unit's own",
+}
+
+
+def section(found: Mapping[str, Any] | None, epsilon: float) -> Section:
+    """The audit as a section of the internal report.
+
+    Args:
+        found: As Audit.to_json writes it; None where the release was not audited.
+        epsilon: What the release claims.
+    """
+    if found is None:
+        why = "The disclosure audit was not run (evaluate.audit)."
+        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+    if found["unavailable"] is not None:
+        why = f"Disclosure audit: UNAVAILABLE, since {found['unavailable']}."
+        return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
+    sure, least, p_value = f"{found['confidence']:.0%}", found["epsilon"], found["p_value"]
+    grade: Grade = "poor" if found["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
+    advice = {
+        "good": "Nothing found that people of the training part have in the release and those of "
+        "the hold-out have not. That is no proof: an audit finds leaks, it does not exclude them.",
+        "fair": f"People of the training part show in the release more than others do, and no more "
+        f"than epsilon {epsilon:g} allows: it is at least {least:.2f}, with {sure} confidence.",
+        "poor": f"The release tells more of who is in it than it claims: epsilon is at least "
+        f"{least:.2f} with {sure} confidence, and {epsilon:g} is claimed. Do not hand it out: look "
+        "for records that share people under other unit ids, and for a changed model or method.",
+    }[grade]
+    numbers = [
+        ("epsilon at least", least, f"{sure} confident, over who was held out"),
+        ("p-value", p_value, "of all tests, if the release told nothing of who is in it"),
+        ("training units", float(found["training"]), "that were looked at"),
+        ("held-out units", float(found["held_out"]), "that were looked at"),
+    ]
+    for test in found["tests"]:
+        name, what = test["name"].replace("_", " "), _KINDS[test["name"]]
+        numbers += [
+            (f"{name}: training", float(test["inside"]), f"units found by {what}"),
+            (f"{name}: held out", float(test["named"] - test["inside"]), "the same, by chance"),
+            (f"{name}: p-value", test["p_value"], "of this test alone"),
+        ]
+    shown = Numbers(tuple(Number(*one) for one in numbers))
+    return Section(_KEY, _TITLE, STAYS, (shown,), grade, advice)

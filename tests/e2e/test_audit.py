@@ -1,0 +1,177 @@
+"""The disclosure audit of a release: internal, and what it holds back stays back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from privsyn.derived.base import versioned
+from privsyn.derived.more import MorePlan
+from privsyn.errors import ValidationFailed
+from privsyn.evaluation.audit import Audit
+from privsyn.evaluation.settings import EvaluateConfig
+from privsyn.methods.base import Backends
+from privsyn.stages import audit as stage
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import publish
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from tests.e2e.small_project import (
+    CANARY,
+    METHODS,
+    build_project,
+    finish,
+    rows,
+    stand_ins,
+)
+
+QUIET = ("evaluate.embeddings=false", "evaluate.public_alone=false")
+
+
+def released(root, **changes):
+    """A project with a validated release, and its plan."""
+    project = build_project(
+        root,
+        methods={"invisible_ink": METHODS["invisible_ink"]},
+        **({"dataset": {"holdout": 0.4}} | changes),
+    )
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
+    ctx = project.context(*QUIET)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
+    settle(ctx, planned)
+    validate(ctx, planned)
+    return project, planned
+
+
+def leaks(monkeypatch, found):
+    """From here on every audit finds this."""
+    monkeypatch.setattr(stage, "audit", lambda *_: found)
+
+
+LEAK = Audit(training=90, held_out=60, p_value=1e-9, epsilon=21.5, exceeds=True)
+
+
+def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET)
+    folder = evaluate(ctx, planned)
+    file = folder / "evaluation.json"
+    found = json.loads(file.read_text())["audit"]
+    assert found["unavailable"] is None
+    assert found["training"] + found["held_out"] == 75
+    assert min(found["training"], found["held_out"]) >= 20
+    assert {test["name"] for test in found["tests"]} == {
+        "rare_ngrams", "identifiers", "near_duplicates",
+    }  # fmt: skip
+    assert file.stat().st_mode & 0o077 == 0
+    assert CANARY not in file.read_text()
+    titles = [
+        part["title"] for part in json.loads((folder / "report.json").read_text())["sections"]
+    ]
+    assert "Does it tell who is in it?" in titles
+    outside = ctx.workspace.release(planned.id)
+    for path in outside.rglob("*"):
+        assert path.is_dir() or b"who is in it" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dataset": {"holdout": 0.02}}, "fewer than 20 units"),
+        ({"dataset": {"holdout": 0.0, "test_path": "private.jsonl"}}, "test_path"),
+    ],
+)
+def test_without_a_hold_out_to_compare_with_it_says_why_and_holds_nothing_back(
+    tmp_path, changes, why
+):
+    project, planned = released(tmp_path / "project", **changes)
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    folder = evaluate(ctx, planned)
+    found = json.loads((folder / "evaluation.json").read_text())["audit"]
+    assert why in found["unavailable"]
+    assert why in (folder / "report.html").read_text()
+    assert publish(ctx, planned)["release_id"] == planned.id
+
+
+def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    workspace = ctx.workspace
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        publish(ctx, planned)
+    more = MorePlan(parent=planned, count=1, number=1)
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        versioned(ctx, more, workspace.release(planned.id))
+
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed, match="held back by its disclosure audit") as blocked:
+        evaluate(ctx, planned)
+    said = f"{blocked.value} {blocked.value.hint}".replace(planned.id, "")
+    assert not any(number in said for number in ("21.5", "1e-9", "90", "60"))
+    for _ in range(2):  # run again it stays where it is
+        assert not workspace.release(planned.id).exists()
+        assert workspace.quarantine(planned.id).stat().st_mode & 0o077 == 0
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+        with pytest.raises(ValidationFailed, match="held back"):
+            versioned(ctx, more, workspace.quarantine(planned.id))
+        assert validate(ctx, planned) == workspace.quarantine(planned.id)
+        with pytest.raises(ValidationFailed, match="held back"):
+            evaluate(ctx, planned)
+    assert "privsyn report" in said
+
+    freed = project.context(*QUIET, "evaluate.audit=report")
+    assert validate(freed, planned) == workspace.release(planned.id)
+    evaluate(freed, planned)
+    assert publish(freed, planned)["release_id"] == planned.id
+
+
+def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monkeypatch):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed, match="held back"):
+        evaluate(ctx, planned)
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert publish(ctx, planned)["release_id"] == planned.id
+    page = (ctx.workspace.release(planned.id) / "report.html").read_text()
+    assert "no epsilon covers" not in page
+    validate(ctx, planned)
+    assert "no epsilon covers" in (ctx.workspace.release(planned.id) / "report.html").read_text()
+
+
+def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    leaks(monkeypatch, LEAK)
+    with monkeypatch.context() as killed:
+        killed.setattr("privsyn.stages.evaluate.report", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            evaluate(ctx, planned)
+    assert ctx.workspace.release(planned.id).exists()
+    with pytest.raises(ValidationFailed, match="held back"):
+        publish(ctx, planned)
+
+
+def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():
+    assert EvaluateConfig.model_validate({"audit": False}).audit == "off"
+    with pytest.raises(ValidationError, match="audit=block needs enabled=true"):
+        EvaluateConfig(audit="block", enabled=False)
+
+
+def test_where_it_is_off_no_record_of_the_training_part_is_read(tmp_path, monkeypatch):
+    project, planned = released(tmp_path / "project")
+    monkeypatch.setattr(stage, "either_side", lambda *_: 1 / 0)
+    folder = evaluate(project.context(*QUIET, "evaluate.audit=off"), planned)
+    assert "audit" not in json.loads((folder / "evaluation.json").read_text())
+    assert "evaluate.audit" in (folder / "report.html").read_text()
