@@ -158,7 +158,7 @@ def pages(dag_id: str, release_id: str) -> dict:
         "spend: unpause a schedule": ("PATCH", api, {"is_paused": False}),
         "see variables": ("GET", "/api/v2/variables", None),
         "see connections": ("GET", "/api/v2/connections", None),
-        "change pools": ("PATCH", "/api/v2/pools/dvc?update_mask=slots", {"slots": 1}),
+        "change pools": ("PATCH", "/api/v2/pools/default_pool?update_mask=slots", {"slots": 128}),
     }
     allowed = {
         what: {
