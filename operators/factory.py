@@ -33,6 +33,7 @@ from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
+from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.release.cautions import of_account, of_release, said
 
@@ -142,6 +143,17 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             outlets=[Asset(project.asset(config.dataset.name, method))],
         )
         settle = SettleBudgetOperator(task_id="settle")
+        approval = asks_approval(config.account, project.root)
+        if approval.spend_above is not None:
+            from privsyn.airflow.approval import ApproveSpendOperator
+
+            approve = ApproveSpendOperator(task_id="approve_spend", hours=approval.hours)
+            plan >> approve >> reserve
+        if approval.publish:
+            from privsyn.airflow.approval import ApprovePublishOperator
+
+            approve = ApprovePublishOperator(task_id="approve_publish", hours=approval.hours)
+            evaluate >> approve >> publish
         plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
         (
             certify
@@ -171,6 +183,19 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             validate >> baseline
             [distill, baseline] >> measure >> publish
             publish >> publish_student >> settle
+            if approval.publish:
+                from privsyn.airflow.approval import ApproveStudentOperator
+
+                measure >> approve
+                (
+                    publish
+                    >> ApproveStudentOperator(
+                        task_id="approve_student",
+                        hours=approval.hours,
+                        trigger_rule=TriggerRule.NONE_FAILED,
+                    )
+                    >> publish_student
+                )
     return dag
 
 

@@ -1,4 +1,4 @@
-"""Airflow plugin: the validation pages of releases and the budget page, on the Airflow server.
+"""Airflow plugin: reports of releases that may leave the room, and the budget page, on its server.
 
 Registered through the entry point ``airflow.plugins``. Every Airflow process loads plugins, the
 parsers among them, so the web framework is imported at the first request.

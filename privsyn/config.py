@@ -30,6 +30,7 @@ from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.on_disk import OnDisk
+from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import NAME, Section
 from privsyn.spelling import explain
 from privsyn.validation.settings import ValidationConfig
@@ -161,6 +162,8 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     performance: PerformanceConfig = PerformanceConfig()
     services: ServicesConfig = ServicesConfig()
+    signing: SigningConfig = SigningConfig()
+    deployment: DeploymentConfig = DeploymentConfig()
     schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
     alerts: AlertsConfig = AlertsConfig()
     files: dict[Annotated[str, Field(pattern=NAME)], FileConfig] = Field(default_factory=dict)

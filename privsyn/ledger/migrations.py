@@ -97,10 +97,16 @@ def m003_filters(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def m004_terms(connection: Connection) -> None:
+    """What an account lets a release ask, and what people must approve."""
+    connection.exec_driver_sql("ALTER TABLE ledger_account ADD COLUMN terms TEXT")
+
+
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     m001_first_tables,
     m002_who_sources_steps,
     m003_filters,
+    m004_terms,
 )
 """Step n brings a ledger from version n-1 to n."""
 

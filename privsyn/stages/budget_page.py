@@ -22,11 +22,11 @@ from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step
 from privsyn.release import layout
+from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
 from privsyn.stages.summary import said_who
-from privsyn.validation.html import render
 
 BARS = 40
 """Releases in the picture: the newest."""
@@ -296,7 +296,7 @@ def file_reports(ctx: Context, folder: Path) -> Reports:
     """Validation pages of the releases that lie here, as seen from a folder."""
 
     def report(entry: Entry) -> str | None:
-        page = ctx.workspace.release(entry.release_id) / layout.REPORTS[1]
+        page = layout.page_of(ctx.workspace.release(entry.release_id))
         return quote(os.path.relpath(page, folder)) if page.is_file() else None
 
     return report

@@ -108,7 +108,7 @@ def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
     xcoms = runs[0]["xcoms"]
     release_id = plan(runs[0])["release_id"]
     page = f"/privsyn/privsyn_invisible_ink/reports/{release_id}"
-    assert xcoms["validate/link_validation_report"] == page
+    assert xcoms["validate/link_release_report"] == page
     for task in ("validate", "evaluate", "publish"):
         assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
 
@@ -188,7 +188,7 @@ def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):
 
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
     scratch = project.root / ".privsyn" / "scratch"
-    synthetic = {"synthetic.jsonl", "validation.html", "pages.json"}
+    synthetic = {"synthetic.jsonl", "report.html", "report.json", "pages.json"}
     for file in project.root.rglob("*"):
         private = file.parent == project.root and file.name.startswith("private.")
         if private or not file.is_file() or file.is_relative_to(scratch):

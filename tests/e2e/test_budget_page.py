@@ -63,7 +63,7 @@ def test_every_release_is_there_with_its_links(ctx: Context) -> None:
         address = "http://127.0.0.1:8080/dags/privsyn_invisible_ink/runs/scheduled__"
         assert f'href="{address}{run}"' in html
         drawn = number != 4
-        assert (f'href="releases/{release_id(number)}/validation.html"' in html) is drawn
+        assert (f'href="releases/{release_id(number)}/report.html"' in html) is drawn
         assert (f'/#/experiments/1/runs/{number}"' in html) is drawn
     assert html.count("LOST") == 1
 

@@ -44,7 +44,7 @@ def weekly(ctx: Context, count: int, event: Event = EVENT, *, lost: int = -1) ->
         folder = ctx.workspace.release(name)
         folder.mkdir(parents=True)
         (folder / "certificate.json").write_text("{}")
-        (folder / "validation.html").write_text("page")
+        (folder / "report.html").write_text("page")
         internal = ctx.workspace.internal(name)
         internal.mkdir(parents=True)
         (internal / "mlflow.json").write_text(

@@ -95,7 +95,7 @@ def test_a_report_is_linked_where_its_page_would_be_shown(folder, monkeypatch):
     html = budget_html(projects(), "")
     page = f"/privsyn/privsyn_invisible_ink/reports/{release_id(1)}"
     assert f'href="{page}"' in html
-    (folder / "alone" / "releases" / release_id(1) / "validation.html").unlink()
+    (folder / "alone" / "releases" / release_id(1) / "report.html").unlink()
     assert page not in budget_html(projects(), "")
 
 
