@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from privsyn.airflow.failures import Patience, StageFailed
 from privsyn.airflow.links import REPORT, share_report
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import params_file
+from privsyn.airflow.versions import version_of
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError, PrivsynError
 
@@ -41,18 +43,27 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
             must render templates as native objects.
         params_path: params.yaml of the project. Default: see privsyn.airflow.project.
+        version_from: Where the dataset's version is; see privsyn.airflow.versions.
     """
 
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#e8eef7"
     stage: ClassVar[str]
 
-    def __init__(self, *, plan: Any = PLAN, params_path: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        plan: Any = PLAN,
+        params_path: str | None = None,
+        version_from: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if getattr(self, "retry_policy", None) is None:  # else Airflow would retry a refusal
             self.retry_policy = Patience(self.retries, self.retry_delay)
         self.plan = plan
         self.params_path = params_path
+        self.version_from = version_from
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
 
@@ -104,10 +115,12 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         )
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
-        """The deployment's overrides, then the run's form."""
+        """The deployment's overrides, the run's form, the version that its asset has."""
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
-        return [*environment_overrides(), *overrides(context["params"], known)]
+        version = version_of(context, self.version_from)
+        said = [] if version is None else [f"dataset.version={json.dumps(version)}"]
+        return [*environment_overrides(), *overrides(context["params"], known), *said]
 
     def planned(self) -> Plan:
         """The plan of the release.

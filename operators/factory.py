@@ -29,6 +29,7 @@ from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
+from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
@@ -104,13 +105,17 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         dag_id=dag_id(method, project),
         description=f"Synthetic {config.dataset.name} by {load_method(method).title}",
         doc_md=_doc(config, method, schedule, project.dvc_pool),
-        schedule=schedule.cron,
+        schedule=schedule_of(schedule),
         start_date=START,
         catchup=False,
         is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "params_path": str(project.params)}
+        default_args={
+            "owner": OWNER,
+            "params_path": str(project.params),
+            "version_from": schedule.version,
+        }
         | patience(schedule)
         | alerted(config, project),
         params=form(config, method),
@@ -123,6 +128,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         generate = GenerateShardOperator.partial(
             task_id="generate",
             params_path=str(project.params),  # partial takes none but Airflow's own from the DAG
+            version_from=schedule.version,
             pool=schedule.gpu_pool,
             map_index_template="shard {{ task.shard }}",
         ).expand(shard=partition.output)
@@ -208,6 +214,8 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
     teaching = _TEACHING if teaches(method) else ""
     account, privacy = config.account, config.privacy
     when = f"on the schedule `{schedule.cron}`" if schedule.cron else "by hand only"
+    if schedule.asset:
+        when = f"when the asset `{schedule.asset}` is updated"
     period = (
         f", and epsilon {account.period.epsilon:g} in any {account.period.days} days"
         if account.period

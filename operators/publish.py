@@ -14,7 +14,7 @@ from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
 
-EXTRA = ("release_id", "parent", "epsilon", "delta", "certificate_sha256", "class")
+EXTRA = ("release_id", "parent", "version", "epsilon", "delta", "certificate_sha256", "class")
 """What the asset event tells whoever schedules on the release."""
 
 

@@ -66,10 +66,24 @@ class ServicesConfig(Section):
     )
 
 
+PARTITION_KEY = "partition_key"
+"""In ``schedule.<method>.version``: the key of the run's partition."""
+
+
 class ScheduleConfig(Section):
     """How the DAG of a method runs."""
 
     cron: str | None = Field(default=None, description="Airflow schedule; null: by hand only.")
+    asset: str | None = Field(
+        default=None,
+        pattern=r"^[a-z][a-z0-9+.-]*://\S+$",
+        description="Address of an upstream asset whose update starts a run, in place of cron.",
+    )
+    version: Annotated[str, Field(pattern=r"^(partition_key|extra\.\w+)$")] | None = Field(
+        default=None,
+        description="Where a run that the asset starts has its dataset.version from: partition_key "
+        "(a run a partition), or extra.KEY of the event. It is published. Null: dataset.version.",
+    )
     paused: bool = Field(
         default=True,
         description="Whether the DAG is paused when Airflow first sees it, so that a schedule does "
@@ -90,6 +104,14 @@ class ScheduleConfig(Section):
         description="Publish and announce a release again when a run finds that it is made.",
     )
     gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
+
+    @model_validator(mode="after")
+    def _by_time_or_by_asset(self) -> ScheduleConfig:
+        if self.cron is not None and self.asset is not None:
+            raise ValueError("cron and asset exclude each other: set one of them to null")
+        if self.version is not None and self.asset is None:
+            raise ValueError(f"version={self.version} needs asset: its events say the version")
+        return self
 
 
 class EmailConfig(Section):

@@ -48,7 +48,8 @@ class DatasetConfig(Section):
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
     path: Annotated[LocalPath, OnDisk("private")] = Field(
         description="JSONL, CSV, TSV or Parquet, plain or .gz, .zst, .bz2, .xz. Of images: a "
-        "folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in version."
+        "folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in version, "
+        "{version} for it."
     )
     version: str = Field(
         default="v1",
@@ -176,6 +177,10 @@ class DatasetConfig(Section):
 
     def resolved(self, day: Date) -> DatasetConfig:
         """This config with ``{date:...}`` in version and paths filled in from a logical date."""
+        return self.model_copy(update={"version": self.version_on(day)}).dated(self.dates(day))
+
+    def version_on(self, day: Date) -> str:
+        """The version with ``{date:...}`` filled in from a logical date."""
         try:
             version = self.version.format(date=day)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -187,12 +192,15 @@ class DatasetConfig(Section):
             raise ConfigError(
                 f"dataset.version={version!r} must match {NAME}.", hint="Use letters and digits."
             )
-        return self.model_copy(update={"version": version}).dated(self.dates(day))
+        return version
 
     def dates(self, day: Date) -> tuple[str, ...]:
-        """Value of each ``{date:...}`` in the paths on a logical date."""
+        """Value of each ``{date:...}`` and ``{version}`` in the paths on a logical date."""
         paths = f"{self.path}\0{self.test_path or ''}"
-        return tuple(format(day, match[1] or "") for match in DATE.finditer(paths))
+        return tuple(
+            self.version_on(day) if match[0] == VERSION else format(day, match[1] or "")
+            for match in DATE.finditer(paths)
+        )
 
     def dated(self, dates: Sequence[str]) -> DatasetConfig:
         """This config with the values of ``dates`` filled into its paths."""
@@ -203,8 +211,9 @@ class DatasetConfig(Section):
         return self.model_copy(update=update)
 
 
-DATE = re.compile(r"\{date(?::([^{}]*))?\}")
-"""Where a run's logical date goes in a path; other braces in it are the file system's."""
+VERSION = "{version}"
+DATE = re.compile(r"\{date(?::([^{}]*))?\}|\{version\}")
+"""Where a run's date and version go in a path; other braces in it are the file system's."""
 
 
 def _filled(path: Path, dates: Iterator[str]) -> Path:

@@ -17,7 +17,11 @@ from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import traced
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.report import report
+from privsyn.stages.trend import fallen
 from privsyn.stages.validate import passed, place
+
+WARNING = "privsyn.warning"
+"""Tag of the nested run, which is internal, where the release is worth less than the last."""
 
 
 @traced("evaluate")
@@ -53,7 +57,8 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     metrics, plot_into = (
         measure(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
     )
-    said = verdict({metric.name: metric.value for metric in metrics})
+    numbers = {metric.name: metric.value for metric in metrics}
+    said, fell = verdict(numbers), fallen(ctx, plan, numbers)
     audited = audit_release(ctx, plan, artifact.parent)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
@@ -62,12 +67,15 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
             "release_id": plan.id,
             **({"verdict": said} if said else {}),
             **({"audit": audited.to_json()} if audited else {}),
+            **({"warning": fell} if fell else {}),
             "metrics": [metric.to_json() for metric in metrics],
         },
         mode=0o600,
     )
     run = ctx.lineage.start_stage(plan.id, "evaluate")
-    ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
+    ctx.lineage.log_metrics(run, numbers)
+    if fell:
+        ctx.lineage.set_tags(run, {WARNING: fell})
     for plot in plot_into(folder):
         ctx.lineage.log_artifact(run, plot, "plots")
     for file in report(ctx, plan):

@@ -60,6 +60,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     ended(ctx, plan.id)
     return {
         "release_id": plan.id,
+        "version": plan.dataset.version,
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "certificate_sha256": certificate.digest(sealed),

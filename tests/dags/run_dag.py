@@ -3,12 +3,15 @@
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from unittest.mock import patch
 
 from privsyn.config import load_config
 from tools.local.environment import airflow_environment, prepare
@@ -20,6 +23,7 @@ environment = airflow_environment(root, home)
 os.environ |= environment
 prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
 
+from airflow.models import dagrun  # noqa: E402
 from airflow.models.asset import AssetEvent  # noqa: E402
 from airflow.models.xcom import XComModel  # noqa: E402
 from airflow.utils.session import create_session  # noqa: E402
@@ -74,6 +78,21 @@ def outcome(run) -> dict:
         }
 
 
+@contextmanager
+def of_partition(key: str | None):
+    """Runs made meanwhile are of a partition, as those that Airflow's scheduler makes."""
+    make = dagrun.get_or_create_dagrun
+
+    def made(**arguments):
+        run = make(**arguments)
+        run.partition_key = key
+        arguments["session"].flush()
+        return run
+
+    with patch.object(dagrun, "get_or_create_dagrun", made):
+        yield
+
+
 alerts: list[dict] = []
 
 
@@ -96,7 +115,10 @@ for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
     dag = method_dag(order.get("method", "invisible_ink"))
-    run = dag.test(run_conf=order.get("conf", {}))
+    with of_partition(order.get("partition")):
+        run = dag.test(
+            run_conf=order.get("conf", {}), mark_success_pattern=re.compile(order.get("not", "$"))
+        )
     dags.append(dag.dag_id)
     answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
     alerts.clear()
@@ -136,7 +158,7 @@ def pages(dag_id: str, release_id: str) -> dict:
         "spend: unpause a schedule": ("PATCH", api, {"is_paused": False}),
         "see variables": ("GET", "/api/v2/variables", None),
         "see connections": ("GET", "/api/v2/connections", None),
-        "change pools": ("PATCH", "/api/v2/pools/default_pool", {"name": "default_pool"}),
+        "change pools": ("PATCH", "/api/v2/pools/default_pool?update_mask=slots", {"slots": 128}),
     }
     allowed = {
         what: {

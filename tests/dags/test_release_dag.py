@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,6 +13,15 @@ from privsyn.release import certificate, verification
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 CANARY = "purple-walrus-4711"
+PARTITIONED = [
+    "schedule.invisible_ink.cron=null",
+    "schedule.invisible_ink.asset=warehouse://letters",
+    "schedule.invisible_ink.version=partition_key",
+    "dataset={name: versions, path: 'private.{version}.jsonl', label: label, "
+    "labels: [Billing, Symptoms], unit: unit, holdout: 0.25, same_source: true}",
+    "account.name=versions",
+]
+"""Of a dataset of its own, whose versions have a file each."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +32,13 @@ def runs(project):
         {},
         {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
         {"set": ["schedule.invisible_ink.reannounce=true"]},
+        *(
+            {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
+            for key in ("2026-09", "2026-10", "2026-09", "2026-09 or so")
+        ),
     ]
+    for month in ("2026-09", "2026-10"):
+        shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
     return project.run("run_dag.py", json.dumps(orders))
 
 
@@ -45,9 +61,9 @@ def test_a_killed_shard_resumes_and_the_run_succeeds(runs):
 
 
 def test_a_retry_spends_nothing_more(runs, ledger):
-    assert [entry.state for entry in ledger.entries()] == ["COMMITTED"]
-    assert ledger.entries()[0].release_id == plan(runs[0])["release_id"]
-    assert ledger.verify().entries == 1
+    assert [entry.state for entry in ledger.entries("letters")] == ["COMMITTED"]
+    assert ledger.entries("letters")[0].release_id == plan(runs[0])["release_id"]
+    assert ledger.verify().accounts == 2
 
 
 def test_the_release_verifies_and_its_scratch_is_gone(project, runs, ledger):
@@ -79,6 +95,7 @@ def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
     _, sealed = certificate.read(project.root / "releases" / planned["release_id"])
     expected = {
         "release_id": planned["release_id"],
+        "version": "v1",
         "epsilon": planned["epsilon"],
         "delta": planned["delta"],
         "certificate_sha256": certificate.digest(sealed),
@@ -141,23 +158,40 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
     assert third["state"] == "failed"
     assert third["tasks"]["reserve"] == ["failed", 1]
     assert third["assets"] == []
-    assert len(ledger.entries()) == 1
+    assert len(ledger.entries("letters")) == 1
     skipped = {third["tasks"][task][0] for task in ("partition", "certify", "publish", "settle")}
     assert skipped <= {"upstream_failed", "skipped"}
 
 
+def test_a_partition_is_a_version_and_charged_once(runs, ledger):
+    september, october, again, odd = runs[4:]
+    assert [plan(run)["dataset"]["version"] for run in (september, october, again)] == [
+        "2026-09",
+        "2026-10",
+        "2026-09",
+    ]
+    assert plan(september)["dates"] == ["2026-09"]
+    assert plan(again)["release_id"] == plan(september)["release_id"]
+    paid = [entry.release_id for entry in ledger.entries("versions")]
+    assert paid == [plan(run)["release_id"] for run in (september, october)]
+    for run in (september, october, again):
+        assert run["tasks"]["reserve"][0] == "success"
+    assert odd["tasks"]["plan"] == ["failed", 1]
+
+
 def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):
-    told = [[alert["event"] for alert in run["alerts"]] for run in runs]
+    told = [[alert["event"] for alert in run["alerts"]] for run in runs[:4]]
     assert told == [["few_left"], ["few_left"], ["refused"], ["few_left"]]
     assert "there is room for epsilon" in runs[2]["alerts"][0]["text"]
     assert CANARY not in json.dumps([run["alerts"] for run in runs])
 
 
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
-    allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
+    scratch = project.root / ".privsyn" / "scratch"
     synthetic = {"synthetic.jsonl", "report.html", "report.json", "pages.json"}
     for file in project.root.rglob("*"):
-        if not file.is_file() or file.is_relative_to(allowed[0]) or file.is_relative_to(allowed[1]):
+        private = file.parent == project.root and file.name.startswith("private.")
+        if private or not file.is_file() or file.is_relative_to(scratch):
             continue
         if file.name not in synthetic:
             assert CANARY.encode() not in file.read_bytes(), file

@@ -115,6 +115,9 @@ ATTACKS = [
     "UPDATE ledger_head SET seq = 4, hash = (SELECT hash FROM ledger_history WHERE seq = 4)",
     "UPDATE ledger_head SET seq = seq + 1",
     "DELETE FROM ledger_head",
+    "TRUNCATE ledger_head",
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', '{}', e.hash, 'y'"
+    " FROM ledger_head e; UPDATE ledger_head SET seq = seq + 1, hash = 'y'",  # gives r1 back
     "UPDATE ledger_account SET epsilon = 1000",
     "UPDATE ledger_account SET partition_key = 'aa'",
     "UPDATE ledger_account SET unit_column = 'visit_id'",

@@ -1,0 +1,63 @@
+"""Runs that an upstream asset starts: on which, and which version of the data it says is there.
+
+What an event says enters the release's name and certificate, so whoever updates the asset must say
+nothing there that depends on records: a month, a number of the export.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Asset, PartitionedAssetTimetable
+
+from privsyn.config import PARTITION_KEY, ScheduleConfig
+from privsyn.errors import ConfigError
+from privsyn.section import NAME
+
+
+def schedule_of(schedule: ScheduleConfig) -> Any:
+    """Airflow's schedule of a DAG: a cron expression, an asset, or none."""
+    if schedule.asset is None:
+        return schedule.cron
+    if schedule.version == PARTITION_KEY:
+        return PartitionedAssetTimetable(assets=Asset(schedule.asset))
+    return [Asset(schedule.asset)]
+
+
+def version_of(context: Mapping[str, Any], source: str | None) -> str | None:
+    """The version of the dataset that a run is for; None where the form says it.
+
+    A partition's key is that of the run, which a run by hand may have too. Of several events that
+    Airflow has gathered into one run the newest counts.
+
+    Args:
+        context: Of the task.
+        source: ``schedule.<method>.version``.
+
+    Raises:
+        ConfigError: The events say none, or one that is no version.
+    """
+    if source is None:
+        return None
+    if source == PARTITION_KEY:
+        found = context["dag_run"].partition_key
+        if found is None:
+            return None
+    else:
+        key = source.removeprefix("extra.")
+        given = context["triggering_asset_events"]
+        events = [event for asset in list(given) for event in given[asset]]
+        if not events:
+            return None
+        found = max(events, key=lambda event: event.timestamp).extra.get(key)
+    if not isinstance(found, str) or not re.fullmatch(NAME, found):
+        shown = f"{found!r:.80}" if isinstance(found, str) else "none"
+        raise ConfigError(
+            f"the version of the data that {source} of the asset's event gives ({shown}) must "
+            f"match {NAME}.",
+            hint="Let whoever updates the asset say it, or trigger the run by hand with "
+            "dataset.version.",
+        )
+    return found
