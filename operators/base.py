@@ -126,7 +126,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
 
     def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
-        """Keep the address of the validation page, and that it is this DAG's to show."""
+        """Keep the address of the release's report, and that it is this DAG's to show."""
         dag_id = str(context["ti"].dag_id)
         share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
         self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)
@@ -179,11 +179,11 @@ def _origin(context: Mapping[str, Any]) -> dict[str, str]:
         "run_id": str(ti.run_id),
         "task_id": str(ti.task_id),
         "try_number": str(ti.try_number),
-        "url": _address(ti),
+        "url": address(ti),
     }
 
 
-def _address(ti: Any) -> str:
+def address(ti: Any) -> str:
     """Page of the run on the Airflow server; empty where its address is not configured."""
     from airflow.sdk.configuration import conf
 

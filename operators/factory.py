@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from airflow.sdk import DAG, Asset, TriggerRule
 
+from privsyn.airflow.alerts import Alert
 from privsyn.airflow.base import BrokenProjectOperator
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from privsyn.airflow.distill import (
@@ -108,7 +110,9 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "params_path": str(project.params)} | patience(schedule),
+        default_args={"owner": OWNER, "params_path": str(project.params)}
+        | patience(schedule)
+        | alerted(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
@@ -187,6 +191,14 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                     >> publish_student
                 )
     return dag
+
+
+def alerted(config: Config, project: Project) -> dict[str, Any]:
+    """Airflow's arguments of tasks that tell of their end, where there is anybody to tell."""
+    if not config.alerts.told:
+        return {}
+    alert = Alert(str(project.params))
+    return {"on_failure_callback": [alert], "on_success_callback": [alert]}
 
 
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:

@@ -15,7 +15,7 @@
     |   |-- LeaseHeld                     another process is drawing         (retryable)
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
-    |   `-- NotAuthenticated     exit 6   they agree, but no ledger says who made it
+    |   `-- NotAuthenticated     exit 6   they agree, but no ledger or key says who made it
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
     |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
@@ -158,7 +158,7 @@ class VerificationError(PrivsynError):
 
 
 class NotAuthenticated(VerificationError):
-    """A release agrees with itself, and no ledger at hand says who made it."""
+    """A release agrees with itself, and no ledger or signature at hand says who made it."""
 
     exit_code = 6
 

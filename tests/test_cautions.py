@@ -17,9 +17,10 @@ from privsyn.release.cautions import (
     of_buckets,
     of_release,
 )
+from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
-from privsyn.validation.page import render_page
 from privsyn.validation.settings import ValidationConfig
+from tests.report.release_folder import note_checks, seal_folder, write_rows
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 
@@ -125,15 +126,16 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     assert "next to nothing" not in page
 
 
-def test_the_validation_page_says_them(tmp_path):
-    file = tmp_path / "synthetic.jsonl"
-    file.write_text('{"id": "a-0", "text": "hello"}\n')
+def test_the_report_says_them(tmp_path):
+    file = write_rows(tmp_path, [{"id": "a-0", "text": "hello"}])
+    seal_folder(tmp_path, 1)
     result = validate_file(file, ValidationConfig(), (), (1, 1))
-    said = of_release(release(1e9), account())
-    page = render_page(result, {"cautions": said})
+    note_checks(tmp_path, result, cautions=of_release(release(1e9), account()))
+    page = outward(tmp_path).to_html()
     assert "Before you rely on this guarantee" in page
     assert "434,294,482 digits" in page
-    assert "Before you rely" not in render_page(result, {})
+    note_checks(tmp_path, result)
+    assert "Before you rely" not in outward(tmp_path).to_html()
 
 
 @pytest.mark.parametrize(

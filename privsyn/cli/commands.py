@@ -14,12 +14,14 @@ import typer
 from privsyn import __version__
 from privsyn.cli.approval import approve, reject
 from privsyn.cli.derived import distill, more
+from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
 from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
-from privsyn.cli.run import check, plan, report, restore, run, sweep, verify
+from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
+from privsyn.cli.tune import tune
 from privsyn.errors import PrivsynError
 
 app = typer.Typer(
@@ -31,14 +33,15 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, run, approve, reject, verify, report, restore, more, distill,
-    sweep,
+    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, restore,
+    more, distill, sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(lineage_app, name="lineage")
 app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
 
 
 def _version(asked: bool) -> None:

@@ -18,6 +18,7 @@ from privsyn.section import Section
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.base import Context
 from privsyn.stages.releases import Releases, Work
+from privsyn.stages.sign import sign
 
 
 class DerivedPlan(Section):
@@ -137,6 +138,7 @@ def versioned(
     """
     refuse_unapproved(ctx, folder)
     services = ctx.config.services
+    sign(ctx, folder)
     revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit
     )

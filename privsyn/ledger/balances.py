@@ -17,7 +17,7 @@ from privsyn.ledger.chain import canonical
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, State, moment
 from privsyn.ledger.rows import SHARES, Row, caps_of, policy_period, spec_of
-from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Window
+from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step, Window
 from privsyn.ledger.terms import NONE
 
 
@@ -101,6 +101,19 @@ def _recent(days: int, charged: Sequence[Entry], now: datetime) -> list[Entry]:
     start = now - timedelta(days=days)
     inside = [entry for entry in charged if entry.open or entry.changed_at > start]
     return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
+
+
+def course(row: Row, entries: Sequence[Entry], most: int) -> list[Step]:
+    """How an account was filled: the newest of its charged releases, at most so many."""
+    lifetime, _ = caps_of(row)
+    charged = [entry for entry in entries if entry.charged]
+    charges = [Charge.of(entry) for entry in charged]
+    first = max(0, len(charged) - most)
+    shares = [lifetime.share(charges[:count]) for count in range(first, len(charges) + 1)]
+    return [
+        Step(entry, before, after)
+        for entry, before, after in zip(charged[first:], shares[:-1], shares[1:], strict=True)
+    ]
 
 
 def preview(

@@ -192,6 +192,21 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class Step:
+    """How full an account was before and after a release. Parts of the whole cap, 0 to 1.
+
+    Attributes:
+        entry: The release, charged.
+        before: Spent by the releases reserved before it that are charged now.
+        after: Spent by these and by it.
+    """
+
+    entry: Entry
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Audit:
     """What ``verify`` went through and found in order.
 

@@ -124,6 +124,14 @@ class Ledger(GovernedLedger):
                 )
             )
 
+    def migrate(self) -> None:
+        """Create the ledger's tables, or bring them up to date: as their owner, where roles differ.
+
+        Every write does so by itself where its role may.
+        """
+        with self._write(create=True):
+            pass
+
     # Accounts
 
     def open_account(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:

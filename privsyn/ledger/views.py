@@ -14,7 +14,7 @@ from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, Entry, Source, State
-from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement
+from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement, Step
 from privsyn.ledger.terms import NONE, Terms
 
 TIMEOUT = 15.0
@@ -150,6 +150,18 @@ class LedgerView:
             )
             for row in accounts
         ]
+
+    def course(self, account: str, most: int) -> list[Step]:
+        """How an account was filled, release by release, oldest first.
+
+        Args:
+            account: Its name.
+            most: The newest so many releases; each takes a sum over all before it.
+        """
+        with self._database.read() as connection:
+            row = account_row(connection, account)
+            entries = rows.entries_of(connection, account) if connection else []
+        return balances.course(row, entries, most)
 
     def refusals(self, account: str | None = None) -> list[Refusal]:
         """What an account, or any, was asked for and refused, oldest first."""

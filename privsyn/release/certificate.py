@@ -25,7 +25,7 @@ from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
-from privsyn.release.layout import CERTIFICATE, REPORTS
+from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS
 from privsyn.release.plan import Plan
 
 SCHEMA = "privsyn-certificate/1"
@@ -201,11 +201,13 @@ def seal_of(certificate: Mapping[str, Any]) -> str:
 
 
 def _described(artifact: ArtifactRef) -> dict[str, Any]:
+    """The artifact, and whether it holds synthetic records: ids of their rows name the release."""
     return {
         "file": artifact.path.name,
         "sha256": artifact.sha256,
         "media_type": artifact.media_type,
         "rows": artifact.rows,
+        "synthetic": artifact.media_type != MODEL_ROWS,
     }
 
 

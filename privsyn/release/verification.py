@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.dp.accountant import guarantee, rho, shown
@@ -19,6 +19,7 @@ from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change
 from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import Terms
+from privsyn.release import signature
 from privsyn.release.certificate import (
     RESTORE_HINT,
     SCHEMA,
@@ -29,8 +30,14 @@ from privsyn.release.certificate import (
     read,
     seal_of,
 )
-from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS
+from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, NOTED, SIGNATURE
 from privsyn.release.plan import Plan
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
+
+SIGNED = "signature"
+"""Name of the check of the signature."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,18 @@ class Check:
     detail: str
 
 
-def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
-    """Check a release folder: bytes, identity, event, guarantee and, if at hand, the ledger.
+def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> list[Check]:
+    """Check a release folder: bytes, identity, event, guarantee; ledger and signature if at hand.
 
     Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
     no number it can derive. Every file of the folder is covered by the certificate or by the
-    ledger's note of the validation, or is named as not covered; any other is a failure.
+    ledger's note of the validation, or is named as not covered; any other is a failure. A signature
+    covers them all.
+
+    Args:
+        folder: The release.
+        ledger: Its ledger, if at hand.
+        key: The public key of who should have signed it.
 
     Returns:
         The checks made, failed ones included; see ``raise_failed``.
@@ -79,6 +92,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         *checks,
         *_reports(folder, plan, certificate, ledger),
         *_ledger(plan, certificate, ledger),
+        *_signature(folder, certificate, key),
     ]
 
 
@@ -131,7 +145,7 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
 
 def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     """Whether all that lies in a folder is a release's, files are files and folders folders."""
-    files = {CERTIFICATE, str(certificate["artifact"]["file"]), *REPORTS}
+    files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *NOTED}
     wrong = []
     for path in sorted(folder.iterdir()):
         if path.name in FOLDERS:
@@ -147,7 +161,7 @@ def _reports(
     folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
 ) -> list[Check]:
     """Whether the reports are those that validation wrote, by the ledger's newest note."""
-    there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
+    there = [name for name in NOTED if (folder / name).exists() or (folder / name).is_symlink()]
     if not there:
         return []
     listed = ", ".join(there)
@@ -293,6 +307,12 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
         )
     ]
+
+
+def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | None) -> list[Check]:
+    """Whether a key signed all files. None where no key was asked for and none signed."""
+    passed, said = signature.check(folder, certificate, key)
+    return [] if key is None and said == signature.UNSIGNED else [Check(SIGNED, passed, said)]
 
 
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:

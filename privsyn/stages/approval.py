@@ -247,7 +247,7 @@ def _said(
 def validated(folder: Path) -> str:
     """What the suite said of a release, in words."""
     try:
-        result = read_json(folder / layout.REPORTS[0])
+        result = read_json(folder / layout.VALIDATION)
         checks = result["expectations"]
         passed = sum(bool(check["success"]) for check in checks)
         verdict = "passed" if result["success"] else "FAILED"

@@ -189,6 +189,8 @@ class Context:
             ("Airflow's home (AIRFLOW_HOME)", home),
             ("Airflow's home", self.workspace.root / ".airflow"),
         ]
+        if config.signing.file is not None:
+            private.append(("the signing key (signing.key)", self.path(config.signing.file)))
         for name, url in services.items():
             if url is not None and url.startswith("sqlite:///"):
                 private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -220,11 +221,16 @@ def room(ctx: Context, planned: Plan) -> float:
     return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
 
 
-def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
-    """When a schedule has made so many releases; None for what is no cron expression.
+def copies_left(ctx: Context, planned: Plan) -> int:
+    """How many more releases like this one fit its account."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+
+
+def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
+    """When schedules have made so many releases; None where one is no cron expression.
 
     Args:
-        cron: Of Airflow: five fields, or a name such as @daily.
+        crons: Of Airflow: five fields, or a name such as @daily; at least one.
         copies: How many more releases fit.
         now: From when on (UTC).
     """
@@ -233,13 +239,13 @@ def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
     except ImportError:
         return None
     try:
-        runs = croniter(cron, now)
-        first: datetime = runs.get_next(datetime)
+        runs = heapq.merge(*(croniter(cron, now).all_next(datetime) for cron in crons))
+        first: datetime = next(runs)
         last, counted = first, 1
         while counted < min(copies, 1000):  # beyond that at the same pace
-            last, counted = runs.get_next(datetime), counted + 1
+            last, counted = next(runs), counted + 1
         return last + (last - first) / max(1, counted - 1) * (copies - counted)
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError, OverflowError, StopIteration):
         return None
 
 

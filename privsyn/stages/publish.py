@@ -15,6 +15,7 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
 from privsyn.stages.lineage import published as trace_published
+from privsyn.stages.sign import sign
 from privsyn.stages.validate import passed
 
 
@@ -39,6 +40,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
+    sign(ctx, folder)  # where validate ran on a machine without the key
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
     if ctx.as_filed:

@@ -24,13 +24,12 @@ from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import NONE, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.lineage import PAGE
 from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import lasts_until, room
@@ -78,6 +77,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
+        "signature": _signature(folder),
         "utility (internal)": _utility(ctx, plan),
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
@@ -90,6 +90,11 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             "dataset.version, which is a new charge"
         )
     return lines
+
+
+def _signature(folder: Path | None) -> str:
+    name = None if folder is None else signature.signed_by(folder)
+    return signature.UNSIGNED if name is None else f"by {name[:16]}..."
 
 
 def summary(console: Console, ctx: Context, plan: Plan) -> None:
@@ -108,7 +113,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
-        "validation": f"xdg-open {place / PAGE}",
+        "report": f"xdg-open {_short(layout.page_of(folder))}",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
@@ -182,7 +187,7 @@ def cost_of_release(
 
 def _until(cron: str | None, copies: int) -> str:
     """What a schedule makes of the releases that fit, a new one at each of its runs."""
-    until = lasts_until(cron, copies, datetime.now(UTC)) if cron and copies else None
+    until = lasts_until([cron], copies, datetime.now(UTC)) if cron and copies else None
     return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
 
 

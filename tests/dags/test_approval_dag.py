@@ -136,7 +136,13 @@ def test_the_page_tells_what_is_public_and_nothing_else(runs):
     spend = runs["rejected"]["asked"]["approve_spend"]
     assert spend["options"] == ["Approve", "Reject"]
     assert not spend["defaults"]
-    for fact in ("balance before", "balance after", "risk in words", "epsilon 7.99", "| asked by |"):
+    for fact in (
+        "balance before",
+        "balance after",
+        "risk in words",
+        "epsilon 7.99",
+        "| asked by |",
+    ):
         assert fact in spend["body"]
     publish = runs["approved"]["asked"]["approve_publish"]
     for fact in ("| validation | passed", "dp-release", "digest of the certificate"):
