@@ -231,6 +231,14 @@ def cli(project, monkeypatch, capsys, *arguments, user="carol"):
     return int(ended.value.code or 0), told.out, told.err
 
 
+def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
+    code, said, _ = cli(governed("internal"), monkeypatch, capsys, "plan")
+    assert code == 0
+    assert "before its cost is reserved (epsilon above 5) and before it is published" in said
+    _, said, _ = cli(governed("open", "other"), monkeypatch, capsys, "plan")
+    assert "approval" not in said
+
+
 def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):
     project = governed("internal")
     alice = as_("alice", project)

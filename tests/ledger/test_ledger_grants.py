@@ -215,7 +215,7 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
 
 
 def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
-    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")
+    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
     with pytest.raises(LedgerUnavailable, match="permission denied"):
         open_ledger(roles.app).open_account(SPEC)
 
