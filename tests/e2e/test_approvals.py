@@ -6,12 +6,14 @@ import dataclasses
 import hashlib
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from privsyn.cli import main
 from privsyn.data.artifacts import write_json_atomic
+from privsyn.derived.base import versioned
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -182,6 +184,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
         publish(alice, planned)
     folder = alice.workspace.release(planned.id)
+    with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
+        versioned(alice, SimpleNamespace(id="made", parent=planned), folder)
     plan_file = project.root / "plan.json"
     write_json_atomic(plan_file, planned.model_dump(mode="json"))
     told = cli(project, monkeypatch, capsys, "stage", "publish", "--plan", str(plan_file))
