@@ -58,7 +58,7 @@ def plan(
         else:
             schedule = ctx.config.schedule.get(planned.method)
             cron = schedule.cron if schedule else None
-            cost_of_release(out, planned, account, last(ctx, planned), cron)
+            cost_of_release(out, planned, account, last(ctx, planned), cron, ctx.account.terms)
         return
     names = [name for name in ctx.config.pipeline if name in METHODS]
     if not names:

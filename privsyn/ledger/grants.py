@@ -29,7 +29,7 @@ PRIVILEGES: Mapping[sa.Table, str] = {
     tables.migrations: "SELECT",
     tables.head: "SELECT, UPDATE (seq, hash)",
     tables.history: "SELECT, INSERT",
-    tables.accounts: "SELECT, INSERT, UPDATE (unit_column)",
+    tables.accounts: "SELECT, INSERT, UPDATE (unit_column, terms)",
     tables.entries: "SELECT, INSERT, UPDATE",
     tables.leases: "SELECT, INSERT, UPDATE",
     tables.refusals: "SELECT, INSERT",
@@ -115,6 +115,10 @@ IF last IS NULL OR NEW.seq <> last.seq + 1 OR NEW.previous <> last.hash THEN
   RAISE EXCEPTION 'privsyn: row % does not follow the end of the history', NEW.seq;
 END IF;
 SELECT state INTO before FROM {schema}.ledger_entry WHERE release_id = NEW.release_id;
+IF NEW.change = 'TERMS' AND jsonb_exists(NEW.body::jsonb, 'reason') AND NOT pg_has_role(
+  current_user, (SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'MEMBER') THEN
+  RAISE EXCEPTION 'privsyn: only the owner of the ledger loosens the terms of an account';
+END IF;
 IF NOT coalesce({moves}, false) THEN
   RAISE EXCEPTION 'privsyn: a release does not go from % to %', before, NEW.change;
 END IF;
@@ -144,9 +148,14 @@ RETURN NEW;""".replace("{never}", _NEVER),
     "privsyn_account_stays": (
         tables.accounts,
         "BEFORE UPDATE OR DELETE",
-        """IF TG_OP = 'DELETE' OR to_jsonb(NEW) - 'unit_column' <> to_jsonb(OLD) - 'unit_column' OR
-  NOT EXISTS (SELECT FROM {schema}.ledger_history h, {schema}.ledger_head e WHERE
-    h.seq = e.seq AND h.change = 'RENAMED' AND h.account = NEW.name) THEN {never}
+        """IF TG_OP = 'DELETE' OR to_jsonb(NEW) - 'unit_column' - 'terms' <>
+  to_jsonb(OLD) - 'unit_column' - 'terms' OR NOT EXISTS (
+  SELECT FROM {schema}.ledger_history h, {schema}.ledger_head e WHERE
+    h.seq = e.seq AND h.account = NEW.name AND CASE h.change
+      WHEN 'RENAMED' THEN NEW.terms IS NOT DISTINCT FROM OLD.terms
+      WHEN 'TERMS' THEN NEW.unit_column IS NOT DISTINCT FROM OLD.unit_column
+        AND NEW.terms::jsonb = h.body::jsonb -> 'terms'
+      ELSE false END) THEN {never}
 END IF;
 RETURN NEW;""".replace("{never}", _NEVER),
     ),

@@ -150,7 +150,12 @@ def _answers(address: str) -> bool:
 
 
 def cost_of_release(
-    console: Console, plan: Plan, account: Preview, earlier: Pace | None, cron: str | None = None
+    console: Console,
+    plan: Plan,
+    account: Preview,
+    earlier: Pace | None,
+    cron: str | None = None,
+    terms: Terms = NONE,
 ) -> None:
     """Print what a release would cost, and whether the account pays for it.
 
@@ -160,6 +165,7 @@ def cost_of_release(
         account: What its reservation would meet.
         earlier: The last release like it here.
         cron: Schedule of its DAG.
+        terms: What the account is held to.
     """
     balance = account.balance
     name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
@@ -179,6 +185,8 @@ def cost_of_release(
         "room": f"for a release of this method up to epsilon {account.room:.4g}; {account.copies} "
         "like this one fit, one after the other" + _until(cron, account.copies),
     }
+    if approvals := _approvals(plan, account, terms):
+        rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
     if earlier is not None:
         rows["time (internal)"] = (
             f"{earlier.release_id}, by the same method and models, was drawn here in "
@@ -200,6 +208,16 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
         f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
         f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
     }
+
+
+def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
+    """What a person has to approve of a release."""
+    found = []
+    if account.entry is None and terms.spend_above is not None and plan.epsilon > terms.spend_above:
+        found.append(f"its cost is reserved (epsilon above {terms.spend_above:g})")
+    if terms.publish:
+        found.append("it is published")
+    return found
 
 
 def _until(cron: str | None, copies: int) -> str:

@@ -6,12 +6,14 @@ import dataclasses
 import hashlib
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from privsyn.cli import main
 from privsyn.data.artifacts import write_json_atomic
+from privsyn.derived.base import versioned
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -182,6 +184,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
         publish(alice, planned)
     folder = alice.workspace.release(planned.id)
+    with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
+        versioned(alice, SimpleNamespace(id="made", parent=planned), folder)
     plan_file = project.root / "plan.json"
     write_json_atomic(plan_file, planned.model_dump(mode="json"))
     told = cli(project, monkeypatch, capsys, "stage", "publish", "--plan", str(plan_file))
@@ -229,6 +233,14 @@ def cli(project, monkeypatch, capsys, *arguments, user="carol"):
         main()
     told = capsys.readouterr()
     return int(ended.value.code or 0), told.out, told.err
+
+
+def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
+    code, said, _ = cli(governed("internal"), monkeypatch, capsys, "plan")
+    assert code == 0
+    assert "before its cost is reserved (epsilon above 5) and before it is published" in said
+    _, said, _ = cli(governed("open", "other"), monkeypatch, capsys, "plan")
+    assert "approval" not in said
 
 
 def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):

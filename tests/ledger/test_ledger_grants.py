@@ -12,12 +12,21 @@ import sqlalchemy as sa
 
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Pure
-from privsyn.errors import BudgetExceeded, ConfigError, DataError, LedgerUnavailable
+from privsyn.errors import (
+    ApprovalNeeded,
+    BudgetExceeded,
+    ConfigError,
+    DataError,
+    LedgerUnavailable,
+)
 from privsyn.ledger import tables
 from privsyn.ledger.database import _parse
+from privsyn.ledger.decisions import What
 from privsyn.ledger.entries import DatasetSource, State
 from privsyn.ledger.grants import PRIVILEGES, grants
+from privsyn.ledger.migrations import MIGRATIONS
 from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.terms import Terms
 from tests.ledger.ledger_cases import PURE, finish, reserve
 
 SPEC = dataclasses.replace(PURE, epsilon=30.0)
@@ -102,6 +111,22 @@ def test_the_app_does_all_its_work(ledger: Ledger) -> None:
     assert [refusal.error for refusal in ledger.refusals()] == ["BudgetExceeded"]
 
 
+def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
+    roles: Roles, ledger: Ledger
+) -> None:
+    ledger.open_account(dataclasses.replace(SPEC, terms=Terms(spend_above=0.5)))
+    with pytest.raises(ApprovalNeeded):
+        reserve(ledger, "r3")
+    digest = ledger.requested("r3").body["digest"]
+    ledger.decide("r3", What.SPEND, digest, approved=True, approver="officer")
+    reserve(ledger, "r3")
+    with pytest.raises(LedgerUnavailable, match="only the owner of the ledger loosens"):
+        ledger.loosen("clinic", Terms(), "in a hurry")
+    assert ledger.terms("clinic").spend_above == 0.5
+    open_ledger(roles.owner).loosen("clinic", Terms(), "a mistake, says the officer")
+    assert ledger.verify().entries == 3
+
+
 ATTACKS = [
     "UPDATE ledger_history SET body = '{}' WHERE seq = 2",
     "DELETE FROM ledger_history WHERE seq = 5",
@@ -121,6 +146,7 @@ ATTACKS = [
     "UPDATE ledger_account SET epsilon = 1000",
     "UPDATE ledger_account SET partition_key = 'aa'",
     "UPDATE ledger_account SET unit_column = 'visit_id'",
+    "UPDATE ledger_account SET terms = NULL",
     "DELETE FROM ledger_account",
     "UPDATE ledger_entry SET state = 'VOID' WHERE release_id = 'r1'",
     "UPDATE ledger_entry SET loss = 0 WHERE release_id = 'r1'",
@@ -192,7 +218,7 @@ def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
 
 
 def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
-    run(roles.owner, "DELETE FROM ledger_migration WHERE version = 3")
+    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
     with pytest.raises(LedgerUnavailable, match="permission denied"):
         open_ledger(roles.app).open_account(SPEC)
 
