@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,7 +17,7 @@ from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
 from privsyn.cli.run import check, plan, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
-from privsyn.errors import PrivsynError
+from privsyn.errors import Defect, PrivsynError
 
 app = typer.Typer(
     name="privsyn",
@@ -85,15 +83,9 @@ def main() -> NoReturn:
         if isinstance(error, _UsageError):
             _say_usage(error)
             sys.exit(2)
-        # A foreign message may hold record text, so only its type and place are shown.
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        print(
-            f"privsyn: {type(error).__name__} in {Path(where.filename).name}, line {where.lineno}. "
-            "This is a defect; PRIVSYN_DEBUG=1 shows the traceback, which may hold private text.",
-            file=sys.stderr,
-        )
+        print(f"privsyn: {Defect.of(error)}", file=sys.stderr)
         sys.exit(1)
     if code == INTERRUPTED:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)

@@ -22,7 +22,7 @@ from privsyn.cli.options import (
     out,
 )
 from privsyn.dp.accountant import shown
-from privsyn.errors import ConfigError, DataError, LedgerUnavailable, NotAuthenticated
+from privsyn.errors import ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
@@ -120,23 +120,15 @@ def verify(
     Exit code 0: all that could be checked agrees. 4: something does not, or is no part of the
     release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it.
     """
-    from privsyn.ledger.store import open_ledger
+    from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, verification
 
     folder = Workspace(params.parent).folder(release)
     book = None
     if ledger is not None:
-        book = open_ledger(ledger)
-        if not book.exists():
-            raise LedgerUnavailable(
-                f"--ledger: there is no ledger at {book.where}; the release was not checked.",
-                hint="Check the URL: sqlite:////absolute/path/ledger.db or "
-                "postgresql://user@host/name.",
-            )
+        book = open_existing(ledger)
     elif params.is_file():
-        ctx = context_of(params, None)
-        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
-            book = ctx.ledger
+        book = context_of(params, None).ledger_at_hand
     checks = verification.verify(folder, book)
     if as_json:
         print(json.dumps([check.__dict__ for check in checks], indent=2))

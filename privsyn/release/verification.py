@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import Event, dump
@@ -22,12 +23,15 @@ from privsyn.release.certificate import (
     canonical,
     digest,
     is_plain_file,
+    made_by_newer,
     origin,
     read,
     seal_of,
 )
 from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS
 from privsyn.release.plan import Plan
+
+NEWER = "privsyn is as new"
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,10 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
     except _UNREADABLE as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
-        return checks
+        return checks + _newer(certificate)
     return [
         *checks,
+        *_newer(certificate),
         *_reports(folder, plan, certificate, ledger),
         *_ledger(plan, certificate, ledger),
     ]
@@ -120,9 +125,10 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
     """
     failed = [f"{check.name} ({check.detail})" for check in checks if check.passed is False]
     if failed:
+        newer = next((check.detail for check in checks if check.name == NEWER), None)
         raise VerificationError(
             f"{folder} does not verify: {'; '.join(failed)}.",
-            hint=RESTORE_HINT,
+            hint=RESTORE_HINT if newer is None else f"It was {newer}: upgrade privsyn first.",
         )
 
 
@@ -221,6 +227,14 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
     }
     said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
     return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
+
+
+def _newer(certificate: Mapping[str, Any]) -> list[Check]:
+    """Says of a release that a newer privsyn made that this one may not know all of it."""
+    made = made_by_newer(certificate)
+    if made is None:
+        return []
+    return [Check(NEWER, None, f"made by privsyn {made}, and this is {__version__}")]
 
 
 def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:

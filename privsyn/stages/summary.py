@@ -141,10 +141,19 @@ def _answers(address: str) -> bool:
 def cost_of_release(
     console: Console, plan: Plan, account: Preview, earlier: Pace | None, cron: str | None = None
 ) -> None:
-    """Print what a release would cost, and whether the account pays for it.
+    """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
+    rows = cost_rows(plan, account, earlier, cron)
+    facts(console, rows, title=f"{plan.method}: what it would cost")
+    for warning in plan.warnings:
+        show(console, f"note: {warning}")
+
+
+def cost_rows(
+    plan: Plan, account: Preview, earlier: Pace | None, cron: str | None = None
+) -> dict[str, str]:
+    """What a release would cost, and whether the account pays for it, line by line.
 
     Args:
-        console: Where to.
         plan: The release.
         account: What its reservation would meet.
         earlier: The last release like it here.
@@ -172,9 +181,7 @@ def cost_of_release(
             f"{earlier.release_id}, by the same method and models, was drawn here in "
             f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
         )
-    facts(console, rows, title=f"{plan.method}: what it would cost")
-    for warning in plan.warnings:
-        show(console, f"note: {warning}")
+    return rows
 
 
 def _until(cron: str | None, copies: int) -> str:
