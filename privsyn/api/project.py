@@ -263,6 +263,7 @@ class Project(Shown):
             carry_out(ctx, made, published=publish)
         return self._release(made.id)
 
+    @guarded
     def releases(self) -> list[Release]:
         """The finished releases of this project that are here, those in quarantine left out."""
         workspace = self._context(()).workspace
@@ -292,11 +293,11 @@ class Project(Shown):
             DataError: One is not here, or there is none.
             ConfigError: They are not of one dataset.
         """
-        from privsyn.stages.compare import compare
+        from privsyn.stages.compare import compare, paid
 
         ctx = self._context(())
         named = [item.name if isinstance(item, Release) else item for item in releases]
-        return compare(ctx, named or [release.name for release in self.releases()])
+        return compare(ctx, named or paid(ctx))
 
     @property
     def ledger(self) -> Books:

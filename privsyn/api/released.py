@@ -169,6 +169,25 @@ class Release(Shown):
         return Report(there[-1], internal)
 
     @guarded
+    def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:
+        """Write it as a folder for others' tools, with a dataset card and its certificate.
+
+        Args:
+            form: hf (a folder for ``datasets.load_dataset``), parquet, csv, jsonl or webdataset.
+            target: The folder to make. Nothing is pushed anywhere.
+            licence: Identifier of a licence for the card, such as cc-by-4.0.
+
+        Raises:
+            ConfigError: No such form, the folder exists, or it is a model.
+            VerificationError: It is not what was certified.
+            ValidationFailed: It has not passed its suite.
+        """
+        from privsyn.handover.export import export
+
+        book = self._of(()).ledger_at_hand if self._of is not None else None
+        return export(self._folder, form, Path(target), ledger=book, licence=licence)
+
+    @guarded
     def more(self, n: int, *, publish: bool = True) -> Release:
         """Make further records of it, at no cost.
 

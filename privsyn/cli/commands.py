@@ -11,6 +11,7 @@ import typer
 
 from privsyn import __version__
 from privsyn.cli.derived import distill, more
+from privsyn.cli.handover import compare, export
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
 from privsyn.cli.options import INTERRUPTED
@@ -28,7 +29,8 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, run, verify, report, restore, more, distill, sweep
+    init, sample_data, check, plan, run, verify, report, compare, export, restore, more, distill,
+    sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")

@@ -17,9 +17,10 @@ from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
+from privsyn.release import certificate
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
-from privsyn.stages.validate import refuse_failed
+from privsyn.stages.validate import passed, refuse_failed
 from privsyn.validation.html import render
 
 NOTE = (
@@ -226,6 +227,16 @@ def compare(ctx: Context, names: Sequence[str]) -> Comparison:
         (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
     )
     return Comparison(datasets[0], tuple(found))
+
+
+def paid(ctx: Context) -> list[str]:
+    """Releases that are here and passed their suite; what was made from them is left out."""
+    here = [ctx.workspace.release(name) for name in ctx.workspace.here()]
+    return [
+        folder.name
+        for folder in here
+        if folder.is_dir() and passed(folder) and "derived" not in certificate.read(folder)[1]
+    ]
 
 
 def write(ctx: Context, found: Comparison) -> Path:
