@@ -17,6 +17,7 @@ from privsyn.airflow.failures import Patience, StageFailed
 from privsyn.airflow.links import REPORT, share_report
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import params_file
+from privsyn.api.overrides import as_overrides
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError, PrivsynError
 
@@ -41,18 +42,28 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
             must render templates as native objects.
         params_path: params.yaml of the project. Default: see privsyn.airflow.project.
+        asked: Settings on top of params.yaml by dotted name, in a DAG of one's own. None: those of
+            the run's trigger form.
     """
 
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#e8eef7"
     stage: ClassVar[str]
 
-    def __init__(self, *, plan: Any = PLAN, params_path: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        plan: Any = PLAN,
+        params_path: str | None = None,
+        asked: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if getattr(self, "retry_policy", None) is None:  # else Airflow would retry a refusal
             self.retry_policy = Patience(self.retries, self.retry_delay)
         self.plan = plan
         self.params_path = params_path
+        self.asked = asked
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
 
@@ -96,7 +107,9 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         )
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
-        """The deployment's overrides, then the run's form."""
+        """The deployment's overrides, then the run's form, or what was asked for in its place."""
+        if self.asked is not None:
+            return [*environment_overrides(), *as_overrides(self.asked)]
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
         return [*environment_overrides(), *overrides(context["params"], known)]

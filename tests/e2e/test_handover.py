@@ -144,8 +144,9 @@ def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(fo
     info = DatasetInfo._from_yaml_dict(card.data.dataset_info)
     assert list(info.features) == ["id", "label", "text"]
     sealed = certificate.read(folder)[1]
+    epsilon = f"| epsilon | {shown(sealed['plan']['epsilon'])} |"
     for said in (
-        "## Guarantee", "## Intended use", "## Limits", "## How to verify", f"| epsilon | {shown(sealed['plan']['epsilon'])} |",
+        "## Guarantee", "## Intended use", "## Limits", "## How to verify", epsilon,
         "person", "add_remove", "privsyn verify release", certificate.digest(sealed),
     ):  # fmt: skip
         assert said in card.text, said
