@@ -378,5 +378,5 @@ def _refuse_another(shown: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         if key not in _FREE and shown[key] != value:
             raise ConfigError(
                 f"what was planned is not what would be drawn now: {key} has changed.",
-                hint="Plan again and look: project.plan(...).",
+                hint="Plan again, and look: project.plan(...).",
             )

@@ -15,7 +15,7 @@ from privsyn.api.guard import guarded
 from privsyn.api.overrides import as_overrides
 from privsyn.api.shown import Shown
 from privsyn.dp.accountant import shown
-from privsyn.errors import ConfigError, DataError
+from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
 from privsyn.progress import show_progress
 from privsyn.release import certificate, layout, verification
@@ -45,6 +45,14 @@ class Release(Shown):
         self._folder = folder
         self._of = context
         self._sealed = certificate.read(folder)[1]
+        try:
+            _ = self.name, self._rows(), self._images
+        except (LookupError, TypeError, ValueError, AttributeError):
+            newer = certificate.made_by_newer(self._sealed)
+            raise VerificationError(
+                f"{folder / layout.CERTIFICATE} is not a certificate that this privsyn reads.",
+                hint="" if newer is None else f"It was made by privsyn {newer}: upgrade.",
+            ) from None
 
     @classmethod
     @guarded
@@ -59,7 +67,8 @@ class Release(Shown):
     @property
     def name(self) -> str:
         """Its id; of what was made from a release, its own name."""
-        return self._folder.name
+        paid = certificate.origin(self._sealed)
+        return str(self._sealed.get("name", paid["plan"]["release_id"]))
 
     @property
     def folder(self) -> Path:
@@ -262,6 +271,7 @@ class Release(Shown):
             return [json.loads(line) for line in stream]
 
     @property
+    @guarded
     def plan(self) -> Plan:
         """What was planned and paid for."""
         paid = certificate.origin(self._sealed)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -78,7 +79,7 @@ def dag_of(order: dict):
     if "file" not in order:
         return method_dag(order.get("method", "invisible_ink"))
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{root / '.privsyn' / 'mlflow.db'}"
-    bag = DagBag(order["file"])
+    bag = DagBag(shutil.copy(order["file"], root / "dags"))
     assert not bag.import_errors, bag.import_errors
     (dag,) = bag.dags.values()
     return dag

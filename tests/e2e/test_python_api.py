@@ -355,6 +355,9 @@ def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
     assert "99.1.0" in repr(privsyn.Release.open(folder))
     checks = {check.name: check for check in privsyn.Release.open(folder).verify().checks}
     assert checks["privsyn is as new"].passed is None
+    rewrite(lambda sealed: newer(sealed) or sealed.pop("artifact"))
+    with pytest.raises(VerificationError, match=r"that this privsyn reads.*99\.1\.0: upgrade"):
+        privsyn.Release.open(folder)
     rewrite(unknown)
     with pytest.raises(VerificationError, match=r"made by privsyn 99\.1\.0.*: upgrade privsyn"):
         privsyn.Release.open(folder).verify()
