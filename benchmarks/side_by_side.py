@@ -2,11 +2,12 @@
 
     python benchmarks/side_by_side.py STATE --data FOLDER [--model smollm2] [--sets sample agnews]
         [--epsilon 1 3 10] [--methods invisible_ink ...] [--set methods.invisible_ink.guidance=3]
-    python benchmarks/side_by_side.py STATE --plot PLOT.png
+    python benchmarks/side_by_side.py STATE --plot PLOT.png --table
 
 Every run is a project of its own under STATE, through the same stages as ``privsyn run``: OpenDP's
 noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
-is a line of STATE/results.jsonl and is left out. CPU time is that of this process from plan to
+is a line of --results (benchmarks/side_by_side.jsonl, which is in the repository) and is left out,
+so that the table grows from machine to machine. CPU time is that of this process from plan to
 certificate, of the calls that it took; a resumed run says so. FOLDER holds agnews.train.jsonl.gz;
 the set ``sample`` is made here. The settings of each method were fixed before a test record was
 read; what the public model alone and as many real records give stands beside each.
@@ -30,6 +31,7 @@ from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw as draw_release
 
+RESULTS = Path(__file__).with_suffix(".jsonl")
 TEXTS = 20
 """Texts per label."""
 
@@ -167,23 +169,67 @@ def draw(results: Path, picture: Path) -> None:
     figure.savefig(picture, dpi=120)
 
 
+def table(results: Path) -> str:
+    """What is on file, a line a run, in Markdown."""
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    head = (
+        "set",
+        "epsilon",
+        "method",
+        "texts",
+        "accuracy",
+        "public alone",
+        "gain",
+        "real",
+        "MAUVE",
+    )
+    rows = [head, ("---",) * len(head)]
+    order = {method: place for place, method in enumerate(METHODS)}
+    for line in sorted(
+        lines, key=lambda each: (
+            each["run"]["set"], -each["run"]["epsilon"], order[each["run"]["method"]]
+        )
+    ):  # fmt: skip
+        run, found = line["run"], line["metrics"]
+
+        def number(name: str, sign: str = "", found: Mapping[str, float] = found) -> str:
+            return f"{found[name]:{sign}.3f}" if name in found else "-"
+
+        def interval(name: str, sign: str = "", number: Any = number) -> str:
+            ends = (number(f"{name}_{end}", sign) for end in ("low", "high"))
+            return f"{number(name, sign)} [{', '.join(ends)}]"
+
+        rows.append(
+            (
+                run["set"], f"{run['epsilon']:g}", run["method"], str(line["texts"]),
+                interval("vectors.accuracy"), number("vectors.public"),
+                interval("vectors.gain", "+"), number("vectors.real"), number("mauve"),
+            )
+        )  # fmt: skip
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def main() -> None:
     """Append one JSON line a run, or draw them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("state", type=Path)
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[10.0, 3.0, 1.0])
     parser.add_argument("--set", nargs="*", default=[], help="a.b.c=value, for all runs")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--plot", type=Path, help="draw what is on file, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print it, and run nothing")
     arguments = parser.parse_args()
-    state = arguments.state.resolve()
-    results = state / "results.jsonl"
+    state, results = arguments.state.resolve(), arguments.results.resolve()
+    if arguments.table:
+        print(table(results))
     if arguments.plot:
         draw(results, arguments.plot)
+    if arguments.table or arguments.plot:
         return
     state.mkdir(parents=True, exist_ok=True)
     kept = results.read_text(encoding="utf-8").splitlines() if results.exists() else []

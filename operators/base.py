@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -69,9 +69,17 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Run the stage. Its result is the task's XCom: public, small, JSON."""
+        return self.attempt(context, self.run_stage)
+
+    def attempt(
+        self,
+        context: Mapping[str, Any],
+        stage: Callable[[StageContext, Mapping[str, Any]], tuple[Any, str]],
+    ) -> Any:
+        """Run a stage in a context of its own: its result, or the task's end in our words."""
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
-            result, said = self.run_stage(self.open(context), context)
+            result, said = stage(self.open(context), context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
             raise
@@ -131,7 +139,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.mlflow_url = ctx.lineage.link(ctx.lineage.release_run(planned.id))
 
     def note_report(self, ctx: StageContext, context: Mapping[str, Any], planned: Plan) -> None:
-        """Keep the address of the validation page, and that it is this DAG's to show."""
+        """Keep the address of the release's report, and that it is this DAG's to show."""
         dag_id = str(context["ti"].dag_id)
         share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
         self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)
@@ -184,11 +192,11 @@ def _origin(context: Mapping[str, Any]) -> dict[str, str]:
         "run_id": str(ti.run_id),
         "task_id": str(ti.task_id),
         "try_number": str(ti.try_number),
-        "url": _address(ti),
+        "url": address(ti),
     }
 
 
-def _address(ti: Any) -> str:
+def address(ti: Any) -> str:
     """Page of the run on the Airflow server; empty where its address is not configured."""
     from airflow.sdk.configuration import conf
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow.sdk import Asset, TaskGroup, TriggerRule, task
 
-from privsyn.airflow.base import PLAN
+from privsyn.airflow.base import PLAN, StageOperator
 from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
 from privsyn.airflow.failures import patience
 from privsyn.airflow.generate import (
@@ -32,6 +32,8 @@ from privsyn.airflow.project import Project, params_file, trains
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.config import ScheduleConfig, environment_overrides, load_config
+from privsyn.ledger.policies import asks_approval
+from privsyn.ledger.settings import ApprovalConfig
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,19 @@ class Chain:
         evaluate: It is measured. Internal.
         publish: It is published; its XCom are public facts.
         settle: The run's end, whatever happens.
+        approve_publish: Where publishing waits for a person; None where it does not.
     """
 
     validate: ValidateOperator
     evaluate: EvaluateOperator
     publish: PublishOperator
     settle: SettleBudgetOperator
+    approve_publish: StageOperator | None
 
 
 def release_chain(
     method: str,
+    approval: ApprovalConfig,
     *,
     params_path: str,
     gpu_pool: str,
@@ -66,6 +71,7 @@ def release_chain(
 
     Args:
         method: Which.
+        approval: What waits for a person.
         params_path: params.yaml of the project.
         gpu_pool: Pool of what loads models.
         dvc_pool: Pool of what runs DVC.
@@ -95,6 +101,17 @@ def release_chain(
         task_id="publish", pool=dvc_pool, reannounce=reannounce, outlets=list(outlets), **shared
     )
     settle = SettleBudgetOperator(task_id="settle", **shared)
+    approve: StageOperator | None = None
+    if approval.spend_above is not None:
+        from privsyn.airflow.approval import ApproveSpendOperator
+
+        spend = ApproveSpendOperator(task_id="approve_spend", hours=approval.hours, **shared)
+        plan >> spend >> reserve
+    if approval.publish:
+        from privsyn.airflow.approval import ApprovePublishOperator
+
+        approve = ApprovePublishOperator(task_id="approve_publish", hours=approval.hours, **shared)
+        evaluate >> approve >> publish
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     (
         certify
@@ -106,7 +123,7 @@ def release_chain(
     if trains(method):
         train = TrainOperator(task_id="train", pool=gpu_pool, **shared)
         partition >> train >> generate
-    return Chain(validate, evaluate, publish, settle)
+    return Chain(validate, evaluate, publish, settle, approve)
 
 
 def release_group(
@@ -143,6 +160,7 @@ def release_group(
     with TaskGroup(group_id=group_id, default_args=patience(schedule)):
         chain = release_chain(
             method,
+            asks_approval(config.account, project.root),
             params_path=str(project.params),
             gpu_pool=schedule.gpu_pool,
             dvc_pool=project.dvc_pool,

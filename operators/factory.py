@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from airflow.sdk import DAG, Asset, TriggerRule
 
+from privsyn.airflow.alerts import Alert
 from privsyn.airflow.base import BrokenProjectOperator
 from privsyn.airflow.chain import release_chain
 from privsyn.airflow.distill import (
@@ -21,6 +23,7 @@ from privsyn.airflow.project import Project, dag_id, kind_of, params_file, proje
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
+from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.release.cautions import of_account, of_release, said
 
@@ -98,12 +101,16 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         is_paused_upon_creation=schedule.paused,
         max_active_runs=1,
         tags=project.tags | {method, f"dataset:{config.dataset.name}"},
-        default_args={"owner": OWNER, "params_path": str(project.params)} | patience(schedule),
+        default_args={"owner": OWNER, "params_path": str(project.params)}
+        | patience(schedule)
+        | alerted(config, project),
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
+        approval = asks_approval(config.account, project.root)
         chain = release_chain(
             method,
+            approval,
             params_path=str(project.params),
             gpu_pool=schedule.gpu_pool,
             dvc_pool=project.dvc_pool,
@@ -128,7 +135,28 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             chain.validate >> baseline
             [distill, baseline] >> measure >> chain.publish
             chain.publish >> publish_student >> chain.settle
+            if chain.approve_publish is not None:
+                from privsyn.airflow.approval import ApproveStudentOperator
+
+                measure >> chain.approve_publish
+                (
+                    chain.publish
+                    >> ApproveStudentOperator(
+                        task_id="approve_student",
+                        hours=approval.hours,
+                        trigger_rule=TriggerRule.NONE_FAILED,
+                    )
+                    >> publish_student
+                )
     return dag
+
+
+def alerted(config: Config, project: Project) -> dict[str, Any]:
+    """Airflow's arguments of tasks that tell of their end, where there is anybody to tell."""
+    if not config.alerts.told:
+        return {}
+    alert = Alert(str(project.params))
+    return {"on_failure_callback": [alert], "on_success_callback": [alert]}
 
 
 def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -> str:

@@ -35,6 +35,7 @@ class StageFailed(SystemExit):
     """A stage failed, and its log says why.
 
     Attributes:
+        kind: Class of our error; None where it was none.
         text: Class, message and next step, on one line.
         advice: The next step; empty where there is none.
         reason: What is wrong.
@@ -53,7 +54,7 @@ class StageFailed(SystemExit):
         killed: bool = False,
     ) -> None:
         super().__init__(kind.exit_code if kind else code)
-        self.reason, self.advice = reason, advice
+        self.kind, self.reason, self.advice = kind, reason, advice
         self.text = f"{kind.__name__ + ': ' if kind else ''}{reason} {advice}".strip()
         self.final = final if kind is None else not kind.retryable
         self.killed = killed

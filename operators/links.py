@@ -1,4 +1,4 @@
-"""Buttons on a task: the release's MLflow run and its validation report.
+"""Buttons on a task: the release's MLflow run and its report.
 
 Airflow 3 asks a link for its address in the worker, right after the task, and keeps the answer in
 XCom, where the API server reads it. So a link returns what its operator noted while it ran, and
@@ -22,10 +22,11 @@ from privsyn.release import layout
 if TYPE_CHECKING:
     from privsyn.release.workspace import Workspace
 
-REPORT = "/privsyn/{dag_id}/reports/{release_id}"
-"""Where privsyn.airflow.plugin serves the page, on the Airflow server itself."""
+PREFIX = "/privsyn"
+"""Where privsyn.airflow.plugin serves pages, on the Airflow server itself."""
+REPORT = PREFIX + "/{dag_id}/reports/{release_id}"
 
-SHARED = "report.json"
+SHARED, EARLIER_SHARED = "shown_by.json", "report.json"
 """In a release's internal folder: which runs of which DAG validated it, and so may show its page.
 """
 
@@ -46,7 +47,7 @@ def share_report(workspace: Workspace, release_id: str, dag_id: str, run_id: str
 def report_page(
     workspace: Workspace, dag_id: str, release_id: str, project: Project | None = None
 ) -> Path | None:
-    """The validation page of a release, for readers of a DAG; None unless it is that DAG's.
+    """The outward report of a release, for readers of a DAG; None unless it is that DAG's.
 
     A release is a DAG's if one of its runs noted it, or, where no run has, if the DAG makes
     releases of its method.
@@ -58,16 +59,24 @@ def report_page(
     if not known:
         method = release_id.rpartition("-")[0]
         known = {dag_of(method, project): []} if method in METHODS else {}
-    page = folder / layout.REPORTS[1]
+    page = layout.page_of(folder)
     return page if dag_id in known and page.is_file() and not page.is_symlink() else None
 
 
 def _runs(folder: Path) -> dict[str, list[str]]:
-    try:
-        found = json.loads((folder / SHARED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    for name in (SHARED, EARLIER_SHARED):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return {dag: runs for dag, runs in found.items() if _is_list(runs)}
+    return {}
+
+
+def _is_list(runs: object) -> bool:
+    """Of runs; the report, which has this name now, holds a list of sections."""
+    return isinstance(runs, list) and all(isinstance(run, str) for run in runs)
 
 
 class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]
@@ -81,11 +90,11 @@ class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]
         return getattr(operator, "mlflow_url", None) or ""
 
 
-class ValidationReportLink(BaseOperatorLink):  # type: ignore[misc]
-    """To the validation page of the release."""
+class ReleaseReportLink(BaseOperatorLink):  # type: ignore[misc]
+    """To the report of the release, as it may leave the room."""
 
-    name = "Validation report"
-    xcom_key = "link_validation_report"
+    name = "Release report"
+    xcom_key = "link_release_report"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Address the operator noted; empty before it knows one."""

@@ -11,6 +11,7 @@ from airflow.sdk import Param
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.derived.kinds import STUDENTS
+from privsyn.dp.risk import of_profile
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
@@ -82,9 +83,20 @@ def _cautions(config: Config) -> dict[str, str]:
     epsilon = " ".join(f"{value} for {epsilon:g}," for epsilon, value in _FACTORS.items())
     return {
         "privacy.epsilon": "The probability of any outcome grows at most by the factor e^epsilon "
-        f"through one {config.account.unit}: {epsilon.rstrip(',')}.",
+        f"through one {config.account.unit}: {epsilon.rstrip(',')}. {_risk(config)}",
         "privacy.delta": delta,
     }
+
+
+def _risk(config: Config) -> str:
+    """The default target in words. A form knows no event, so this holds for every mechanism."""
+    privacy, account = config.privacy, config.account
+    words = of_profile([(privacy.epsilon, privacy.delta)]).words(account.unit, account.adjacency)
+    return (
+        f"In words, for any mechanism of epsilon {privacy.epsilon:g} and delta {privacy.delta:g}: "
+        f"{'; '.join(words)}. That is a bound for the worst of them: the plan of a run says it of "
+        "its own mechanism, more exactly."
+    )
 
 
 _FACTORS = {epsilon: factor(epsilon) for epsilon in (1.0, 3.0, 10.0, 20.0)}

@@ -1,4 +1,4 @@
-"""Airflow plugin: serves the validation pages of releases on the Airflow server.
+"""Airflow plugin: reports of releases that may leave the room, and the budget page, on its server.
 
 Registered through the entry point ``airflow.plugins``. Every Airflow process loads plugins, the
 parsers among them, so the web framework is imported at the first request.
@@ -6,23 +6,15 @@ parsers among them, so the web framework is imported at the first request.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
+from privsyn.airflow.links import PREFIX
+
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-PREFIX = "/privsyn"
-RELEASE_ID = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}")
-HEADERS = {
-    # The page holds model output and is served on the origin of the Airflow session.
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 
 Message = MutableMapping[str, Any]
 
@@ -45,34 +37,25 @@ class _Lazy:
         await self._app(scope, receive, send)
 
 
-def reports_app() -> FastAPI:
-    """The pages of a DAG's own releases, for users who may read the DAG."""
-    from airflow.api_fastapi.core_api.security import requires_access_dag
-    from fastapi import Depends, FastAPI, HTTPException
-    from fastapi.responses import HTMLResponse
+def _pages() -> FastAPI:
+    from privsyn.airflow.pages import pages_app
 
-    from privsyn.airflow.links import report_page
-    from privsyn.airflow.project import project_of
-    from privsyn.release.workspace import Workspace
-
-    app = FastAPI(title="privsyn reports", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.get("/{dag_id}/reports/{release_id}", dependencies=[Depends(requires_access_dag("GET"))])
-    def report(dag_id: str, release_id: str) -> HTMLResponse:
-        page = None
-        if RELEASE_ID.fullmatch(release_id) and (project := project_of(dag_id)) is not None:
-            page = report_page(Workspace(project.root), dag_id, release_id, project)
-        if page is None:
-            raise HTTPException(404, "This DAG has no validated release of that name here.")
-        return HTMLResponse(page.read_text(encoding="utf-8"), headers=HEADERS)
-
-    return app
+    return pages_app()
 
 
 class PrivsynPlugin(AirflowPlugin):  # type: ignore[misc]
-    """The validation pages."""
+    """The pages, and the entry of the menu that leads to the budget."""
 
     name = "privsyn"
     fastapi_apps: ClassVar[list[dict[str, Any]]] = [
-        {"app": _Lazy(reports_app), "url_prefix": PREFIX, "name": "privsyn reports"}
+        {"app": _Lazy(_pages), "url_prefix": PREFIX, "name": "privsyn pages"}
+    ]
+    external_views: ClassVar[list[dict[str, Any]]] = [
+        # No url_route: the frame that one would put it in lets no link of the page open.
+        {
+            "name": "Privacy budget",
+            "href": f"{PREFIX.removeprefix('/')}/budget",
+            "destination": "nav",
+            "category": "browse",
+        }
     ]

@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
 from privsyn.airflow.base import StageOperator
-from privsyn.airflow.links import MlflowRunLink, ValidationReportLink
+from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -30,7 +30,7 @@ class PublishOperator(StageOperator):
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish"
-    operator_extra_links = (ValidationReportLink(), MlflowRunLink())
+    operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)

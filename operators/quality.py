@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn.airflow.base import StageOperator
-from privsyn.airflow.links import MlflowRunLink, ValidationReportLink
+from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -16,7 +16,7 @@ class ValidateOperator(StageOperator):
     """Runs the suite. A release that fails goes to quarantine, the task fails, the cost stays."""
 
     stage: ClassVar[str] = "validate"
-    operator_extra_links = (ValidationReportLink(), MlflowRunLink())
+    operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""

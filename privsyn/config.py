@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -30,12 +30,16 @@ from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.on_disk import OnDisk
+from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import NAME, Section
 from privsyn.spelling import explain
 from privsyn.validation.settings import ValidationConfig
 
 RESERVED = ("builtin", "tiny", "smollm2", "random", "simulator", "text", "images")
 """Words that stand for what ships with privsyn where a file might be named."""
+
+
+WEB = r"^https?://[^\s]+$"
 
 
 class ServicesConfig(Section):
@@ -50,6 +54,9 @@ class ServicesConfig(Section):
     experiment: str = Field(default="privsyn", description="MLflow experiment.")
     mlflow_ui: str = Field(
         default="http://127.0.0.1:5000", description="Address of the MLflow UI, for links."
+    )
+    airflow_ui: str | None = Field(
+        default=None, description="Address of the Airflow UI, for links to runs."
     )
     dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="DVC remote. Null: the default one."
@@ -85,6 +92,37 @@ class ScheduleConfig(Section):
     gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
 
 
+class EmailConfig(Section):
+    """Alerts by e-mail, through an SMTP connection of Airflow."""
+
+    to: tuple[str, ...] = Field(min_length=1, description="Who is written to.")
+    sender: str | None = Field(default=None, description="Null: the connection's own.")
+    connection: str = Field(default="smtp_default", description="Airflow's connection.")
+
+
+class AlertsConfig(Section):
+    """What Airflow tells whom. Nothing of it shapes a release."""
+
+    tell: tuple[Literal["refused", "failed_validation", "lost", "few_left"], ...] = Field(
+        default=("refused", "failed_validation", "lost", "few_left"), description="What is told."
+    )
+    releases_left: int = Field(
+        default=3, ge=1, description="few_left: when fewer releases like the last one fit."
+    )
+    webhook: str | None = Field(
+        default=None, pattern=WEB, description="Address that gets each alert as JSON."
+    )
+    slack: str | None = Field(
+        default=None, pattern=WEB, description="Address of an incoming webhook of Slack."
+    )
+    email: EmailConfig | None = Field(default=None, description="By e-mail.")
+
+    @property
+    def told(self) -> bool:
+        """Whether there is anybody to tell."""
+        return bool(self.tell) and (self.webhook, self.slack, self.email) != (None, None, None)
+
+
 class Config(Section):
     """The whole of params.yaml."""
 
@@ -102,7 +140,10 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     performance: PerformanceConfig = PerformanceConfig()
     services: ServicesConfig = ServicesConfig()
+    signing: SigningConfig = SigningConfig()
+    deployment: DeploymentConfig = DeploymentConfig()
     schedule: dict[str, ScheduleConfig] = Field(default_factory=dict)
+    alerts: AlertsConfig = AlertsConfig()
     files: dict[Annotated[str, Field(pattern=NAME)], FileConfig] = Field(default_factory=dict)
 
     @field_validator("files")

@@ -8,12 +8,14 @@
     |   `-- StorageError                  disk full, not writable            (retryable)
     |-- BudgetError              exit 3   the ledger
     |   |-- BudgetExceeded                asked, left, short by              (never retried)
+    |   |-- PolicyBroken                  the account's policy does not allow it
+    |   |-- ApprovalNeeded       exit 8   a person has to approve it first
     |   |-- AccountMismatch               an account is not what the config says it is
     |   |-- LedgerUnavailable             locked or unreachable              (retryable)
     |   |-- LeaseHeld                     another process is drawing         (retryable)
     |   `-- ReleaseLost                   spent without an artifact, final
     |-- VerificationError        exit 4   certificate, artifact or ledger row do not agree
-    |   `-- NotAuthenticated     exit 6   they agree, but no ledger says who made it
+    |   `-- NotAuthenticated     exit 6   they agree, but no ledger or key says who made it
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
     |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
     |-- Defect                   exit 1   a foreign exception; its message is withheld
@@ -129,6 +131,24 @@ class BudgetExceeded(BudgetError):
         self.asked, self.left, self.short = asked, left, short
 
 
+class PolicyBroken(BudgetError):
+    """The account's policy or limits do not allow the release. Nothing was spent.
+
+    Attributes:
+        broken: The rules it breaks: value, limit, next step.
+    """
+
+    def __init__(self, message: str, *, broken: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.broken = broken
+
+
+class ApprovalNeeded(BudgetError):
+    """A person has to approve it first, and nobody has; or somebody said no."""
+
+    exit_code = 8
+
+
 class AccountMismatch(BudgetError):
     """The account exists with another lineage, unit, adjacency or cap."""
 
@@ -157,7 +177,7 @@ class VerificationError(PrivsynError):
 
 
 class NotAuthenticated(VerificationError):
-    """A release agrees with itself, and no ledger at hand says who made it."""
+    """A release agrees with itself, and no ledger or signature at hand says who made it."""
 
     exit_code = 6
 

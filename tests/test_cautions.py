@@ -9,18 +9,18 @@ import pytest
 
 from privsyn.config import parse_config
 from privsyn.data.settings import DatasetConfig
-from privsyn.errors import ConfigError
+from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.release.cautions import (
     factor,
     of_account,
     of_buckets,
     of_release,
-    refuse_beyond_limits,
 )
+from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
-from privsyn.validation.page import render_page
 from privsyn.validation.settings import ValidationConfig
+from tests.report.release_folder import note_checks, seal_folder, write_rows
 
 ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
 
@@ -80,14 +80,6 @@ def test_ordinary_settings_are_not_nagged_about():
     assert of_release(release(3, 1e-6), account()) == of_account(account()) == ()
 
 
-def test_the_account_s_limits_are_hard():
-    held = account(limits={"epsilon": 4, "delta": 1e-7})
-    refuse_beyond_limits(release(4, 1e-7), held)
-    for privacy, name in ((release(4.1, 1e-7), "epsilon"), (release(1, 1e-6), "delta")):
-        with pytest.raises(ConfigError, match=f"is above account.limits.{name}="):
-            refuse_beyond_limits(privacy, held)
-
-
 def project(tmp_path, **changes):
     raw = {
         "dataset": {"name": "d", "path": "private.jsonl", "unit": "unit"},
@@ -107,7 +99,7 @@ def test_plan_says_them_and_enforces_the_policy(tmp_path):
     assert "485.2 million" in " ".join(planned.warnings)
     assert "above account.delta" in " ".join(planned.warnings)
     strict = open_context(project(tmp_path, account={"limits": {"epsilon": 5}}))
-    with pytest.raises(ConfigError, match=r"=20 is above account\.limits\.epsilon=5"):
+    with pytest.raises(PolicyBroken, match=r"account\.limits.*privacy\.epsilon=20 is above 5,"):
         plan(strict, "invisible_ink")
 
 
@@ -134,15 +126,16 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     assert "next to nothing" not in page
 
 
-def test_the_validation_page_says_them(tmp_path):
-    file = tmp_path / "synthetic.jsonl"
-    file.write_text('{"id": "a-0", "text": "hello"}\n')
+def test_the_report_says_them(tmp_path):
+    file = write_rows(tmp_path, [{"id": "a-0", "text": "hello"}])
+    seal_folder(tmp_path, 1)
     result = validate_file(file, ValidationConfig(), (), (1, 1))
-    said = of_release(release(1e9), account())
-    page = render_page(result, {"cautions": said})
+    note_checks(tmp_path, result, cautions=of_release(release(1e9), account()))
+    page = outward(tmp_path).to_html()
     assert "Before you rely on this guarantee" in page
     assert "434,294,482 digits" in page
-    assert "Before you rely" not in render_page(result, {})
+    note_checks(tmp_path, result)
+    assert "Before you rely" not in outward(tmp_path).to_html()
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def test_a_wheel_adds_one_name_and_holds_the_operators_and_the_template(installe
     assert (template / "gitignore").read_text() == (ROOT / ".gitignore").read_text()
     dags = {file.name for file in (ROOT / "dags").iterdir() if file.is_file()}
     assert {file.name for file in (template / "dags").iterdir() if file.is_file()} == dags
-    pages = {file.name for file in (ROOT / "privsyn/validation/templates").iterdir()}
-    assert {file.name for file in (installed / "privsyn/validation/templates").iterdir()} == pages
+    pages = {file.name for file in (ROOT / "privsyn/report/templates").iterdir()}
+    assert {file.name for file in (installed / "privsyn/report/templates").iterdir()} == pages
     [entries] = installed.glob("*.dist-info/entry_points.txt")
     assert "privsyn.airflow.plugin:PrivsynPlugin" in entries.read_text()
 

@@ -167,15 +167,14 @@ class Release(Shown):
         Raises:
             DataError: It was never validated.
         """
-        pages = [name for name in layout.REPORTS if name.endswith(".html")]
-        there = [self._folder / name for name in pages if (self._folder / name).is_file()]
-        if not there:
+        outward = layout.page_of(self._folder)
+        if not outward.is_file():
             raise DataError(f"{self.name} has no report: it was never validated.")
         internal = None
         if self._of is not None:
             page = self._of(()).workspace.internal(self.name) / layout.INSIDE_PAGE
             internal = page if page.is_file() else None
-        return Report(there[-1], internal)
+        return Report(outward, internal)
 
     @guarded
     def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:

@@ -10,14 +10,17 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from privsyn import __version__
+from privsyn.cli.approval import approve, reject
 from privsyn.cli.derived import distill, more
 from privsyn.cli.handover import compare, export
+from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
 from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
-from privsyn.cli.run import check, plan, report, restore, run, sweep, verify
+from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
+from privsyn.cli.tune import tune
 from privsyn.errors import Defect, PrivsynError
 
 app = typer.Typer(
@@ -29,14 +32,15 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, run, verify, report, compare, export, restore, more, distill,
-    sweep,
+    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, compare,
+    export, restore, more, distill, sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(lineage_app, name="lineage")
 app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
 
 
 def _version(asked: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,8 +18,9 @@ from privsyn.cli.options import (
     known_here,
     out,
 )
-from privsyn.errors import LedgerUnavailable
-from privsyn.tables import show
+from privsyn.data.artifacts import atomic_file
+from privsyn.errors import LedgerUnavailable, VerificationError
+from privsyn.tables import Verbatim, show
 
 ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
 
@@ -46,6 +48,34 @@ def ledger_show(
                 f"{', '.join(left)}. Wipe them: privsyn sweep",
             )
     ctx.ledger.check()
+
+
+@ledger_app.command("page")
+def ledger_page(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it: budget.html.")],
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Write the accounts as a page: spent and left over time, every release, what still fits."""
+    from privsyn.stages.budget_page import BudgetPage, crons_of, file_reports, web_address
+
+    ctx = context_of(params, overrides)
+    page = BudgetPage(ctx.clock())
+    edited = None
+    try:
+        page.add(
+            ctx,
+            runs=web_address(ctx.config.services.airflow_ui),
+            reports=file_reports(ctx, file.absolute().parent),
+            crons=crons_of(ctx),
+        )
+    except VerificationError as error:  # the page says so, and so does the exit code
+        edited = error
+    with atomic_file(file, mode=0o644) as stream:
+        stream.write(page.html().encode())
+    if edited is not None:
+        raise edited
+    show(out, Verbatim(f"xdg-open {file}"))
 
 
 @ledger_app.command("entries")
@@ -88,6 +118,25 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
         f"the chain holds: {audit.rows} rows, {audit.accounts} account(s), {audit.entries} "
         f"release(s), head {audit.head[:16]}",
     )
+
+
+@ledger_app.command("migrate")
+def ledger_migrate(params: Params = PARAMS, overrides: Overrides = None) -> None:
+    """Create the ledger's tables, or bring them up to date: as the role that owns them."""
+    ctx = context_of(params, overrides)
+    ctx.ledger.migrate()
+    show(out, f"ledger {ctx.ledger.where} is up to date")
+
+
+@ledger_app.command("grants")
+def ledger_grants(
+    role: Annotated[str, typer.Option(help="The PostgreSQL role of services.ledger.")],
+    schema: Annotated[str, typer.Option(help="Where the ledger's tables are.")] = "public",
+) -> None:
+    """Print SQL that keeps a PostgreSQL role from rewriting the ledger: for the tables' owner."""
+    from privsyn.ledger.grants import grants
+
+    print(grants(role, schema), end="")
 
 
 @lineage_app.command("sync")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -112,16 +113,25 @@ def verify(
         bool,
         typer.Option("--require-ledger", help="End with exit code 6 if no ledger vouches for it."),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="PUBLIC.PEM",
+            help="Public key of who should have signed it; else exit code 6. Works offline.",
+        ),
+    ] = None,
     params: Params = PARAMS,
     as_json: Json = False,
 ) -> None:
-    """Check a release against its certificate and, where there is one, the ledger.
+    """Check a release against its certificate, and with the ledger and the signature at hand.
 
     Exit code 0: all that could be checked agrees. 4: something does not, or is no part of the
-    release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it.
+    release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it; with
+    --key: it is not signed, or by another key.
     """
     from privsyn.ledger.store import open_existing
-    from privsyn.release import certificate, verification
+    from privsyn.release import certificate, signature, verification
 
     folder = Workspace(params.parent).folder(release)
     book = None
@@ -129,7 +139,8 @@ def verify(
         book = open_existing(ledger)
     elif params.is_file():
         book = context_of(params, None).ledger_at_hand
-    checks = verification.verify(folder, book)
+    signer = None if key is None else signature.public_key(key)
+    checks = verification.verify(folder, book, signer)
     if as_json:
         print(json.dumps([check.__dict__ for check in checks], indent=2))
     else:
@@ -139,9 +150,17 @@ def verify(
         facts(out, lines, style="")
     verification.raise_failed(folder, checks)
     authentic = verification.authentic(checks)
+    signed = next((check for check in checks if check.name == verification.SIGNED), None)
     if not as_json:
-        verdict = "authentic: the ledger vouches for it"
-        show(out, verdict if authentic else "consistent, not authenticated: anyone can make one so")
+        vouch = ["the ledger"] * authentic
+        vouch += ["the signature"] if signed is not None and signed.passed else []
+        show(
+            out,
+            f"authentic: {' and '.join(vouch)} vouch{'es' if len(vouch) == 1 else ''} for it"
+            if vouch
+            else "consistent, not authenticated: anyone can make one so",
+        )
+        show(out, signature.UNSIGNED if signed is None else signed.detail)
         sealed = certificate.read(folder)[1]
         cost = certificate.origin(sealed)["plan"]
         show(
@@ -153,6 +172,12 @@ def verify(
         raise NotAuthenticated(
             f"{folder} is consistent, not authenticated: no ledger at hand says who made it.",
             hint="Name its ledger: --ledger URL.",
+        )
+    if key is not None and not (signed is not None and signed.passed):
+        said = signature.UNSIGNED if signed is None else signed.detail
+        raise NotAuthenticated(
+            f"{folder} is not authenticated by {key}: {said}.",
+            hint="Ask whoever handed it out for the key or for a signed copy.",
         )
 
 
@@ -204,10 +229,45 @@ def report(
         for section in sections
     }
     documents = {
-        "may leave the room": Verbatim(parent.folder / layout.REPORTS[1]),
+        "may leave the room": Verbatim(layout.page_of(parent.folder)),
         "stays inside": Verbatim(page),
     }
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")
+
+
+def record(
+    release: Release,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where to. By default records/<release id>."),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Describe a release for others: registry entry, Croissant, checklist of a privacy review.
+
+    From its certificate, and from `deployment` of params.yaml where there is one.
+    """
+    from privsyn.release.settings import DeploymentConfig
+    from privsyn.stages.record import record as write_records
+
+    workspace = Workspace(params.absolute().parent)
+    stated, ledger = DeploymentConfig(), None
+    if params.is_file():
+        ctx = context_of(params, overrides)
+        stated = ctx.config.deployment
+        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
+            ledger = ctx.ledger
+    elif overrides:
+        raise ConfigError(f"params file {params} does not exist.", hint="Pass --params.")
+    found, written = write_records(workspace.folder(release), target, stated, ledger)
+    facts(
+        out,
+        {file.name: Verbatim(file) for file in written},
+        title=f"Records of {found.name}",
+    )
+    for setting, what in found.missing.items():
+        show(out, f"not stated: {what} ({setting})")
 
 
 def restore(

@@ -119,7 +119,7 @@ def stage_validate(
 
     ctx, planned = context_of(params, overrides), _read_plan(plan_file)
     folder = work_of(planned).validate(ctx, planned)
-    show(out, f"valid: {folder / 'validation.html'}")
+    show(out, f"valid: {folder / 'report.html'}")
 
 
 @stage_app.command("evaluate")

@@ -14,7 +14,8 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +37,9 @@ MOST_PIXELS = 1 << 26
 MOST_BYTES = 1 << 28
 _ORIENTATION = 0x0112
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_PNG_HEADER = 4 + 4 + 13 + 4
+"""Bytes of the chunk IHDR, which is the first."""
 _SHEET_CELL = (96, 128)
 """Least and largest side of a picture on a sheet, in pixels: others are enlarged or reduced."""
 _SHEET_GAP = 2
@@ -130,6 +134,27 @@ def encode(pixels: Pixels) -> bytes:
     out = io.BytesIO()
     Image.fromarray(check_pixels(pixels)).save(out, "PNG", compress_level=6)
     return out.getvalue()
+
+
+def annotate(png: bytes, notes: Mapping[str, str]) -> bytes:
+    """A PNG file with text chunks (tEXt) before its pixels, which stay as they are, byte for byte.
+
+    Args:
+        png: The file, as encode made it.
+        notes: Texts of Latin-1 by keyword: 1 to 79 characters, by the PNG specification, 11.3.4.3.
+
+    Raises:
+        ValueError: It is something else than a PNG file, or a text is not of Latin-1.
+    """
+    if not png.startswith(_PNG_START):
+        raise ValueError("not a PNG file")
+    end = len(_PNG_START) + _PNG_HEADER
+    chunks = b""
+    for keyword, text in notes.items():
+        content = b"tEXt" + keyword.encode("latin-1") + b"\0" + text.encode("latin-1")
+        length, check = len(content) - 4, zlib.crc32(content)
+        chunks += length.to_bytes(4, "big") + content + check.to_bytes(4, "big")
+    return png[:end] + chunks + png[end:]
 
 
 def decode_png(png: bytes) -> Pixels:

@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from privsyn.data.artifacts import (
     private_folder,
@@ -52,6 +52,7 @@ from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally
+from privsyn.data.unit_key import UnitKey
 from privsyn.errors import DataError, VerificationError
 
 _SPILL = "spill"
@@ -65,40 +66,6 @@ _HEX = 32
 """Width of the two keyed hashes, unit and record, that a spilled line begins with."""
 
 _SHARD = slice(2 * _HEX, 2 * _HEX + 5)
-
-
-class _Place(NamedTuple):
-    """Place of a unit under the key: independent parts of one keyed hash."""
-
-    unit: str
-    bucket: int
-    share: float
-
-
-class _Key:
-    """The secret key of the lineage and the hashes made with it."""
-
-    def __init__(self, key: bytes) -> None:
-        if not 16 <= len(key) <= 64:
-            raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
-        self._unit = hashlib.blake2b(key=key, person=b"privsyn unit", digest_size=40)
-        self._record = hashlib.blake2b(key=key, person=b"privsyn record", digest_size=16)
-        self.check = hashlib.blake2b(key=key, person=b"privsyn check", digest_size=16).hexdigest()
-
-    def place(self, unit: str) -> _Place:
-        hasher = self._unit.copy()
-        hasher.update(unit.encode())
-        digest = hasher.digest()
-        share = (int.from_bytes(digest[32:]) >> 11) / 2.0**53  # uniform in [0, 1), exact
-        return _Place(digest[:16].hex(), int.from_bytes(digest[16:32]), share)
-
-    def order(self, record: Record) -> str:
-        """Decides which of a unit's records are kept, and their order in the bucket."""
-        hasher = self._record.copy()
-        label = record.label or ""
-        lengths = f"{len(record.unit)} {len(label)} "  # so that no two records run together alike
-        hasher.update(f"{lengths}{record.unit}{label}{record.content}".encode())
-        return hasher.hexdigest()
 
 
 def partition(
@@ -137,7 +104,7 @@ def partition(
     """
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
-    secret = _Key(key)
+    secret = UnitKey(key)
     marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
     if finished(out, marker):
@@ -212,13 +179,56 @@ def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
     Raises:
         DataError: As for partition, and for ``test_path`` likewise.
     """
-    secret = _Key(key)
+    secret = UnitKey(key)
     if cfg.holdout:
         for record in read_records(cfg):
             if secret.place(record.reveal().unit).share < cfg.holdout:
                 yield record
     if cfg.test_path is not None:
         yield from read_records(cfg, cfg.test_path)
+
+
+def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
+    """Write the records of held-out units of ``cfg.path`` to a private file, for ``held_units``.
+
+    Not those of ``cfg.test_path``: nobody there is protected by the account of the dataset.
+
+    Raises:
+        DataError: As for partition.
+        StorageError: Disk full or no permission.
+    """
+    secret = UnitKey(key)
+    try:
+        with open(file, "wb", buffering=1 << 16, opener=private_opener) as stream:
+            for private in read_records(cfg):
+                record = private.reveal()
+                place = secret.place(record.unit)
+                if place.share < cfg.holdout:
+                    row = json.dumps([record.label, record.content])
+                    stream.write(f"{place.unit}{secret.order(record)}{row}\n".encode("ascii"))
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(file.parent)
+    except OSError as error:
+        raise storage_error("write", file, error) from error
+
+
+def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
+    """Of each held-out unit its records, ``most`` at most, those with the smallest keyed hashes.
+
+    Raises:
+        DataError: The file is not there.
+        StorageError: It cannot be read.
+    """
+    try:
+        lines = _bounded(file, most)
+    except FileNotFoundError:
+        raise DataError(f"the held-out records of {file} are gone.", hint=RESTORE_HINT) from None
+    except OSError as error:
+        raise storage_error("read", file, error) from error
+    for unit, group in groupby(lines, key=itemgetter(slice(_HEX))):
+        rows = [json.loads(line[2 * _HEX :]) for line in group]
+        yield Private([Record(unit.decode("ascii"), label, content) for label, content in rows])
 
 
 def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
@@ -229,7 +239,7 @@ def read_training(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
     Raises:
         DataError: As for partition.
     """
-    secret = _Key(key)
+    secret = UnitKey(key)
     for record in read_records(cfg):
         if secret.place(record.reveal().unit).share >= cfg.holdout:
             yield record
@@ -246,7 +256,7 @@ def has_training(cfg: DatasetConfig, key: bytes) -> bool:
 
 def _spill(
     cfg: DatasetConfig,
-    key: _Key,
+    key: UnitKey,
     groups: dict[str | None, list[Cell]],
     spill: Path,
     n_shards: int,
@@ -360,7 +370,9 @@ def _digest(cells: Sequence[Cell]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def _marker(cfg: DatasetConfig, key: _Key, cells: Sequence[Cell], n_shards: int) -> dict[str, Any]:
+def _marker(
+    cfg: DatasetConfig, key: UnitKey, cells: Sequence[Cell], n_shards: int
+) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "cells": _digest(cells),

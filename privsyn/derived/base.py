@@ -15,8 +15,10 @@ from privsyn.publishing.dvc import DvcPublisher, DvcRevision
 from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.section import Section
+from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.base import Context
 from privsyn.stages.releases import Releases, Work
+from privsyn.stages.sign import sign
 
 
 class DerivedPlan(Section):
@@ -131,9 +133,12 @@ def versioned(
         The version, its certificate, and public facts for whoever consumes it.
 
     Raises:
+        ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
         PublishError: DVC or its remote refused.
     """
+    refuse_unapproved(ctx, folder)
     services = ctx.config.services
+    sign(ctx, folder)
     revision = DvcPublisher(ctx.workspace.root, remote=services.dvc_remote).publish(
         folder, git_commit=services.git_commit
     )

@@ -23,7 +23,6 @@ from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal
 from privsyn.stages.drawing import check_models, load_models
-from privsyn.stages.lineage import PAGE
 from privsyn.stages.validate import examine, place, said
 
 
@@ -147,7 +146,7 @@ class More:
         folder = place(ctx, name, folder, released=result.success)
         if not result.success:
             raise ValidationFailed(
-                f"{name} fails its suite: {said(result)}.", hint=f"See {folder / PAGE}."
+                f"{name} fails its suite: {said(result)}.", hint=f"See {layout.page_of(folder)}."
             )
         return folder
 

@@ -74,6 +74,25 @@ def downstream_images(
     return score(labels, truth, lambda: _predict(train, [one for one, _ in test]))
 
 
+def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], str]:
+    """The classifier of ``downstream_images``, trained, as a function of one image.
+
+    privacy: it is asked one image at a time, so that an answer does not depend on other images.
+    """
+    names = {label for _, label in train}
+    if len(names) < 2:
+        return lambda pixels: next(iter(names), "")
+    model = _fitted(train)
+
+    def answer(pixels: Pixels) -> str:
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(limits=1):
+            return str(model.predict(_vectors([pixels]))[0])
+
+    return answer
+
+
 def compare_images(
     synthetic: Sequence[Pixels],
     real: Sequence[Pixels],
@@ -199,6 +218,14 @@ def _pairs(images: Sequence[Pixels], labels: Sequence[str | None]) -> list[tuple
 
 
 def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> list[str]:
+    from threadpoolctl import threadpool_limits
+
+    model = _fitted(train)
+    with threadpool_limits(limits=1):
+        return [str(label) for label in model.predict(_vectors(images))]
+
+
+def _fitted(train: Sequence[tuple[Pixels, str]]) -> Any:
     from sklearn.svm import SVC
     from threadpoolctl import threadpool_limits
 
@@ -206,8 +233,7 @@ def _predict(train: Sequence[tuple[Pixels, str]], images: Sequence[Pixels]) -> l
     chosen = [train[place] for place in places]
     model = SVC(C=5.0, gamma="scale")
     with threadpool_limits(limits=1):
-        model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])
-        return [str(label) for label in model.predict(_vectors(images))]
+        return model.fit(_vectors([one for one, _ in chosen]), [label for _, label in chosen])
 
 
 def _vectors(images: Sequence[Pixels]) -> NDArray[np.float32]:

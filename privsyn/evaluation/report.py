@@ -1,64 +1,19 @@
-"""What a release is worth, graded, as one page and one JSON file for those inside.
+"""What a release is worth beside real records, as graded sections of the report that stays inside.
 
-The numbers read held-out real records, so both are internal: they stay in the state folder and in
-MLflow runs tagged so. What may leave the room is the page of the validation.
+The numbers read held-out real records, so every section is internal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from privsyn.dp.accountant import shown
-from privsyn.validation.html import render
-
-SCHEMA = "privsyn-report/1"
-Grade = Literal["good", "fair", "poor"]
+from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
+from privsyn.report.document import STAYS, Grade, Section
 
 _FEWEST = 20
 """Labelled texts a side below which evaluation.beside measures nothing."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One number beside others of its kind, 0 to 1.
-
-    Attributes:
-        name: What it is of.
-        value: The number.
-        low: Lower end of its 95% interval; None where it has none.
-        high: Upper end.
-        ours: Whether it is the release's own and not a baseline.
-    """
-
-    name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    ours: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """A question about the release, and its answer.
-
-    Attributes:
-        title: The question.
-        grade: The answer in a word; None where nothing was measured.
-        advice: One line: what the grade means and what could be done.
-        bars: Numbers side by side.
-        numbers: Further numbers: name, value, what it is.
-        unavailable: What could not be measured, and why.
-    """
-
-    title: str
-    grade: Grade | None
-    advice: str
-    bars: tuple[Bar, ...] = ()
-    numbers: tuple[tuple[str, float, str], ...] = ()
-    unavailable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +25,8 @@ class Circumstances:
         held_out: Whether the settings set real records aside.
         labelled: Whether records have labels.
         embedded: Whether sentence vectors were asked for.
+        enabled: Whether releases are measured at all.
+        measured: Whether this one was.
         rows: Synthetic records.
         levers: The settings of the method that raise what the data is worth.
     """
@@ -80,6 +37,8 @@ class Circumstances:
     embedded: bool
     rows: int
     levers: str
+    enabled: bool = True
+    measured: bool = True
 
 
 def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list[Section]:
@@ -100,12 +59,12 @@ def _downstream(
     title = "Does what it teaches hold on real records?"
     missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
     recalls = tuple(
-        (str(metric["label"]), float(metric["value"]), str(metric["note"]))
+        Number(f"found of {metric['label']}", float(metric["value"]), str(metric["note"]))
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
     words = tuple(
-        (name, value[key], note)
+        Number(name, value[key], note)
         for key, name, note in (
             ("downstream.accuracy", "by words", "accuracy by TF-IDF, trained on the release"),
             ("downstream.public", "by words, public model alone", "the same, of its texts"),
@@ -124,7 +83,7 @@ def _downstream(
             if key in value
         )
         advice = "Not graded." if rough else "Not measured."
-        return Section(title, None, advice, rough, (*words, *_found(recalls)), missing)
+        return _section("downstream", title, None, advice, rough, (*words, *recalls), missing)
     bars = [
         Bar(
             "this release",
@@ -142,13 +101,32 @@ def _downstream(
     bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
     grade, advice = _worth(value, about.levers)
     if recalls and grade != "good":
-        least = min(recalls, key=lambda recall: recall[1])
-        advice += f" Of {least[0]} the smallest share is found: {least[1]:.2f}."
-    return Section(title, grade, advice, tuple(bars), (*words, *_found(recalls)), missing)
+        least = min(recalls, key=lambda recall: recall.value)
+        label = least.name.removeprefix("found of ")
+        advice += f" Of {label} the smallest share is found: {least.value:.2f}."
+    return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
 
 
-def _found(recalls: Sequence[tuple[str, float, str]]) -> list[tuple[str, float, str]]:
-    return [(f"found of {label}", value, note) for label, value, note in recalls]
+def _section(
+    key: str,
+    title: str,
+    grade: Grade | None,
+    advice: str,
+    bars: Sequence[Bar] = (),
+    numbers: Sequence[Number] = (),
+    missing: Sequence[str] = (),
+) -> Section:
+    blocks: list[Block] = []
+    if missing:
+        blocks.append(Missing(tuple(missing)))
+    if bars:
+        blocks.append(Bars(tuple(bars), _ACCURACY))
+    if numbers:
+        blocks.append(Numbers(tuple(numbers)))
+    return Section(key, title, STAYS, tuple(blocks), grade, advice)
+
+
+_ACCURACY = "Accuracy of a classifier on held-out real records"
 
 
 def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
@@ -170,6 +148,8 @@ def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
 
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     reasons = {
+        "evaluate.enabled is off": not about.enabled,
+        _CUT_OFF: about.enabled and about.held_out and not about.measured,
         "that is measured of texts alone": not about.texts,
         "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
         "the records have no labels": not about.labelled,
@@ -181,6 +161,8 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     what = "Accuracy by sentence vectors, with an interval and beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
+
+_CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
 
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "mauve": ("at least", 0.9, 0.6),
@@ -197,22 +179,31 @@ def _likeness(
     """Do the records look like real ones?"""
     title = "Does it look like the real records?"
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
-    numbers = tuple((str(m["name"]), float(m["value"]), str(m["note"])) for m in shown)
+    numbers = [Number(str(m["name"]), float(m["value"]), str(m["note"])) for m in shown]
     graded = {name: _grade_of(name, value[name]) for name in _ALIKE if name in value}
     if not graded:
-        why = "no real records are held out" if not about.held_out else "there are too few records"
-        return Section(title, None, "Not measured.", (), numbers, (f"UNAVAILABLE, since {why}.",))
+        why = (
+            "no real records are held out"
+            if not about.held_out
+            else "evaluate.enabled is off"
+            if not about.enabled
+            else "there are too few records"
+            if about.measured
+            else _CUT_OFF
+        )
+        missing = (f"UNAVAILABLE, since {why}.",)
+        return _section("likeness", title, None, "Not measured.", (), numbers, missing)
     order: tuple[Grade, ...] = ("poor", "fair", "good")
     worst = min(graded.values(), key=order.index)
     weak = [name for name, grade in graded.items() if grade == worst]
     if worst == "good":
-        return Section(title, worst, "By every number measured.", (), numbers)
+        return _section("likeness", title, worst, "By every number measured.", (), numbers)
     advice = f"Weakest by {' and '.join(weak)}."
     if "length_ks" in weak:
         advice += " Lengths differ: look at the method's longest text and at the prompt."
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
-    return Section(title, worst, advice, (), numbers)
+    return _section("likeness", title, worst, advice, (), numbers)
 
 
 def _of_likeness(name: str) -> bool:
@@ -223,36 +214,3 @@ def _grade_of(name: str, value: float) -> Grade:
     which, good, fair = _ALIKE[name]
     value, good, fair = (-value, -good, -fair) if which == "at most" else (value, good, fair)
     return "good" if value >= good else "fair" if value >= fair else "poor"
-
-
-def to_json(release: Mapping[str, Any], found: Sequence[Section]) -> dict[str, Any]:
-    """The report as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "class": "internal",
-        "release": dict(release),
-        "sections": [asdict(section) for section in found],
-    }
-
-
-def render_report(
-    release: Mapping[str, Any], found: Sequence[Section], plots: Sequence[Path] = ()
-) -> str:
-    """The report as one HTML page: no script, nothing fetched, light and dark, printable.
-
-    Args:
-        release: Public facts, as stages.validate.facts says them.
-        found: The sections.
-        plots: Pictures that evaluate drew.
-    """
-    return str(
-        render(
-            "inside.html",
-            page_is="Report",
-            release_id=release["release_id"],
-            release=release,
-            epsilon=shown(float(release["epsilon"])),  # rounded up
-            sections=found,
-            plots=[(plot.stem.replace("_", " "), plot.read_bytes()) for plot in plots],
-        )
-    )

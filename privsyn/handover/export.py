@@ -78,7 +78,7 @@ def export(
     try:
         building.mkdir(parents=True)
         inside = copy_release(folder, building / RELEASE)
-        for name in layout.REPORTS:
+        for name in (*layout.NOTED, layout.SIGNATURE):
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, inside / name)
         # Of the copy: what is exported is what lies beside it.

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 
 from privsyn.data.records import Private
 from privsyn.errors import ConfigError
+from privsyn.ledger.policies import approval_of, read_policy
+from privsyn.ledger.terms import NONE, Terms
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsyn.config import Config
+    from privsyn.ledger.settings import AccountConfig
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class AccountSpec:
             None where every row is its own unit.
         split: Shares of delta of a new account's filters; None: the default. An account that is
             open keeps what it was opened with.
+        terms: Rules besides the cap, which may become stricter in its life.
     """
 
     name: str
@@ -75,6 +81,7 @@ class AccountSpec:
     period_epsilon: float | None = None
     unit_column: str | None = None
     split: Split | None = field(default=None, compare=False)
+    terms: Terms = field(default=NONE, compare=False)
 
     def __post_init__(self) -> None:
         for key in ("name", "dataset", "unit", "adjacency", "unit_column"):
@@ -95,12 +102,13 @@ class AccountSpec:
             )
 
     @classmethod
-    def of(cls, config: Config, sampled: Collection[bool] = ()) -> AccountSpec:
+    def of(cls, config: Config, sampled: Collection[bool] = (), terms: Terms = NONE) -> AccountSpec:
         """The spec a config asks for.
 
         Args:
             config: The project's.
             sampled: For each of account.methods, whether it samples its units.
+            terms: Of its policy, limits and approvals.
         """
         account, period = config.account, config.account.period
         return cls(
@@ -114,7 +122,54 @@ class AccountSpec:
             period_epsilon=period.epsilon if period else None,
             unit_column=config.dataset.unit,
             split=Split.declared(sampled),
+            terms=terms,
         )
+
+
+def terms_of(account: AccountConfig, root: Path) -> Terms:
+    """The rules an account's settings ask for: the stricter of policy and account in each.
+
+    Args:
+        account: The settings.
+        root: The project folder, where the file of policies is looked for.
+
+    Raises:
+        ConfigError: See read_policy; or the policy judges delta by a size that is not set.
+    """
+    policy, digest = read_policy(account, root)
+    approval, limits = approval_of(account, policy), account.limits
+    by_size = None
+    if policy.delta_exponent is not None:
+        if account.public_size is None:
+            raise ConfigError(
+                f"account.policy={account.policy} judges delta by account.public_size, which is "
+                "not set.",
+                hint="Set it to a public estimate of how many units there are.",
+            )
+        by_size = account.public_size**-policy.delta_exponent
+    deltas = [one for one in (limits.delta, policy.delta, by_size) if one is not None]
+    epsilons = [one for one in (limits.epsilon, policy.epsilon) if one is not None]
+    delta = min(deltas, default=None)
+    return Terms(
+        policy=account.policy,
+        epsilon=min(epsilons, default=None),
+        delta=delta,
+        period_days=policy.period.days if policy.period else None,
+        period_epsilon=policy.period.epsilon if policy.period else None,
+        methods=policy.methods,
+        adjacencies=None
+        if policy.adjacencies is None
+        else tuple(one.value for one in policy.adjacencies),
+        units=policy.units,
+        internal_metrics=policy.internal_metrics,
+        spend_above=approval.spend_above,
+        publish=approval.publish,
+        two_people=approval.two_people,
+        file=digest,
+        size_rule=f"account.public_size={account.public_size} ** -{policy.delta_exponent:g}"
+        if by_size is not None and delta == by_size
+        else None,
+    )
 
 
 SETTINGS: Mapping[str, str] = {

@@ -18,17 +18,22 @@ from typing import Any, NoReturn
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import load
 from privsyn.dp.filters import filter_budget, gaussian_budget
 from privsyn.errors import BudgetError
 from privsyn.ledger import tables
-from privsyn.ledger.caps import Cap, Charge, check_kind
+from privsyn.ledger.caps import Cap, Charge, charge_again, check_kind
 from privsyn.ledger.chain import (
     BEFORE,
+    DECISIONS,
+    DERIVED,
     GENESIS,
     NOTES,
     OPENED,
     RENAMED,
+    REQUESTED,
+    TERMS,
     UPGRADED,
     broken,
     digest,
@@ -36,9 +41,11 @@ from privsyn.ledger.chain import (
     project,
     walk,
 )
+from privsyn.ledger.decisions import Decision, What, cost_digest, standing
 from privsyn.ledger.entries import Change, State, moment, stamp
-from privsyn.ledger.rows import caps_of, spec_of, split_of
+from privsyn.ledger.rows import caps_of, policy_period, spec_of, split_of
 from privsyn.ledger.statements import Audit
+from privsyn.ledger.terms import NONE, Asked, Terms, priced
 
 SLACK = 1e-9
 """Relative difference of floating point between machines that does not count as an edit."""
@@ -88,6 +95,9 @@ class _History:
         costs: Whether the filters are computed again for every row.
         upgraded: Row after which the period cap counts every release that may still draw; 0 in a
             ledger that always did.
+        requests: Digest of a cost that was asked for -> account and release.
+        certificates: Digest of a certificate -> account and release.
+        decisions: What people decided, by release.
     """
 
     costs: bool
@@ -96,6 +106,9 @@ class _History:
     head: str = GENESIS
     accounts: Rows = field(default_factory=dict)
     entries: Rows = field(default_factory=dict)
+    requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    certificates: dict[str, tuple[str, str]] = field(default_factory=dict)
+    decisions: dict[str, list[Decision]] = field(default_factory=dict)
 
 
 def _replay(connection: Connection, *, costs: bool) -> _History:
@@ -109,8 +122,14 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
                 _open(row, history)
             elif row.change == RENAMED:
                 _rename(row, history.accounts)
+            elif row.change == TERMS:
+                _hold_to(row, history.accounts)
+            elif row.change == REQUESTED:
+                _request(row, history)
+            elif row.change in DECISIONS:
+                _decide(row, history)
             elif row.change in NOTES:
-                _derive(row, history.entries)
+                _derive(row, history)
             elif row.change == UPGRADED:
                 _upgrade(row, history)
             else:
@@ -200,10 +219,46 @@ def _rename(row: Change, accounts: Rows) -> None:
     accounts[row.account] |= values
 
 
-def _derive(row: Change, entries: Rows) -> None:
-    parent = entries.get(str(row.release_id))
+def _hold_to(row: Change, accounts: Rows) -> None:
+    """Check that terms become stricter, or say why they do not."""
+    if row.account not in accounts:
+        _fail(f"history row {row.seq}: account {row.account} was never opened")
+    laxer = Terms.load(row.body["terms"]).laxer_than(Terms.load(accounts[row.account]["terms"]))
+    if laxer and not row.body.get("reason"):
+        _fail(f"history row {row.seq} weakens the terms of account {row.account}: {laxer[0]}")
+    accounts[row.account] |= project(row)
+
+
+def _request(row: Change, history: _History) -> None:
+    if row.account not in history.accounts:
+        _fail(f"history row {row.seq}: account {row.account} was never opened")
+    history.requests[row.body["digest"]] = (row.account, str(row.release_id))
+
+
+def _decide(row: Change, history: _History) -> None:
+    """Check that a decision is about what there was when it was made."""
+    decision = Decision.of(row)
+    about = (decision.account, decision.release_id)
+    if decision.what is What.SPEND:
+        known = history.requests.get(decision.digest) == about
+    else:
+        known = history.certificates.get(decision.digest) == about
+    if not known:
+        _fail(
+            f"history row {row.seq}: a decision to {decision.what} is about nothing of release "
+            f"{row.release_id}"
+        )
+    if not decision.approver:
+        _fail(f"history row {row.seq}: nobody made the decision")
+    history.decisions.setdefault(decision.release_id, []).append(decision)
+
+
+def _derive(row: Change, history: _History) -> None:
+    parent = history.entries.get(str(row.release_id))
     if parent is None or parent["state"] != State.COMMITTED or parent["account"] != row.account:
         _fail(f"history row {row.seq}: release {row.release_id} has offspring and no artifact")
+    if row.change == DERIVED:
+        history.certificates[row.body["certificate_sha256"]] = (row.account, str(row.release_id))
 
 
 def _move(row: Change, history: _History) -> None:
@@ -218,10 +273,13 @@ def _move(row: Change, history: _History) -> None:
             _fail(f"history row {row.seq}: account {row.account} was never opened")
         if history.costs:
             _check_cost(row, accounts[row.account], history)
+            _check_terms(row, accounts[row.account], history)
     elif before and row.account != before["account"]:
         _fail(f"history row {row.seq}: release {name} changes its account")
     if history.costs and row.change == State.BEGUN and before and row.seq > history.upgraded:
         _check_begins(row, accounts[row.account], before, entries)
+    if row.change == State.COMMITTED:
+        history.certificates[row.body["certificate_sha256"]] = (row.account, name)
     entries[name] = {"release_id": name} | (before or {}) | values
 
 
@@ -241,11 +299,47 @@ def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> N
         if row.seq > history.upgraded:
             recent = _recent(row, account, charged)
         else:
-            start = _start(row, account)
+            start = _start(row, account["period_days"])
             recent = [
                 _charge(entry, "period_loss") for entry in charged if entry["reserved_at"] > start
             ]
         _check_filter(row, period, row.body["period_loss"], recent, "period cap")
+
+
+def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> None:
+    """Compare a reservation with the terms its account had, and find the approval it needed."""
+    spec, body = spec_of(account), row.body
+    terms, event, release = spec.terms, load(body["event"]), str(row.release_id)
+    if terms == NONE:
+        return
+    epsilon = body["epsilon"]
+    if terms.priced:
+        epsilon = max(epsilon, priced(event, body["delta"]) * (1 - SLACK))
+    asked = Asked(body["method"], epsilon, body["delta"], spec.adjacency, spec.unit)
+    guarantee = Guarantee(body["epsilon"], body["delta"])
+    try:
+        terms.refuse(row.account, f"release {release}", asked)
+        if terms.spend_above is not None and epsilon > terms.spend_above:
+            standing(
+                history.decisions.get(release, []),
+                What.SPEND,
+                cost_digest(row.account, release, body["method"], body["event"], guarantee),
+                name=release,
+                asker=(body.get("by") or {}).get("user"),
+                two_people=terms.two_people,
+            )
+    except BudgetError as error:
+        _fail(f"history row {row.seq}: {error.message.rstrip('.')}")
+    held_to = policy_period(account)
+    if held_to is not None:
+        days, cap = held_to
+        inside = [
+            charge_again(cap, entry["event"])
+            for entry in _inside(row, days, _charged(row.account, history.entries))
+        ]
+        cap = replace(cap, epsilon=cap.epsilon * (1 + SLACK))
+        if not cap.fits(inside, cap.charge(event)):
+            _fail(f"history row {row.seq}: release {release} does not fit the policy's period")
 
 
 def _check_begins(
@@ -269,8 +363,8 @@ def _charged(account: str, entries: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def _start(row: Change, account: Mapping[str, Any]) -> str:
-    return stamp(moment(row.at) - timedelta(days=account["period_days"]))
+def _start(row: Change, days: int) -> str:
+    return stamp(moment(row.at) - timedelta(days=days))
 
 
 def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
@@ -286,12 +380,14 @@ def _event(text: str) -> Mapping[str, Any]:
 
 def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any]]) -> list[Charge]:
     """Losses inside the period's window as a row was written: see balances."""
-    start, still = _start(row, account), (State.RESERVED, State.BEGUN)
     return [
-        _charge(entry, "period_loss")
-        for entry in entries
-        if entry["state"] in still or entry["changed_at"] > start
+        _charge(entry, "period_loss") for entry in _inside(row, account["period_days"], entries)
     ]
+
+
+def _inside(row: Change, days: int, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    start, still = _start(row, days), (State.RESERVED, State.BEGUN)
+    return [entry for entry in entries if entry["state"] in still or entry["changed_at"] > start]
 
 
 def _check_filter(row: Change, cap: Cap, loss: float, charges: list[Charge], name: str) -> None:

@@ -12,10 +12,13 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import BudgetError, BudgetExceeded
 from privsyn.ledger.accounts import AccountSpec
-from privsyn.ledger.caps import Cap, Charge, Filter, check_kind
+from privsyn.ledger.caps import Cap, Charge, Filter, charge_again, check_kind
+from privsyn.ledger.chain import canonical
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, State, moment
-from privsyn.ledger.rows import SHARES, Row, caps_of, spec_of
-from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Window
+from privsyn.ledger.rows import SHARES, Row, caps_of, policy_period, spec_of
+from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step, Window
+from privsyn.ledger.terms import NONE
 
 
 def new_caps(spec: AccountSpec) -> tuple[Cap, Cap | None]:
@@ -47,6 +50,7 @@ def new_row(spec: AccountSpec) -> Row:
         "gaussian_budget": lifetime.gaussian_budget,
         "period_gaussian_budget": period.gaussian_budget if period else None,
         "key_id": None,
+        "terms": canonical(spec.terms.dump()) if spec.terms != NONE else None,
     }
 
 
@@ -63,7 +67,7 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     fill = _fill(lifetime, [Charge.of(entry) for entry in charged])
     window = None
     if period is not None:
-        recent = _recent(row, charged, now)
+        recent = _recent(row["period_days"], charged, now)
         window = Window(
             days=row["period_days"],
             entries=len(recent),
@@ -88,15 +92,28 @@ def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
     }
 
 
-def _recent(row: Row, charged: Sequence[Entry], now: datetime) -> list[Entry]:
-    """The charged releases inside the period cap's window, in the order in which they leave it.
+def _recent(days: int, charged: Sequence[Entry], now: datetime) -> list[Entry]:
+    """The charged releases inside a sliding window, in the order in which they leave it.
 
     A release draws at any time between its reservation and its end, so it counts all that time and
     for a window's length after: whatever was drawn within a window is inside when the window ends.
     """
-    start = now - timedelta(days=row["period_days"])
+    start = now - timedelta(days=days)
     inside = [entry for entry in charged if entry.open or entry.changed_at > start]
     return sorted(inside, key=lambda entry: (entry.open, entry.changed_at))
+
+
+def course(row: Row, entries: Sequence[Entry], most: int) -> list[Step]:
+    """How an account was filled: the newest of its charged releases, at most so many."""
+    lifetime, _ = caps_of(row)
+    charged = [entry for entry in entries if entry.charged]
+    charges = [Charge.of(entry) for entry in charged]
+    first = max(0, len(charged) - most)
+    shares = [lifetime.share(charges[:count]) for count in range(first, len(charges) + 1)]
+    return [
+        Step(entry, before, after)
+        for entry, before, after in zip(charged[first:], shares[:-1], shares[1:], strict=True)
+    ]
 
 
 def preview(
@@ -126,16 +143,27 @@ def _fits(row: Row, filters: Sequence[Filter], event: Event) -> bool:
 
 
 def _filters(row: Row, entries: Sequence[Entry], event: Event, now: datetime) -> list[Filter]:
-    """The lifetime cap and, where there is one, the period cap."""
+    """The lifetime cap and, where there are such, the period caps of account and policy."""
     lifetime, period = caps_of(row)
     charged = [entry for entry in entries if entry.charged]
     charges = tuple(Charge.of(entry) for entry in charged)
     filters = [Filter(lifetime, charges, lifetime.charge(event))]
     if period is not None:
-        recent = _recent(row, charged, now)
+        recent = _recent(row["period_days"], charged, now)
         inside = tuple(Charge.of(entry, period=True) for entry in recent)
-        filters.append(Filter(period, inside, period.charge(event)))
+        asked = period.charge(event)
+        filters.append(Filter(period, inside, asked, row["period_days"], "account.period.epsilon"))
+    held_to = policy_period(row)
+    if held_to is not None:
+        days, cap = held_to
+        inside = tuple(_charge_of(cap, entry) for entry in _recent(days, charged, now))
+        filters.append(Filter(cap, inside, cap.charge(event), days, "the policy's period.epsilon"))
     return filters
+
+
+def _charge_of(cap: Cap, entry: Entry) -> Charge:
+    """What an entry takes from a cap that did not exist when it was charged."""
+    return charge_again(cap, canonical(entry.event))
 
 
 def check_fits(
@@ -153,11 +181,11 @@ def check_fits(
     """
     filters = _filters(row, entries, event, now)
     release = f"release {release_id} (epsilon={guarantee.epsilon:.4g}, delta={guarantee.delta:.4g})"
-    for name, one in zip(("lifetime", "period"), filters, strict=False):
+    for one in filters:
         if one.cap.fits(one.held, one.asked):
             continue
         room = one.cap.room(one.held, event)
-        if name == "lifetime":
+        if one.days is None:
             what = f"account {row['name']}"
             hint = (
                 f"Lower privacy.epsilon to {_floor(room)} or less."
@@ -165,8 +193,8 @@ def check_fits(
                 else "The account is used up; that is final for this dataset."
             )
         else:
-            what = f"account {row['name']} in {row['period_days']} days"
-            hint = _when(row, entries, one.cap, one.asked, now)
+            what = f"account {row['name']} in {one.days} days"
+            hint = _when(one, entries, now)
         raise _exceeded(one, room, f"{what} cannot pay for {release}", hint)
 
 
@@ -183,15 +211,16 @@ def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime
     if period is None:
         return
     others = [other for other in entries if other.charged and other.state is not State.RESERVED]
-    earlier = tuple(Charge.of(other, period=True) for other in _recent(row, others, now))
+    days = row["period_days"]
+    earlier = tuple(Charge.of(other, period=True) for other in _recent(days, others, now))
     request = Charge.of(entry, period=True)
     if not period.fits(earlier, request):
-        what = f"account {row['name']} in {row['period_days']} days"
+        one = Filter(period, earlier, request, days, "account.period.epsilon")
         raise _exceeded(
-            Filter(period, earlier, request),
+            one,
             period.room_epsilon(earlier),
-            f"{what} has no room to begin release {entry.release_id}",
-            _when(row, others, period, request, now),
+            f"account {row['name']} in {days} days has no room to begin release {entry.release_id}",
+            _when(one, others, now),
         )
 
 
@@ -219,27 +248,34 @@ def _floor(value: float) -> str:
     return f"{math.floor(value * 10**digits) / 10**digits:g}"
 
 
-def _when(row: Row, entries: Sequence[Entry], cap: Cap, request: Charge, now: datetime) -> str:
+def _when(one: Filter, entries: Sequence[Entry], now: datetime) -> str:
     """When the window will have room."""
-    if not cap.fits([], request):
-        return f"It is more than the whole of account.period.epsilon={cap.epsilon:g}."
-    recent = _recent(row, [entry for entry in entries if entry.charged], now)
+    days = one.days or 0
+    if not one.cap.fits([], one.asked):
+        return f"It is more than the whole of {one.setting}={one.cap.epsilon:g}."
+    recent = _recent(days, [entry for entry in entries if entry.charged], now)
+    held = list(one.held)  # in the same order
     while recent:
         first = recent.pop(0)
-        if not cap.fits([Charge.of(entry, period=True) for entry in recent], request):
+        held.pop(0)
+        if not one.cap.fits(held, one.asked):
             continue
         if first.open:
             return (
-                f"It fits {row['period_days']} days after release {first.release_id}, which is "
+                f"It fits {days} days after release {first.release_id}, which is "
                 f"{first.state} and may still draw, has ended."
             )
-        day = first.changed_at + timedelta(days=row["period_days"])
+        day = first.changed_at + timedelta(days=days)
         return f"It fits from {day:%Y-%m-%d %H:%M} UTC on."
     return ""
 
 
 def statement(
-    row: Row, entries: Sequence[Entry], refusals: Sequence[Refusal], now: datetime
+    row: Row,
+    entries: Sequence[Entry],
+    refusals: Sequence[Refusal],
+    decisions: Sequence[Decision],
+    now: datetime,
 ) -> Statement:
     """An account and its releases."""
     return Statement(
@@ -249,4 +285,5 @@ def statement(
         balance=balance(row, entries, now),
         releases=tuple(entries),
         refusals=tuple(refusals),
+        decisions=tuple(decisions),
     )

@@ -21,10 +21,12 @@ a Renyi filter alone keeps it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from privsyn.dp.accountant import epsilon_at, guarantee, loss_at
@@ -308,6 +310,18 @@ def _decimal(value: float) -> Fraction:
     return Fraction(repr(value))
 
 
+@lru_cache(maxsize=4096)
+def charge_again(cap: Cap, event: str) -> Charge:
+    """What an event, as the ledger stores it, takes from a cap; kept in memory."""
+    return cap.charge(load(json.loads(event)))
+
+
+@lru_cache(maxsize=64)
+def policy_cap(epsilon: float, delta: float, split: Split | None) -> Cap:
+    """The cap of a policy's period, by the shares of its account; kept in memory."""
+    return Cap.of(epsilon, delta, split)
+
+
 def check_kind(spec: AccountSpec, event: Event) -> None:
     """Refuse an event whose claim does not hold for the account's neighbours.
 
@@ -332,11 +346,21 @@ def check_kind(spec: AccountSpec, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """A cap, the charges it holds, and the charge a release asks for."""
+    """A cap, the charges it holds, and the charge a release asks for.
+
+    Attributes:
+        cap: The cap.
+        held: What is charged to it, in the order in which it leaves the window.
+        asked: What the release asks.
+        days: Length of its window; None for the lifetime's.
+        setting: Where its epsilon comes from.
+    """
 
     cap: Cap
     held: tuple[Charge, ...]
     asked: Charge
+    days: int | None = None
+    setting: str = "account.epsilon"
 
     @property
     def takes(self) -> float:

@@ -24,8 +24,14 @@ RENAMED = "RENAMED"
 DERIVED = "DERIVED"
 UPGRADED = "UPGRADED"
 VALIDATED = "VALIDATED"
+TERMS = "TERMS"
 """Changes that are no state: an account is opened, its column renamed; a release has offspring;
-the rules that later rows are held to have changed; a validation was written."""
+the rules that later rows are held to have changed; a validation was written; an account got other
+terms."""
+
+REQUESTED, APPROVED, REJECTED = "REQUESTED", "APPROVED", "REJECTED"
+DECISIONS = (APPROVED, REJECTED)
+"""Somebody asked for an approval; somebody decided. They charge nothing and change no table."""
 
 NOTES = (DERIVED, VALIDATED)
 """Those of them that follow a commit. They charge nothing and change no table."""
@@ -133,10 +139,10 @@ def append(
     connection.execute(
         sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
-    if change in (*NOTES, UPGRADED):  # charges nothing and changes no table
+    if change in (*NOTES, *DECISIONS, REQUESTED, UPGRADED):  # charges nothing and changes no table
         return row
     values = project(row)
-    if change == RENAMED:
+    if change in (RENAMED, TERMS):
         connection.execute(
             sa.update(tables.accounts).where(tables.accounts.c.name == account).values(values)
         )
@@ -152,7 +158,7 @@ def append(
 
 
 LATER: Mapping[str, None] = dict.fromkeys(
-    ("renyi", "gaussian", "repeats", "gaussian_budget", "period_gaussian_budget")
+    ("renyi", "gaussian", "repeats", "gaussian_budget", "period_gaussian_budget", "terms")
 )
 """Columns that accounts of the first schemas do not have: a single filter has all of delta."""
 
@@ -166,6 +172,8 @@ def project(row: Change) -> dict[str, Any]:
         return {"name": row.account, "opened_at": row.at, **LATER, **body}
     if row.change == RENAMED:
         return {"unit_column": body["unit_column"]}
+    if row.change == TERMS:
+        return {"terms": canonical(body["terms"])}
     values = {"state": str(row.change), "changed_at": row.at, **body}
     if row.change == State.RESERVED:
         values |= {

@@ -23,7 +23,9 @@ def matching(connection: Connection, spec: AccountSpec) -> Mapping[str, Any] | N
     """The row of a spec's account; None if neither name nor dataset has one."""
     row = rows.find_account(connection, spec.name)
     if row is not None:
-        check_same(spec, rows.spec_of(row))
+        opened = rows.spec_of(row)
+        check_same(spec, opened)
+        check_terms(spec, opened)
         return row
     other = rows.find_lineage(connection, spec.dataset)
     if other is not None:
@@ -54,6 +56,20 @@ def check_same(spec: AccountSpec, opened: AccountSpec) -> None:
             f"{SETTINGS[item.name]}={value}: account {opened.name} was opened with {fixed}, "
             "which is fixed for its life.",
             hint=f"Set {SETTINGS[item.name]} back to {fixed}.",
+        )
+
+
+def check_terms(spec: AccountSpec, opened: AccountSpec) -> None:
+    """Refuse terms that are laxer than those the account is held to."""
+    laxer = spec.terms.laxer_than(opened.terms)
+    if laxer:
+        named = spec.terms.policy or "none"
+        raise AccountMismatch(
+            f"account.policy={named}: account {opened.name} is held to {opened.terms.source}, and "
+            f"the settings would weaken it: {'; '.join(laxer)}. Terms of an account may become "
+            "stricter, and no laxer.",
+            hint="Set account.policy, limits, public_size and approval back. What was a mistake, "
+            "whoever answers for privacy takes back, on record, with Ledger.loosen.",
         )
 
 

@@ -14,9 +14,10 @@ from privsyn.data.records import Private
 from privsyn.errors import VerificationError
 from privsyn.ledger import tables
 from privsyn.ledger.accounts import Account, AccountSpec, Split
-from privsyn.ledger.caps import Cap
+from privsyn.ledger.caps import Cap, policy_cap
 from privsyn.ledger.entries import Entry, Source, State, moment
 from privsyn.ledger.statements import Refusal
+from privsyn.ledger.terms import Terms
 
 KEY_BYTES = 32
 """Length of a partition key."""
@@ -37,6 +38,7 @@ def spec_of(row: Row) -> AccountSpec:
         period_epsilon=row["period_epsilon"],
         unit_column=row["unit_column"],
         split=split_of(row),
+        terms=Terms.load(row["terms"]),
     )
 
 
@@ -73,6 +75,19 @@ def caps_of(row: Row) -> tuple[Cap, Cap | None]:
         row["period_gaussian_budget"],
     )
     return lifetime, period
+
+
+def policy_period(row: Row) -> tuple[int, Cap] | None:
+    """Days and cap of the period that an account's policy holds it to; None if its own does."""
+    terms = Terms.load(row["terms"])
+    days, epsilon = terms.period_days, terms.period_epsilon
+    if days is None or epsilon is None:
+        return None
+    if row["period_days"] is not None and (
+        row["period_days"] >= days and row["period_epsilon"] <= epsilon
+    ):
+        return None
+    return days, policy_cap(epsilon, row["delta"], split_of(row))
 
 
 def account_of(row: Row) -> Account:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import (
     Field,
 )
 
 from privsyn.dp.adjacency import Adjacency
+from privsyn.on_disk import LocalPath, OnDisk, Sha256
 from privsyn.section import NAME, Section
 
 
@@ -18,13 +21,36 @@ class PeriodConfig(Section):
 
 
 class LimitsConfig(Section):
-    """The account's policy: what no single release may exceed, however much is left."""
+    """What no single release may exceed, however much is left. The ledger remembers it."""
 
     epsilon: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="Largest privacy.epsilon of a release."
     )
     delta: float | None = Field(
         default=None, gt=0, lt=1, description="Largest privacy.delta of a release."
+    )
+
+
+class ApprovalConfig(Section):
+    """What a person must approve, and how long an answer is waited for."""
+
+    spend_above: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="A release of more epsilon than this is reserved only once it is approved.",
+    )
+    publish: bool = Field(
+        default=False, description="Whether a release is published only once it is approved."
+    )
+    two_people: bool = Field(
+        default=False, description="Whether who approves must be another than who asked."
+    )
+    hours: int = Field(
+        default=72,
+        ge=1,
+        le=8760,
+        description="How long Airflow waits for an answer; none by then is a refusal.",
     )
 
 
@@ -47,6 +73,20 @@ class AccountConfig(Section):
     )
     limits: LimitsConfig = Field(
         default=LimitsConfig(), description="What no single release may exceed."
+    )
+    policies: Annotated[LocalPath, OnDisk("file")] | None = Field(
+        default=None, description="File of policies, owned by whoever answers for privacy."
+    )
+    policies_digest: Sha256 | None = Field(
+        default=None, description="SHA-256 the file of policies must have; null: any."
+    )
+    policy: str | None = Field(
+        default=None,
+        pattern=NAME,
+        description="Name of the policy the account is held to. The ledger remembers its rules.",
+    )
+    approval: ApprovalConfig | None = Field(
+        default=None, description="What a person must approve, besides what the policy says."
     )
     strict: bool = Field(
         default=False,

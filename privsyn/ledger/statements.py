@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.dp.events import load
 from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, as_plain
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class Statement:
         balance: Cap, spent share, left.
         releases: Its entries, oldest first.
         refusals: What it was asked for and refused, oldest first.
+        decisions: What people approved or rejected, oldest first.
     """
 
     spec: AccountSpec
@@ -174,17 +176,34 @@ class Statement:
     balance: Balance
     releases: tuple[Entry, ...]
     refusals: tuple[Refusal, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "account": asdict(self.spec),
+            "account": asdict(self.spec) | {"terms": self.spec.terms.dump()},
             "key_id": self.key_id,
             "opened_at": self.opened_at.isoformat(),
             "balance": self.balance.as_dict(),
             "releases": [entry.as_dict() for entry in self.releases],
             "refusals": [refusal.as_dict() for refusal in self.refusals],
+            "decisions": [decision.as_dict() for decision in self.decisions],
         }
+
+
+@dataclass(frozen=True)
+class Step:
+    """How full an account was before and after a release. Parts of the whole cap, 0 to 1.
+
+    Attributes:
+        entry: The release, charged.
+        before: Spent by the releases reserved before it that are charged now.
+        after: Spent by these and by it.
+    """
+
+    entry: Entry
+    before: float
+    after: float
 
 
 @dataclass(frozen=True)

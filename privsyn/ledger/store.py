@@ -22,6 +22,7 @@ from privsyn.dp.events import Event, dump
 from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import (
     AccountMismatch,
+    ApprovalNeeded,
     BudgetError,
     DataError,
     LeaseHeld,
@@ -46,16 +47,18 @@ from privsyn.ledger.checks import (
     lost,
     matching,
 )
+from privsyn.ledger.decisions import cost_digest
 from privsyn.ledger.entries import Change, DatasetSource, Entry, State, stamp
+from privsyn.ledger.governance import LONGEST_REASON, GovernedLedger
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
+from privsyn.ledger.terms import Terms, priced
+from privsyn.ledger.views import TIMEOUT, utc_now
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
 
 LEASE_TTL = 60.0
 """Seconds a lease lives without renewal."""
-LONGEST_REASON = 500
 
 
 def open_ledger(
@@ -96,7 +99,7 @@ def open_existing(url: str) -> Ledger:
     return book
 
 
-class Ledger(LedgerView):
+class Ledger(GovernedLedger):
     """Accounts, releases and leases.
 
     Guarantee: an account's charged releases, chosen adaptively, together cost no more than its cap
@@ -106,34 +109,6 @@ class Ledger(LedgerView):
     Every method may raise ``LedgerUnavailable``; one that names an account or a release raises
     ``BudgetError`` for one the ledger does not know.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        clock: Callable[[], datetime] = utc_now,
-        timeout: float = TIMEOUT,
-        who: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(url, clock=clock, timeout=timeout)
-        self._who = dict(who or {})
-
-    @contextmanager
-    def _write(self, *, create: bool = False) -> Iterator[Connection]:
-        with self._database.write(create=create) as connection:
-            chain.lock(connection)
-            yield connection
-
-    def _append(
-        self,
-        connection: Connection,
-        account: str,
-        release_id: str | None,
-        change: str,
-        body: Mapping[str, Any],
-    ) -> Change:
-        by = {"by": self._who} if self._who else {}
-        return chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
 
     @contextmanager
     def _refusals(
@@ -166,6 +141,14 @@ class Ledger(LedgerView):
                 )
             )
 
+    def migrate(self) -> None:
+        """Create the ledger's tables, or bring them up to date: as their owner, where roles differ.
+
+        Every write does so by itself where its role may.
+        """
+        with self._write(create=True):
+            pass
+
     # Accounts
 
     def open_account(self, spec: AccountSpec, *, known_releases: Collection[str] = ()) -> Account:
@@ -179,20 +162,21 @@ class Ledger(LedgerView):
                 does not hold them all was lost, or replaced by an older copy.
 
         Raises:
-            AccountMismatch: The name is taken by another spec, the dataset has an account, or a
-                known release is missing. Nothing is created.
+            AccountMismatch: The name is taken by another spec, the dataset has an account, the
+                terms are laxer than the account's, or a known release is missing. Nothing is
+                created. Stricter terms are the account's from here on.
         """
         with self._refusals(account=spec.name):
             with self._database.read() as connection:  # an existing one needs no write lock
                 row = matching(connection, spec) if connection else None
                 check_known(connection, spec.name, known_releases)
-                if row is not None:
+                if row is not None and Terms.load(row["terms"]) == spec.terms:
                     return rows.account_of(row)
             with self._write(create=True) as connection:
-                row = matching(connection, spec)
-                if row is None:
-                    row = self._open(connection, spec)
-                return rows.account_of(row)
+                if matching(connection, spec) is None:
+                    self._open(connection, spec)
+                self._hold_to(connection, spec.name, spec.terms)
+                return rows.account_of(account_row(connection, spec.name))
 
     def rename_unit_column(self, name: str, column: str, reason: str) -> Account:
         """Record that the file now calls the unit's column something else; same ids, same unit.
@@ -223,14 +207,14 @@ class Ledger(LedgerView):
                 self._append(connection, name, None, chain.RENAMED, body)
             return rows.account_of(account_row(connection, name))
 
-    def _open(self, connection: Connection, spec: AccountSpec) -> Mapping[str, Any]:
+    def _open(self, connection: Connection, spec: AccountSpec) -> None:
         key = secrets.token_bytes(rows.KEY_BYTES)
-        body = {name: value for name, value in balances.new_row(spec).items() if name != "name"}
+        row = balances.new_row(spec)
+        body = {name: value for name, value in row.items() if name not in ("name", "terms")}
         body |= {"key_id": secrets.token_hex(6), "key_sha256": chain.key_digest(key)}
         change = self._append(connection, spec.name, None, chain.OPENED, body)
         values = chain.project(change) | {"partition_key": key.hex()}
         connection.execute(sa.insert(tables.accounts).values(values))
-        return values
 
     # Releases
 
@@ -259,6 +243,9 @@ class Ledger(LedgerView):
 
         Raises:
             BudgetExceeded: It does not fit the account's cap or period cap. Nothing is charged.
+            PolicyBroken: The account's terms do not allow it.
+            ApprovalNeeded: It costs more than may be spent unasked, and nobody has approved it;
+                the request is then on record.
             BudgetError: The account does not take events of this kind; or another account has paid
                 for the file, and the source is strict.
             DataError: The file changed under its version, or is that of another version.
@@ -266,12 +253,17 @@ class Ledger(LedgerView):
                 chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        gaussian_mu_squared(event)  # kept in memory: not computed while others wait for the lock
+        self._price(account, event, guarantee.delta)
         request = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
-        with self._refusals(release_id, account, **request), self._write() as connection:
+        with (
+            self._refusals(release_id, account, **request),
+            self._requests(account, release_id, event, method=method, guarantee=guarantee),
+            self._write() as connection,
+        ):
             row = account_row(connection, account)
             audit.check_account(connection, account)
-            check_kind(rows.spec_of(row), event)
+            spec = rows.spec_of(row)
+            check_kind(spec, event)
             lifetime, period = rows.caps_of(row)
             charge = lifetime.charge(event)
             loss, period_loss = charge.loss, period.charge(event).loss if period else None
@@ -287,9 +279,13 @@ class Ledger(LedgerView):
                 check_source(connection, account, None, source)
             if source is not None:
                 check_paid_elsewhere(connection, account, source)
+            asked = self._asked(spec, event, method, guarantee)
+            spec.terms.refuse(account, f"release {release_id}", asked)
             now = self._clock()
             entries = rows.entries_of(connection, account)
             balances.check_fits(row, entries, release_id, event, guarantee, now)
+            digest = cost_digest(account, release_id, method, dump(event), guarantee)
+            self._check_spend(connection, spec, release_id, asked, digest)
             body = {
                 "method": method,
                 "event": dump(event),
@@ -303,6 +299,23 @@ class Ledger(LedgerView):
             entry = entry_row(connection, release_id)
             self._note_source(connection, entry, source)
             return entry
+
+    def _price(self, account: str, event: Event, delta: float) -> None:
+        """What is dear to compute, and kept in memory, before others wait for the lock."""
+        gaussian_mu_squared(event)
+        if self.terms(account).priced:
+            priced(event, delta)
+
+    @contextmanager
+    def _requests(
+        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
+    ) -> Iterator[None]:
+        """Put a cost that nobody has decided on yet on record as asked for."""
+        try:
+            yield
+        except ApprovalNeeded:
+            self.request(account, release_id, event, method=method, guarantee=guarantee)
+            raise
 
     def _note_source(
         self, connection: Connection, entry: Entry, source: DatasetSource | None

@@ -58,6 +58,7 @@ accounts = sa.Table(
     sa.Column("repeats", sa.Double),
     sa.Column("gaussian_budget", sa.Double),
     sa.Column("period_gaussian_budget", sa.Double),
+    sa.Column("terms", sa.Text),  # canonical JSON: its policy, limits and approvals
 )
 
 entries = sa.Table(

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from privsyn.data.records import Private
 from privsyn.dp.events import Event
 from privsyn.errors import LedgerUnavailable
-from privsyn.ledger import audit, balances, chain, leases, rows
+from privsyn.ledger import audit, balances, chain, decisions, leases, rows
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
-from privsyn.ledger.entries import Change, Entry, Source
-from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import Change, Entry, Source, State
+from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement, Step
+from privsyn.ledger.terms import NONE, Terms
 
 TIMEOUT = 15.0
 """Longest wait for another process's write, in seconds."""
@@ -63,6 +65,36 @@ class LedgerView:
                 return []
             return [rows.account_of(row) for row in rows.all_accounts(connection)]
 
+    def terms(self, name: str) -> Terms:
+        """What an account is held to besides its cap; no rules where it is not in the ledger."""
+        with self._database.read() as connection:
+            row = rows.find_account(connection, name) if connection else None
+            return Terms.load(row["terms"]) if row else NONE
+
+    def decisions(self, release_id: str) -> list[Decision]:
+        """What people approved or rejected of a release, oldest first."""
+        with self._database.read() as connection:
+            return decisions.of_release(connection, release_id) if connection else []
+
+    def approved_cost(self, release_id: str) -> Decision | None:
+        """The approval that the newest reservation of a release had; None without any."""
+        with self._database.read() as connection:
+            changes = list(chain.walk(connection, release_id)) if connection else []
+        reserved = [row.seq for row in changes if row.change == State.RESERVED]
+        found = [
+            row
+            for row in changes
+            if row.change == chain.APPROVED
+            and row.body["what"] == What.SPEND
+            and row.seq < max(reserved, default=0)
+        ]
+        return Decision.of(found[-1]) if found else None
+
+    def requested(self, release_id: str) -> Change | None:
+        """The newest request to approve the cost of a release, or None."""
+        with self._database.read() as connection:
+            return decisions.request_of(connection, release_id) if connection else None
+
     def balance(self, name: str) -> Balance:
         """How full an account is."""
         with self._database.read() as connection:
@@ -106,16 +138,30 @@ class LedgerView:
                 accounts = rows.all_accounts(connection) if connection else []
             entries = rows.entries_of(connection, account) if connection else []
             refusals = rows.refusals_of(connection, account) if connection else []
+            decided = list(decisions.of_accounts(connection, account)) if connection else []
         now = self._clock()
         return [
             balances.statement(
                 row,
                 [entry for entry in entries if entry.account == row["name"]],
                 [refusal for refusal in refusals if refusal.account == row["name"]],
+                [decision for decision in decided if decision.account == row["name"]],
                 now,
             )
             for row in accounts
         ]
+
+    def course(self, account: str, most: int) -> list[Step]:
+        """How an account was filled, release by release, oldest first.
+
+        Args:
+            account: Its name.
+            most: The newest so many releases; each takes a sum over all before it.
+        """
+        with self._database.read() as connection:
+            row = account_row(connection, account)
+            entries = rows.entries_of(connection, account) if connection else []
+        return balances.course(row, entries, most)
 
     def refusals(self, account: str | None = None) -> list[Refusal]:
         """What an account, or any, was asked for and refused, oldest first."""

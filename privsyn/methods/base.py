@@ -305,6 +305,16 @@ class DrawsSamples(Protocol):
 
 
 @runtime_checkable
+class TriedOnPublic(Protocol):
+    """A method that says which of its settings ``privsyn tune`` tries on public records.
+
+    The values of a setting are tried in turn, with the best of the settings before it.
+    """
+
+    tries: ClassVar[Mapping[str, Sequence[Any]]]
+
+
+@runtime_checkable
 class MakesMore(Protocol):
     """A method whose releases yield more records at no cost: post-processing of what is public.
 

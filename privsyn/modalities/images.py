@@ -15,6 +15,7 @@ from privsyn.data.arrays import from_npy, to_npy
 from privsyn.data.artifacts import ArtifactRef, atomic_file, write_jsonl_atomic
 from privsyn.data.images import (
     Pixels,
+    annotate,
     contact_sheet,
     decode,
     decode_png,
@@ -40,6 +41,8 @@ from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout
 
 SHEET_COLUMNS = 10
+SYNTHETIC = "Synthetic image: drawn by a model, no picture of a person or thing."
+"""What the files of a release say of themselves."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,16 @@ class Images:
         return {self.field: base64.b64encode(content).decode("ascii")}
 
     def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
-        """The images as files, and a JSON Lines file whose rows name them and their digests."""
+        """The images as files, and a JSON Lines file whose rows name them and their digests.
+
+        Every file says in text chunks that it is synthetic, and of which release.
+        """
         named = []
         for row in rows:
-            content = base64.b64decode(row[self.field])
-            file = f"{layout.IMAGES}/{row['id'].rpartition('-')[2]}.png"
+            release, _, number = row["id"].rpartition("-")
+            said = {"Description": f"{SYNTHETIC} Release {release}.", "Software": "privsyn"}
+            content = annotate(base64.b64decode(row[self.field]), said)
+            file = f"{layout.IMAGES}/{number}.png"
             with atomic_file(folder / file, mode=0o644) as stream:
                 stream.write(content)
             place = {"file": file, "sha256": hashlib.sha256(content).hexdigest()}

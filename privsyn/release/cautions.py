@@ -1,7 +1,7 @@
 """What an epsilon and a delta say, in words; and when they say little.
 
 Public settings are all that is read. A caution is advice: what an account must not exceed is its
-policy, ``account.limits``.
+policy, with ``account.limits``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency
-from privsyn.errors import ConfigError
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
@@ -113,6 +112,31 @@ def of_buckets(
     )
 
 
+def of_accuracy(scale: float, dataset: DatasetConfig, account: AccountConfig) -> tuple[str, ...]:
+    """Advice where the noise on a published accuracy is large beside who is tested.
+
+    Args:
+        scale: Of the noise on each of its two sums, in units.
+        dataset: Share held out.
+        account: Public size.
+    """
+    if account.public_size is None:
+        return ()
+    units = dataset.holdout * account.public_size
+    moved = min(1.0, 3 * scale / max(1.0, units))
+    if moved <= LARGE_NOISE:
+        return ()
+    return (
+        f"evaluate.paid: about {units:.0f} of account.public_size={account.public_size} "
+        f"{account.unit}s are held out, of whom noise may move the accuracy by {moved:.0%}. Raise "
+        "evaluate.paid.epsilon or dataset.holdout.",
+    )
+
+
+LARGE_NOISE = 0.1
+"""Share by which noise may move an accuracy before that is worth a caution."""
+
+
 def of_account(account: AccountConfig) -> tuple[str, ...]:
     """Cautions on what an account may spend in its life, one line each."""
     found = []
@@ -129,22 +153,3 @@ def of_account(account: AccountConfig) -> tuple[str, ...]:
     if period is not None and period.epsilon >= VAST_EPSILON:
         found.append(f"account.period.epsilon={period.epsilon:g} holds nothing back.")
     return tuple(found)
-
-
-def refuse_beyond_limits(privacy: PrivacyConfig, account: AccountConfig) -> None:
-    """Refuse a release that the account's policy does not allow.
-
-    Raises:
-        ConfigError: Names the setting and the limit.
-    """
-    limits = account.limits
-    for name, value, most in (
-        ("epsilon", privacy.epsilon, limits.epsilon),
-        ("delta", privacy.delta, limits.delta),
-    ):
-        if most is not None and value > most:
-            raise ConfigError(
-                f"privacy.{name}={value:g} is above account.limits.{name}={most:g}, the most that "
-                f"one release of account {account.name} may ask.",
-                hint=f"Lower privacy.{name}. Nothing was spent.",
-            )

@@ -23,10 +23,11 @@ from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
-from privsyn.release.layout import CERTIFICATE, REPORTS
+from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS
 from privsyn.release.plan import Plan
 
 SCHEMA = "privsyn-certificate/1"
@@ -59,7 +60,9 @@ def build(
     counts: Mapping[str, int],
     exhibits: Mapping[str, str],
     model: Mapping[str, str],
+    accuracy: Mapping[str, Any] | None = None,
     root: Path,
+    approval: Decision | None = None,
 ) -> dict[str, Any]:
     """The certificate of a finished artifact, sealed with a digest of itself.
 
@@ -73,7 +76,9 @@ def build(
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
+        accuracy: What was drawn of the accuracy it pays for (``release/accuracy.py``), if it does.
         root: Project folder, for its git commit.
+        approval: Of its cost, where one was needed: its row, and no name.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
@@ -95,6 +100,10 @@ def build(
         "parents": [],
         "software": _software(root),
     }
+    if accuracy is not None:
+        body["accuracy"] = dict(accuracy)
+    if approval is not None:
+        body["ledger"]["approval"] = {"row": approval.seq, "hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
@@ -213,11 +222,13 @@ def seal_of(certificate: Mapping[str, Any]) -> str:
 
 
 def _described(artifact: ArtifactRef) -> dict[str, Any]:
+    """The artifact, and whether it holds synthetic records: ids of their rows name the release."""
     return {
         "file": artifact.path.name,
         "sha256": artifact.sha256,
         "media_type": artifact.media_type,
         "rows": artifact.rows,
+        "synthetic": artifact.media_type != MODEL_ROWS,
     }
 
 

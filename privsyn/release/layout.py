@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 ARTIFACT = "synthetic.jsonl"
 
 MODEL_ARTIFACT = "model.jsonl"
 """In place of the records where a derived release is a model: its files, each with its digest."""
 
 CERTIFICATE = "certificate.json"
+
+TEXT_ROWS = "application/jsonl"
 
 IMAGE_ROWS = "application/jsonl; profile=images"
 
@@ -22,7 +26,27 @@ NAMED_BY_ROWS = {IMAGE_ROWS: IMAGES, MODEL_ROWS: MODEL}
 """Media type of an artifact whose rows name files -> the folder of these."""
 
 INSIDE_PAGE, INSIDE_NUMBERS = "report.html", "report.json"
-"""Of what a release is worth: internal, in the state folder and never in the release's own."""
+"""Of the report that stays inside: in the state folder and never in the release's own."""
 
-REPORTS = ("validation.json", "validation.html", "quality.json")
+SIGNATURE = "signature.dsse.json"
+"""Of all other files, where the deployment has a key."""
+
+VALIDATION, QUALITY = "validation.json", "quality.json"
+REPORT_PAGE, REPORT_JSON = "report.html", "report.json"
+"""Of the report that may leave the room."""
+
+REPORTS = (VALIDATION, REPORT_PAGE, REPORT_JSON, QUALITY)
 """Written after the certificate, by validation; the ledger notes their digests."""
+
+EARLIER_PAGE = "validation.html"
+"""In place of the report in releases that were validated before there was one."""
+
+NOTED = (*REPORTS, EARLIER_PAGE)
+"""All that validation may have written into a release."""
+
+
+def page_of(folder: Path) -> Path:
+    """Where the page of a release is, or will be."""
+    earlier = folder / EARLIER_PAGE
+    report = folder / REPORT_PAGE
+    return earlier if earlier.is_file() and not report.is_file() else report

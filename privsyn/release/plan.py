@@ -12,8 +12,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee
+from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import Event, agree, as_zcdp, load
+from privsyn.dp.events import Composed, Event, agree, as_zcdp, load
 from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
@@ -92,6 +93,12 @@ class Plan(Section):
     target_epsilon: float
     target_delta: float
     draw: int
+    paid_epsilon: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Part of target_epsilon that pays for an accuracy on the certificate.",
+    )
     models: dict[Role, ModelUse]
     partition_key: str | None = Field(description="Public id of the account's partition key.")
     epsilon: float
@@ -109,6 +116,14 @@ class Plan(Section):
     dates: tuple[str, ...] = Field(
         default=(), description="What each {date:...} in dataset.path and test_path stands for."
     )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_asked(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan that pays for no accuracy reads as it did before there was any."""
+        fields: dict[str, Any] = dump(self)
+        if fields.get(PAID, 0) is None:
+            del fields[PAID]
+        return fields
 
     @property
     def id(self) -> str:
@@ -139,9 +154,14 @@ class Plan(Section):
         return modality_of(self.dataset).things
 
     @property
+    def accuracy(self) -> NoisyAccuracy | None:
+        """What draws the accuracy on the certificate; None where none is paid for."""
+        return accuracy_of(self.paid_epsilon, self.adjacency)
+
+    @property
     def target(self) -> Guarantee:
-        """What the release was asked to cost at most."""
-        return Guarantee(self.target_epsilon, self.target_delta)
+        """What the generator was asked to cost at most: the release's target, less the accuracy."""
+        return generator_target(self.target_epsilon, self.target_delta, self.paid_epsilon)
 
     @property
     def privacy_unit(self) -> PrivacyUnit:
@@ -171,8 +191,8 @@ class Plan(Section):
         return method.rebuild(settings, self.target, self.facts, self.derived)
 
     def charged_event(self) -> Event:
-        """The event that ``mechanism`` is priced by, as this plan's schema charged it."""
-        event = self.mechanism().event
+        """The event of generator and accuracy together, as this plan's schema charged it."""
+        event = then_accuracy(self.mechanism().event, self.accuracy)
         if self.plan_schema == FIRST_PLAN_SCHEMA:
             earlier, charged = as_zcdp(event), self.privacy_event()
             return charged if agree(earlier, charged) else earlier
@@ -188,7 +208,29 @@ class Plan(Section):
             return self.charged_event(), self.derived if _close(self.derived, derived) else derived
         method, settings = self.load_method()
         mechanism = method.calibrate(settings, self.target, self.facts)
-        return mechanism.event, dict(mechanism.derived)
+        return then_accuracy(mechanism.event, self.accuracy), dict(mechanism.derived)
+
+
+PAID = "paid_epsilon"
+
+
+def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | None:
+    """The mechanism of an accuracy that is paid for with so much."""
+    return None if epsilon is None else NoisyAccuracy(epsilon, adjacency)
+
+
+def generator_target(epsilon: float, delta: float, paid: float | None) -> Guarantee:
+    """What of a release's target is left to its generator."""
+    return Guarantee(epsilon - (paid or 0.0), delta)
+
+
+def then_accuracy(event: Event, accuracy: NoisyAccuracy | None) -> Event:
+    """The event of a whole release: its generator's, and after it that of an accuracy.
+
+    They add up, although the held-out units are not those that the generator reads: under
+    replace_one a unit may go from one part into the other, and has then touched both.
+    """
+    return event if accuracy is None else Composed((event, accuracy.event))
 
 
 IDENTITY = (
@@ -206,7 +248,8 @@ IDENTITY = (
     "models",
     "partition_key",
 )
-"""Fields of a plan that enter the release id. Derived numbers follow from them."""
+"""Fields of a plan that enter the release id, and ``paid_epsilon`` where it is set. Derived numbers
+follow from them."""
 
 
 def release_id(identity: Mapping[str, Any]) -> str:
@@ -216,6 +259,8 @@ def release_id(identity: Mapping[str, Any]) -> str:
     new name means the same release, and no second charge.
     """
     named = {key: identity[key] for key in IDENTITY}
+    if identity.get(PAID) is not None:
+        named[PAID] = identity[PAID]
     if named["plan_schema"] == FIRST_PLAN_SCHEMA:
         del named["plan_schema"]  # it was no part of a name then
     else:

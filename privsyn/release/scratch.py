@@ -58,6 +58,13 @@ GIVEN_UP = "given-up.json"
 """In the place of RUN once the release is lost: the ledger may still have to be told."""
 
 
+ACCURACY = "accuracy"
+"""The part in which the accuracy is drawn that a release pays for."""
+
+HELD_OUT = "held-out"
+"""Records of the held-out units, for that; beside the buckets."""
+
+
 def part_name(part: int | str) -> str:
     """What the ledger calls the part of a release that a journal is of."""
     return f"shard-{part}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
@@ -15,8 +15,13 @@ from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json
-from privsyn.ledger.chain import DERIVED, VALIDATED
+from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import Change
 from privsyn.ledger.store import Ledger
+from privsyn.ledger.terms import Terms
+from privsyn.release import signature
+from privsyn.release.accuracy import accuracy_figures, agree
 from privsyn.release.certificate import (
     RESTORE_HINT,
     SCHEMA,
@@ -28,9 +33,14 @@ from privsyn.release.certificate import (
     read,
     seal_of,
 )
-from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS
+from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, NOTED, SIGNATURE
 from privsyn.release.plan import Plan
 
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
+
+SIGNED = "signature"
+"""Name of the check of the signature."""
 NEWER = "privsyn is as new"
 
 
@@ -43,12 +53,18 @@ class Check:
     detail: str
 
 
-def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
-    """Check a release folder: bytes, identity, event, guarantee and, if at hand, the ledger.
+def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> list[Check]:
+    """Check a release folder: bytes, identity, event, guarantee; ledger and signature if at hand.
 
     Recomputes the event from settings, adjacency and unit, and the guarantee from the event; trusts
     no number it can derive. Every file of the folder is covered by the certificate or by the
-    ledger's note of the validation, or is named as not covered; any other is a failure.
+    ledger's note of the validation, or is named as not covered; any other is a failure. A signature
+    covers them all.
+
+    Args:
+        folder: The release.
+        ledger: Its ledger, if at hand.
+        key: The public key of who should have signed it.
 
     Returns:
         The checks made, failed ones included; see ``raise_failed``.
@@ -81,6 +97,7 @@ def verify(folder: Path, ledger: Ledger | None) -> list[Check]:
         *_newer(certificate),
         *_reports(folder, plan, certificate, ledger),
         *_ledger(plan, certificate, ledger),
+        *_signature(folder, certificate, key),
     ]
 
 
@@ -134,7 +151,7 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
 
 def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     """Whether all that lies in a folder is a release's, files are files and folders folders."""
-    files = {CERTIFICATE, str(certificate["artifact"]["file"]), *REPORTS}
+    files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *NOTED}
     wrong = []
     for path in sorted(folder.iterdir()):
         if path.name in FOLDERS:
@@ -150,7 +167,7 @@ def _reports(
     folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
 ) -> list[Check]:
     """Whether the reports are those that validation wrote, by the ledger's newest note."""
-    there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
+    there = [name for name in NOTED if (folder / name).exists() or (folder / name).is_symlink()]
     if not there:
         return []
     listed = ", ".join(there)
@@ -273,6 +290,7 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives epsilon={shown(cost.epsilon)} at delta={cost.delta:g}",
         ),
         *_risk(event, certificate),
+        *_accuracy(plan, certificate),
         Check(
             "derived facts",
             plan.rho == rho(event)
@@ -304,6 +322,28 @@ def _risk(event: Event, certificate: Mapping[str, Any]) -> list[Check]:
             f"the event gives an attacker an advantage of at most {bounds['advantage']:.3g}",
         )
     ]
+
+
+def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
+    """The accuracy a release pays for: on the certificate if, and as, the two draws say."""
+    said, mechanism = certificate.get("accuracy"), plan.accuracy
+    if mechanism is None and said is None:
+        return []
+    name = "accuracy"
+    if mechanism is None or said is None:
+        missing = "paid for" if said is not None else "on the certificate"
+        return [Check(name, False, f"is not {missing}")]
+    drawn = [said[key] for key in ("right", "wrong")]
+    found = accuracy_figures(mechanism, *drawn)
+    same = all(type(value) is int for value in drawn) and agree(said, found)
+    paid = f"its own epsilon={shown(found['epsilon'])} is part of the event"
+    return [Check(name, same, f"estimate and intervals follow from two draws; {paid}")]
+
+
+def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | None) -> list[Check]:
+    """Whether a key signed all files. None where no key was asked for and none signed."""
+    passed, said = signature.check(folder, certificate, key)
+    return [] if key is None and said == signature.UNSIGNED else [Check(SIGNED, passed, said)]
 
 
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:
@@ -341,9 +381,39 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
         Check(
             "ledger history",
             any(
-                {"entry": entry.number, "row": row.seq, "hash": row.hash} == paid["ledger"]
+                {"entry": entry.number, "row": row.seq, "hash": row.hash}
+                == {key: paid["ledger"].get(key) for key in ("entry", "row", "hash")}
                 for row in history
             ),
             "the certificate names this entry's row of the chain",
         ),
+        *_approvals(certificate, paid, history, ledger.terms(plan.account)),
     ]
+
+
+def _approvals(
+    certificate: Mapping[str, Any],
+    paid: Mapping[str, Any],
+    history: Sequence[Change],
+    terms: Terms,
+) -> list[Check]:
+    """The approvals that a certificate names, or that its account asks for."""
+    decisions = [Decision.of(row) for row in history if row.change in DECISIONS]
+    checks = []
+    named = paid["ledger"].get("approval")
+    if named is not None:
+        found = [one for one in decisions if {"row": one.seq, "hash": one.hash} == named]
+        fine = bool(found) and found[0].what is What.SPEND and found[0].approved
+        said = f"by {found[0].approver}, row {found[0].seq}" if fine else "there is no such row"
+        checks.append(Check("ledger approval", fine, f"its cost was approved {said}"))
+    about = [
+        one for one in decisions if one.what is What.PUBLISH and one.digest == digest(certificate)
+    ]
+    if about:
+        last = about[-1]
+        verb = "approved" if last.approved else "REJECTED"
+        said = f"{verb} by {last.approver} on {last.at:%Y-%m-%d %H:%M} UTC, row {last.seq}"
+        checks.append(Check("approval to publish", last.approved or None, said))
+    elif terms.publish:
+        checks.append(Check("approval to publish", None, "nobody has approved this certificate"))
+    return checks

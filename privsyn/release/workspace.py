@@ -48,6 +48,12 @@ class Workspace:
         """Digests of public model files, and keyed ones of the private file."""
         return self.state / "cache"
 
+    @property
+    def published(self) -> tuple[Path, ...]:
+        """Folders whose content leaves, or lies where it may."""
+        names = ("releases", "quarantine", "synthetic", "reports", "plans", "records", ".dvc")
+        return tuple(self.root / name for name in names)
+
     def scratch(self, release_id: str) -> Path:
         """Private intermediates of a running release: buckets and journals, wiped at the end."""
         return self.state / "scratch" / release_id

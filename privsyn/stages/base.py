@@ -19,7 +19,7 @@ from privsyn.data.source import fingerprint
 from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
-from privsyn.ledger.accounts import Account, AccountSpec
+from privsyn.ledger.accounts import Account, AccountSpec, terms_of
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.methods.base import Method
 from privsyn.methods.registry import load_method
@@ -138,7 +138,11 @@ class Context:
     def account(self) -> AccountSpec:
         """The account the config names."""
         methods = [load_method(name) for name in self.config.account.methods]
-        return AccountSpec.of(self.config, [method.samples for method in methods])
+        return AccountSpec.of(
+            self.config,
+            [method.samples for method in methods],
+            terms_of(self.config.account, self.workspace.root),
+        )
 
     def open_account(self) -> Account:
         """The account the config names, opened if it is new.
@@ -191,6 +195,8 @@ class Context:
             ("Airflow's home (AIRFLOW_HOME)", home),
             ("Airflow's home", self.workspace.root / ".airflow"),
         ]
+        if config.signing.file is not None:
+            private.append(("the signing key (signing.key)", self.path(config.signing.file)))
         for name, url in services.items():
             if url is not None and url.startswith("sqlite:///"):
                 private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))

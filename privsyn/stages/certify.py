@@ -28,6 +28,7 @@ from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import exhibits as exhibit_folder
 from privsyn.release.scratch import shard_file, trained
+from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import certified, traced
 from privsyn.stages.pinned import Run
@@ -119,6 +120,7 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
     shutil.rmtree(building, ignore_errors=True)
     noise, rows, counts = _merged(ctx, plan, scratch, shards)
     artifact = modality_of(plan.dataset).write(building, rows)
+    by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT) or (noise, None)
     exhibits = _take_along(exhibit_folder(scratch), building / layout.EXHIBITS)
     model = _take_along(trained(scratch), building / layout.MODEL)
     sealed = certificate.build(
@@ -127,11 +129,13 @@ def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -
         ctx.ledger.entry(plan.id),
         [row for row in ctx.ledger.history(plan.id) if row.change == State.RESERVED][-1],
         ctx.ledger.balance(plan.account),
-        noise=noise,
+        noise="+".join(sorted({*noise.split("+"), by})) if accuracy else noise,
         counts=counts,
         exhibits=exhibits,
         model=model,
+        accuracy=accuracy,
         root=ctx.workspace.root,
+        approval=ctx.ledger.approved_cost(plan.id),
     )
     seal(building, sealed, folder)
 

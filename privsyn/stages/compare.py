@@ -18,10 +18,10 @@ from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
 from privsyn.release import certificate
+from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
 from privsyn.stages.validate import passed, refuse_failed
-from privsyn.validation.html import render
 
 NOTE = (
     "Utility is internal: it reads held-out real records, and no account is charged for it. To "

@@ -76,16 +76,30 @@ def drawing(
 ) -> Iterator[Drawing]:
     """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
 
-    An exception of our own after a private draw makes the release LOST.
-
     Raises:
         LeaseHeld: Another process draws this part.
         ModelError: A model is not the one of the plan.
-        ReleaseLost: See above; or the journal is gone.
+        ReleaseLost: See ``holding``.
     """
     if backends is None:
         backends = load_models(ctx, plan)
     check_models(plan, backends)
+    with holding(ctx, plan, part) as (lease, journal, noise):
+        yield Drawing(lease, journal, noise, backends)
+
+
+@contextmanager
+def holding(
+    ctx: Context, plan: Plan, part: int | str
+) -> Iterator[tuple[Lease, Journal, NoiseSource]]:
+    """Hold a part of a begun release that is drawn without a model. See ``drawing``.
+
+    An exception of our own after a private draw makes the release LOST.
+
+    Raises:
+        LeaseHeld: Another process draws this part.
+        ReleaseLost: See above; or the journal is gone.
+    """
     header = journal_header(ctx, plan) | {"shard": part}
     with (
         ctx.ledger.acquire(plan.id, part_name(part)) as lease,
@@ -93,7 +107,7 @@ def drawing(
     ):
         began = time.monotonic()
         try:
-            yield Drawing(lease, journal, ctx.noise(), backends)
+            yield lease, journal, ctx.noise()
             note(ctx, plan, part, time.monotonic() - began)
         except Exception as error:
             if not journal.drawn or _from_outside(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from privsyn.data.partition import read_holdout
 from privsyn.data.records import Record
 from privsyn.data.settings import DatasetConfig
+from privsyn.errors import PolicyBroken
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
@@ -18,7 +19,18 @@ def sets_aside(dataset: DatasetConfig) -> bool:
 
 
 def held_out(ctx: Context, plan: Plan) -> list[Record]:
-    """The real records no release was made from."""
+    """The real records no release was made from.
+
+    Raises:
+        PolicyBroken: The account is held to a policy that allows no internal metrics.
+    """
+    for terms in (ctx.ledger.terms(plan.account), ctx.account.terms):
+        if not terms.internal_metrics:
+            raise PolicyBroken(
+                f"account {plan.account} ({terms.source}) does not allow that releases are "
+                "measured beside held-out records.",
+                hint="Set evaluate.enabled=false.",
+            )
     dataset = ctx.source(plan)
     if not sets_aside(dataset):
         return []

@@ -10,20 +10,24 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.errors import StorageError
+from privsyn.files import read_json
 from privsyn.ledger.entries import Entry, State
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
+from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
 
-VALIDATION, PAGE, QUALITY = layout.REPORTS
-VALIDATION_TAG = "privsyn.validation"
+VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
@@ -101,6 +105,31 @@ def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:
         origin = {f"privsyn.{key}": value for key, value in ctx.origin.items() if value}
         ctx.lineage.set_tags(run, {CLASS_TAG: "reserved"} | origin | _shown(ctx, plan))
     ctx.lineage.log_metrics(run, {"epsilon": plan.epsilon, "delta": plan.delta})
+    _note_run(ctx, plan.id, run)
+
+
+RUN = "mlflow.json"
+"""In a release's internal folder: where its run is in the UI."""
+
+
+def _note_run(ctx: Context, release_id: str, run: str) -> None:
+    """Keep where a run is shown, for pages that must not wait for the store."""
+    address, ui = ctx.lineage.link(run), ctx.config.services.mlflow_ui.rstrip("/")
+    if address is None or not address.startswith(ui):
+        return
+    folder = ctx.workspace.internal(release_id)
+    with suppress(StorageError):  # a link is not worth a release
+        private_folder(folder)
+        write_json_atomic(folder / RUN, {"run": address.removeprefix(ui)}, mode=0o600)
+
+
+def noted_run(workspace: Workspace, release_id: str) -> str | None:
+    """Where a release's run is, below the address of the UI; None where it is not known."""
+    try:
+        noted = read_json(workspace.internal(release_id) / RUN)["run"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return noted if isinstance(noted, str) and noted.startswith("/#/") else None
 
 
 def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
@@ -126,9 +155,18 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     ctx.lineage.set_tags(run, digests(sealed) | ({COMMIT: commit} if commit else {}))
     log_synthetic(ctx, plan.id, sealed)
     ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
+    ctx.lineage.log_metrics(run, accuracy_metrics(sealed))
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
     for name in sealed.get("exhibits", {}):
         ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
+
+
+def accuracy_metrics(sealed: Mapping[str, Any]) -> dict[str, float]:
+    """The accuracy a release pays for, and the ends of its intervals: outputs of a mechanism."""
+    said = sealed.get("accuracy", {})
+    names = ("value", "low", "high", "noise_low", "noise_high", "epsilon")
+    found = {f"paid_accuracy.{name}": said.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
@@ -140,19 +178,23 @@ def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
 def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
-    Of one that failed the verdict alone: its page and numbers stay in quarantine, and its model is
-    not announced.
+    Of one that failed the verdict alone: its report and numbers stay in quarantine, and its model
+    is not announced.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
     _, sealed = certificate.read(folder)
+    if passed and (name := signature.signed_by(folder)) is not None:
+        ctx.lineage.set_tags(run, {SIGNED_TAG: name})
+        ctx.lineage.log_artifact(run, folder / layout.SIGNATURE)
     if not passed:
         if "model" in sealed:
             ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
         return
-    ctx.lineage.log_metrics(run, json.loads((folder / QUALITY).read_bytes()))
-    for name in (VALIDATION, PAGE):
-        ctx.lineage.log_artifact(run, folder / name)
+    ctx.lineage.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
+    for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
+        if (folder / name).is_file():
+            ctx.lineage.log_artifact(run, folder / name)
     if "model" not in sealed:
         return
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
@@ -228,6 +270,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
         "dataset_version": plan.dataset.version,
         "draw": plan.draw,
         "rows": plan.rows_said,
+        **({} if plan.paid_epsilon is None else {"paid_epsilon": plan.paid_epsilon}),
         **{f"model.{role}": use.source for role, use in plan.models.items()},
         **{f"model.{role}.revision": use.revision for role, use in plan.models.items()},
     }

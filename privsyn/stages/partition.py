@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.journal import Journal
+from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import lines_and_values
@@ -14,7 +15,7 @@ from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import BUCKETS, TRAIN, journal_file, part_name
+from privsyn.release.scratch import ACCURACY, BUCKETS, HELD_OUT, TRAIN, journal_file, part_name
 from privsyn.stages.base import Context
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced
@@ -63,6 +64,8 @@ def partition(ctx: Context, plan: Plan) -> int:
     parts: list[int | str] = list(range(run.shards))
     if isinstance(method, TrainsModel):
         parts.append(TRAIN)
+    if plan.accuracy is not None:
+        parts.append(ACCURACY)
 
     def before_finish() -> None:
         lease.check()
@@ -78,6 +81,9 @@ def partition(ctx: Context, plan: Plan) -> int:
                         hint="Put its scratch back as it was: its cost is paid. Only where that is "
                         f"gone for good: privsyn ledger lose {plan.id}",
                     )
+        if plan.accuracy is not None:  # now, for the file may change before it is drawn
+            key = account.partition_key.reveal()
+            keep_holdout(ctx.source(plan), key, scratch / HELD_OUT)
 
     tally = Tally()
     with ctx.ledger.acquire(plan.id, "partition") as lease:

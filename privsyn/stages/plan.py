@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
 from privsyn.ledger.statements import Preview
+from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
@@ -24,9 +26,24 @@ from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.roles import describe_role
-from privsyn.release.cautions import of_account, of_buckets, of_release, refuse_beyond_limits
-from privsyn.release.plan import PLAN_SCHEMA, DatasetIdentity, ModelUse, Plan, release_id
+from privsyn.release.cautions import (
+    of_account,
+    of_accuracy,
+    of_buckets,
+    of_release,
+)
+from privsyn.release.plan import (
+    PLAN_SCHEMA,
+    DatasetIdentity,
+    ModelUse,
+    Plan,
+    accuracy_of,
+    generator_target,
+    release_id,
+    then_accuracy,
+)
 from privsyn.stages.base import Context
+from privsyn.stages.held import sets_aside
 
 
 def plan(
@@ -48,6 +65,7 @@ def plan(
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
+        PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
     config = ctx.config
@@ -68,16 +86,30 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    refuse_beyond_limits(config.privacy, config.account)
+    ctx.account.terms.refuse(
+        config.account.name,
+        f"a release of {method_name}",
+        Asked(
+            method_name,
+            config.privacy.epsilon,
+            config.privacy.delta,
+            config.account.adjacency.value,
+            config.account.unit,
+            internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
+        ),
+    )
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
+    paid = _paid_epsilon(config)
+    share = generator_target(target.epsilon, target.delta, paid)
     facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
+    accuracy = accuracy_of(paid, facts.adjacency)
     with _computable(method_name, target):
         mechanism = (
-            method.calibrate(settings, target, facts)
+            method.calibrate(settings, share, facts)
             if derived is None
-            else method.rebuild(settings, target, facts, derived)
+            else method.rebuild(settings, share, facts, derived)
         )
-        event = mechanism.event
+        event = then_accuracy(mechanism.event, accuracy)
         cost = guarantee(event, target.delta)
     if cost.epsilon > target.epsilon:
         raise ConfigError(
@@ -99,6 +131,7 @@ def plan(
         "target_epsilon": target.epsilon,
         "target_delta": target.delta,
         "draw": config.privacy.draw,
+        "paid_epsilon": paid,
         "models": {
             role: ModelUse(
                 source=model.source, revision=model.revision, dtype=config.models.dtype
@@ -123,6 +156,7 @@ def plan(
                 f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
             ),
             *mechanism.warnings,
+            *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),
         rows=most,
         min_rows=None if fewest == most else fewest,
@@ -131,6 +165,36 @@ def plan(
         ),
         dates=config.dataset.dates(ctx.day),
     )
+
+
+def _paid_epsilon(config: Config) -> float | None:
+    """What of the release's epsilon pays for a published accuracy.
+
+    Raises:
+        ConfigError: There is nobody to test on, nothing to tell apart, or nothing is left to the
+            generator.
+    """
+    paid, dataset = config.evaluate.paid, config.dataset
+    if paid is None:
+        return None
+    if not dataset.holdout:
+        raise ConfigError(
+            "evaluate.paid asks for an accuracy on held-out units, and dataset.holdout is 0.",
+            hint=f"Set dataset.holdout, such as 0.2. Nobody of dataset.test_path is tested on: "
+            f"account {config.account.name} protects the units of dataset.path alone.",
+        )
+    if not dataset.labels:
+        raise ConfigError(
+            "evaluate.paid asks for the accuracy of a classifier, and the dataset has no labels.",
+            hint="Set dataset.label and dataset.labels, or evaluate.paid=null.",
+        )
+    if paid.epsilon >= config.privacy.epsilon:
+        raise ConfigError(
+            f"evaluate.paid.epsilon={paid.epsilon:g} leaves nothing of "
+            f"privacy.epsilon={config.privacy.epsilon:g} to the generator.",
+            hint="Lower the first, or raise the second: it is the cost of both together.",
+        )
+    return paid.epsilon
 
 
 @contextmanager
@@ -206,11 +270,16 @@ def room(ctx: Context, planned: Plan) -> float:
     return ctx.ledger.preview(ctx.account, planned.privacy_event()).room
 
 
-def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
-    """When a schedule has made so many releases; None for what is no cron expression.
+def copies_left(ctx: Context, planned: Plan) -> int:
+    """How many more releases like this one fit its account."""
+    return ctx.ledger.preview(ctx.account, planned.privacy_event()).copies
+
+
+def lasts_until(crons: Sequence[str], copies: int, now: datetime) -> datetime | None:
+    """When schedules have made so many releases; None where one is no cron expression.
 
     Args:
-        cron: Of Airflow: five fields, or a name such as @daily.
+        crons: Of Airflow: five fields, or a name such as @daily; at least one.
         copies: How many more releases fit.
         now: From when on (UTC).
     """
@@ -219,13 +288,13 @@ def lasts_until(cron: str, copies: int, now: datetime) -> datetime | None:
     except ImportError:
         return None
     try:
-        runs = croniter(cron, now)
-        first: datetime = runs.get_next(datetime)
+        runs = heapq.merge(*(croniter(cron, now).all_next(datetime) for cron in crons))
+        first: datetime = next(runs)
         last, counted = first, 1
         while counted < min(copies, 1000):  # beyond that at the same pace
-            last, counted = runs.get_next(datetime), counted + 1
+            last, counted = next(runs), counted + 1
         return last + (last - first) / max(1, counted - 1) * (copies - counted)
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError, OverflowError, StopIteration):
         return None
 
 

@@ -17,6 +17,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.drawing import check_models, load_models
+from privsyn.stages.sign import check_key
 
 
 def due(ctx: Context, plan: Plan) -> bool:
@@ -43,6 +44,7 @@ def preflight(
     """
     if not due(ctx, plan):
         return
+    check_key(ctx)
     check_places(ctx, plan, published=published)
     method, settings = ctx.planned(plan)
     backends = load_models(ctx, plan) if backends is None else backends

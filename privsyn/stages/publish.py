@@ -10,10 +10,12 @@ from privsyn.errors import PrivsynError, ValidationFailed
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
+from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
 from privsyn.stages.lineage import published as trace_published
+from privsyn.stages.sign import sign
 from privsyn.stages.validate import passed
 
 
@@ -29,6 +31,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     Raises:
         ValidationFailed: The release is in quarantine or was never validated.
         VerificationError: It is not what was certified and committed.
+        ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
         PublishError: DVC or its remote refused.
     """
     folder = find(ctx, plan)
@@ -37,7 +40,9 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
+    sign(ctx, folder)  # where validate ran on a machine without the key
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    refuse_unapproved(ctx, folder)
     if ctx.as_filed:
         export(ctx, plan)
         write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))

@@ -1,69 +1,87 @@
-"""report: what a release is worth, graded, from what evaluate measured. Internal."""
+"""report: the two documents of a release. The one that stays inside is written here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from privsyn.data.artifacts import atomic_file, write_json_atomic
-from privsyn.errors import DataError
-from privsyn.evaluation.report import Circumstances, Section, render_report, sections, to_json
+from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
+from privsyn.evaluation.beside import verdict
+from privsyn.evaluation.report import Circumstances, sections
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.release import certificate, layout
+from privsyn.release import layout
 from privsyn.release.plan import Plan
+from privsyn.report.blocks import Picture
+from privsyn.report.document import Section
+from privsyn.report.inside import inside
+from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.validate import facts
 
 
 def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> tuple[Path, Path]:
-    """Write the report of a release from its evaluation.json and plots. No record is read.
+    """Write the internal report of a release from its evaluation.json and plots.
+
+    No record is read. A release that was not measured has one too, which says why.
 
     Args:
         ctx: Config and workspace.
         plan: The release.
-        found: Its sections, where they are known already.
+        found: Its graded sections, where they are known already.
 
     Returns:
         The page and the JSON file.
 
     Raises:
-        DataError: The release is not here, or was not measured.
+        DataError: The release is not here.
     """
-    _, sealed = certificate.read(find(ctx, plan))
-    release, found = facts(sealed), graded(ctx, plan) if found is None else found
-    folder = ctx.workspace.internal(plan.id)
-    page = render_report(release, found, sorted(folder.glob("*.png")))
-    write_json_atomic(folder / layout.INSIDE_NUMBERS, to_json(release, found), mode=0o600)
+    folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan)
+    found = graded(ctx, plan) if found is None else found
+    said = verdict({one["name"]: one["value"] for one in measured.get("metrics", ())})
+    plots = [Picture(file.stem.replace("_", " "), file.read_bytes()) for file in _plots(folder)]
+    document = inside(outward(find(ctx, plan)), found, _sentence(said), plots)
+    private_folder(folder)
+    write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
-        stream.write(page.encode())
+        stream.write(document.to_html().encode())
     return folder / layout.INSIDE_PAGE, folder / layout.INSIDE_NUMBERS
 
 
 def graded(ctx: Context, plan: Plan) -> list[Section]:
-    """The sections of a report.
-
-    Raises:
-        DataError: The release was not measured.
-    """
+    """The internal sections of a report."""
     method, _ = ctx.planned(plan)
-    try:
-        measured = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
-    except FileNotFoundError:
-        raise DataError(
-            f"release {plan.id} was not measured, or that was cut off.",
-            hint="Set dataset.holdout or dataset.test_path and evaluate.enabled, and run the same "
-            "command again: it costs nothing.",
-        ) from None
+    measured = _measured(ctx, plan)
     about = Circumstances(
         texts=modality_of(plan.dataset).name == Texts.name,
         held_out=sets_aside(ctx.source(plan)),
         labelled=bool(plan.dataset.labels),
         embedded=ctx.config.evaluate.embeddings,
+        enabled=ctx.config.evaluate.enabled,
+        measured=bool(measured),
         rows=plan.rows,
         levers=f"{method.levers} (methods.{plan.method})",
     )
-    return sections(measured["metrics"], about)
+    return sections(measured.get("metrics", ()), about)
+
+
+def _measured(ctx: Context, plan: Plan) -> Mapping[str, Any]:
+    """What evaluate wrote; empty where it did not, or was killed."""
+    try:
+        found = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plots(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.png"))
+
+
+def _sentence(said: str | None) -> str:
+    if said is None:
+        return "With nothing: the comparison was not measured."
+    return f"{said[:1].upper()}{said[1:]}."

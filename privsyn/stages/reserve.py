@@ -20,6 +20,7 @@ from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
 from privsyn.stages.pinned import refuse_given_up
 from privsyn.stages.plan import plan as make_plan
+from privsyn.stages.sign import check_key
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
@@ -40,6 +41,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
     """
     _check_plan(ctx, plan)
+    check_key(ctx)
     ctx.tracker.check()
     ctx.open_account()
     source = ctx.source(plan)

@@ -17,17 +17,20 @@ from privsyn.dp.accountant import shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
+from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
+from privsyn.ledger.terms import NONE, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
-from privsyn.release import certificate, layout
+from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
+from privsyn.report.outward import accuracy_said
+from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.lineage import PAGE, VALIDATION
 from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import lasts_until, room
@@ -66,6 +69,8 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
     if records := kept(ctx.workspace.internal(plan.id)):
         lines["records (internal)"] = records
+        if accuracy := accuracy_said(sealed):
+            lines["accuracy"] = "; ".join(accuracy)
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
@@ -75,6 +80,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
+        "signature": _signature(folder),
         "utility (internal)": _utility(ctx, plan),
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
@@ -87,6 +93,11 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             "dataset.version, which is a new charge"
         )
     return lines
+
+
+def _signature(folder: Path | None) -> str:
+    name = None if folder is None else signature.signed_by(folder)
+    return signature.UNSIGNED if name is None else f"by {name[:16]}..."
 
 
 def summary(console: Console, ctx: Context, plan: Plan) -> None:
@@ -105,7 +116,7 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
-        "validation": f"xdg-open {place / PAGE}",
+        "report": f"xdg-open {_short(layout.page_of(folder))}",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
@@ -165,6 +176,7 @@ def cost_rows(
         "release": name,
         "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
         f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}",
+        **_accuracy_bought(plan),
         "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
         "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in plan.derived.items()},
@@ -184,9 +196,22 @@ def cost_rows(
     return rows
 
 
+def _accuracy_bought(plan: Plan) -> dict[str, str]:
+    """What of a release's cost pays for an accuracy that is published with it."""
+    mechanism = plan.accuracy
+    if mechanism is None:
+        return {}
+    scale, unit = mechanism.scale, plan.unit
+    return {
+        "accuracy": f"epsilon {shown(mechanism.event.epsilon)} of that buys the accuracy on "
+        f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
+        f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
+    }
+
+
 def _until(cron: str | None, copies: int) -> str:
     """What a schedule makes of the releases that fit, a new one at each of its runs."""
-    until = lasts_until(cron, copies, datetime.now(UTC)) if cron and copies else None
+    until = lasts_until([cron], copies, datetime.now(UTC)) if cron and copies else None
     return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
 
 
@@ -266,6 +291,25 @@ def accounts(console: Console, statements: list[Statement]) -> None:
             f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of "
             f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; of another method: privsyn plan)",
         )
+        if spec.terms != NONE:
+            facts(console, _terms(spec.terms), title=f"{spec.name}: held to", style="")
+        if statement.decisions:
+            table(
+                console,
+                ("decided (UTC)", "what", "approver", "comment", "row"),
+                [
+                    (
+                        f"{decision.at:%y-%m-%d %H:%M}",
+                        f"{'approved' if decision.approved else 'REJECTED'} to {decision.what} "
+                        f"{decision.name} ({decision.digest[:12]})",
+                        decision.approver + _written(decision),
+                        decision.comment,
+                        str(decision.seq),
+                    )
+                    for decision in statement.decisions
+                ],
+                title=f"{spec.name}: decisions",
+            )
         refused = statement.refusals[-REFUSALS_SHOWN:]
         if refused:
             table(
@@ -283,6 +327,21 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 title=f"{spec.name}: {len(statement.refusals)} refused, at no cost"
                 + (f"; the last {len(refused)}" if len(refused) < len(statement.refusals) else ""),
             )
+
+
+def _terms(terms: Terms) -> dict[str, str]:
+    """The rules of an account, by name."""
+    said = {key: value for key, value in terms.dump().items() if key != "file"}
+    return {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
+        for key, value in said.items()
+    }
+
+
+def _written(decision: Decision) -> str:
+    """Who wrote a decision down, where that is another name."""
+    user = decision.by.get("user")
+    return "" if user in (None, decision.approver) else f" (written by {user})"
 
 
 REFUSALS_SHOWN = 10
@@ -303,15 +362,10 @@ def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def _validation(folder: Path | None) -> str:
-    if folder is None or not (folder / VALIDATION).is_file():
-        return "not run"
-    result = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
-    checks = result["expectations"]
-    passed = sum(bool(check["success"]) for check in checks)
-    count = f"{passed} of {len(checks)} checks of form"
-    if result["success"]:
-        return f"passed, {count}"
-    return f"FAILED, {count}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
+    said = "not run" if folder is None else validated(folder)
+    if not said.startswith("FAILED"):
+        return said
+    return f"{said}; in quarantine. Other bounds (validation.*) cost nothing: run it again"
 
 
 def _utility(ctx: Context, plan: Plan) -> str:

@@ -1,14 +1,12 @@
-"""validate: the Great Expectations suite of the synthetic file, and its readable page."""
+"""validate: the Great Expectations suite, and the report that may leave the room."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, storage_error, write_json_atomic
-from privsyn.dp.risk import Risk
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
@@ -16,16 +14,14 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
+from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
-from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, traced, validated
+from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
+from privsyn.stages.sign import sign, unsign
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
-from privsyn.validation.page import Picture, render_page
-
-MOST_PICTURES = 9
-"""Exhibits the page shows at most."""
 
 
 @traced("validate")
@@ -37,7 +33,7 @@ def validate(ctx: Context, plan: Plan) -> Path:
     (the suite was changed) comes out of quarantine.
 
     Returns:
-        The release folder, with validation.json, validation.html and quality.json in it.
+        The release folder, with the report, validation.json and quality.json in it.
 
     Raises:
         ValidationFailed: Names the failed expectations. The cost stays charged.
@@ -51,14 +47,14 @@ def validate(ctx: Context, plan: Plan) -> Path:
     if not result.success:
         raise ValidationFailed(
             f"release {plan.id} fails its suite: {said(result)}.",
-            hint=f"It stays in {folder}; see {folder / PAGE}. Its cost stays charged; other bounds "
-            "(validation.*) on it cost nothing: run it again with them.",
+            hint=f"It stays in {folder}; see {layout.page_of(folder)}. Its cost stays charged; "
+            "other bounds (validation.*) on it cost nothing: run it again with them.",
         )
     return folder
 
 
 def said(result: ValidationResult) -> str:
-    """The checks that failed, in the words of the page and as the suite names them."""
+    """The checks that failed, in the words of the report and as the suite names them."""
     failed = {check.name: check.title for check in result.failed}
     return "; ".join(f"{title.rstrip('.')} ({name})" for name, title in sorted(failed.items()))
 
@@ -86,71 +82,56 @@ def examine(
         kind=kind,
     )
     _, sealed = certificate.read(folder)
-    shown = facts(sealed) | {"cautions": cautions(ctx, plan)}
-    for half in folder.glob(".*.tmp"):  # what a killed validation was writing
-        half.unlink(missing_ok=True)
-    write_json_atomic(folder / VALIDATION, {"release_id": shown["release_id"]} | result.to_json())
+    for half in (*folder.glob(".*.tmp"), folder / layout.EARLIER_PAGE):
+        half.unlink(missing_ok=True)  # what a killed or an earlier validation left
     quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
-    write_json_atomic(folder / QUALITY, {metric.name: metric.value for metric in quality})
-    sheet = kind.sheet(folder, result.profile)
-    page = render_page(result, shown, sheet, _pictures(folder))
-    with atomic_file(folder / PAGE, mode=0o644) as stream:
-        stream.write(page.encode())
+    write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})
+    write_json_atomic(
+        folder / layout.VALIDATION,
+        {"release_id": sealed.get("name", plan.id)}
+        | result.to_json()
+        | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)},
+    )
+    write_report(folder)
     certificate.note_reports(folder, ctx.ledger)
     return result, quality
 
 
-def _pictures(folder: Path) -> list[Picture]:
-    """The pictures among the exhibits; of many the first, the last and some between."""
-    files = sorted((folder / layout.EXHIBITS).glob("*.png"))
-    if len(files) > MOST_PICTURES:
-        steps = MOST_PICTURES - 1
-        files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
-    return [Picture(file.stem, file.read_bytes()) for file in files]
+def write_report(folder: Path) -> None:
+    """Write the report that may leave the room into a folder whose checks are there.
 
-
-def facts(sealed: dict[str, Any]) -> dict[str, Any]:
-    """What a reader of the page wants to know of the release: all from its certificate."""
-    paid = certificate.origin(sealed)
-    plan = paid["plan"]
-    return {
-        "release_id": sealed.get("name", plan["release_id"]),
-        "class": sealed["class"],
-        "method": paid["method"]["title"],
-        "epsilon": plan["epsilon"],
-        "risk": Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
-        if "risk" in paid
-        else (),
-        "delta": plan["delta"],
-        "adjacency": plan["adjacency"],
-        "unit": plan["unit"],
-        "max_records_per_unit": plan["max_records_per_unit"],
-        "dataset": plan["dataset"]["name"],
-        "version": plan["dataset"]["version"],
-        "rows": sealed["artifact"]["rows"],
-        "reserved": paid["reserved_at"],
-        "certificate_sha256": certificate.digest(sealed),
-        "account": paid["account"]["name"],
-        "account_left": paid["account"]["left_epsilon"],
-    }
+    Raises:
+        StorageError: Disk full or no permission.
+    """
+    document = outward(folder)
+    write_json_atomic(folder / layout.REPORT_JSON, document.to_json())
+    with atomic_file(folder / layout.REPORT_PAGE, mode=0o644) as stream:
+        stream.write(document.to_html().encode())
 
 
 def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
-    """What a reader of the page should know of the guarantee, by the account as it is now."""
+    """What a reader of the report should know of the guarantee, by the account as it is now."""
     paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
     return of_release(paid, ctx.config.account) + of_account(ctx.config.account)
 
 
 def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
-    """Put a release's folder into its place, or into quarantine, where its owner alone may look.
+    """Sign a validated release's folder and put it into its place; or put it into quarantine.
+
+    There its owner alone may look, and it has no signature.
 
     Returns:
         Where it is now.
 
     Raises:
+        ConfigError: It is to be signed, and the key cannot be used. The folder stays where it is.
         StorageError: Disk full or no permission.
     """
     target = (ctx.workspace.release if released else ctx.workspace.quarantine)(name)
+    if released:
+        sign(ctx, folder)
+    else:
+        unsign(folder)
     try:
         if not released:
             _set_modes(folder, 0o700, 0o600)  # before it moves: at no moment is it open there
@@ -175,7 +156,7 @@ def _set_modes(folder: Path, folders: int, files: int) -> None:
 def passed(folder: Path) -> bool | None:
     """What the checks of a release or student said; None where there is no report to read."""
     try:
-        success = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"]
+        success = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))["success"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return success is True
@@ -190,7 +171,7 @@ def refuse_failed(folder: Path) -> None:
     if not passed(folder):
         raise ValidationFailed(
             f"{folder.name} has not passed its suite: its records are not handed out.",
-            hint=f"See {folder / PAGE}, or run validate first.",
+            hint=f"See {layout.page_of(folder)}, or run validate first.",
         )
 
 
@@ -199,7 +180,7 @@ def copy_reports(ctx: Context, method: str, folder: Path) -> None:
     reports = ctx.workspace.reports(method)
     try:
         reports.mkdir(parents=True, exist_ok=True)
-        for name in (VALIDATION, PAGE, QUALITY):
+        for name in layout.REPORTS:
             shutil.copyfile(folder / name, reports / name)
     except OSError as error:
         raise storage_error("write", reports, error) from error

@@ -1,7 +1,4 @@
-"""How a synthetic file is checked and shown, by the kind of its records.
-
-What a reader of the page sees of a kind stands in ``page.py``, by its profile.
-"""
+"""How a synthetic file is checked, by the kind of its records."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from privsyn.validation.image_profile import (
     ImageRow,
     profile_images,
     read_image_rows,
-    sample_sheet,
 )
 from privsyn.validation.profile import Profile, Row, profile, read_rows
 from privsyn.validation.settings import ValidationConfig
@@ -68,9 +64,6 @@ class Kind(Protocol):
     def profile(self, rows: Sequence[Any], labels: Sequence[str]) -> Profile | ImageProfile:
         """A summary for the page."""
 
-    def sheet(self, folder: Path, profile: Any) -> bytes | None:
-        """A picture of some records; None where there is nothing to see."""
-
 
 class TextFile:
     """A file of texts."""
@@ -89,10 +82,6 @@ class TextFile:
     def profile(self, rows: Sequence[Row], labels: Sequence[str]) -> Profile:
         """Lengths, label counts and samples."""
         return profile(rows, labels)
-
-    def sheet(self, folder: Path, profile: Profile) -> None:
-        """Texts are read, not looked at."""
-        return
 
 
 @dataclass(frozen=True)
@@ -124,10 +113,6 @@ class ImageFile:
     def profile(self, rows: Sequence[ImageRow], labels: Sequence[str]) -> ImageProfile:
         """Brightness, sizes, label counts and samples."""
         return profile_images(rows, labels)
-
-    def sheet(self, folder: Path, profile: ImageProfile) -> bytes | None:
-        """The contact sheet."""
-        return sample_sheet(folder, profile)
 
 
 KINDS: Mapping[str, Callable[[Any], Kind]] = {"text": lambda _: TextFile(), "image": ImageFile}

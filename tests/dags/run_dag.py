@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from privsyn.config import load_config
@@ -61,6 +62,7 @@ def outcome(run) -> dict:
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.run_id))
         rows = session.scalars(select(XComModel).where(XComModel.run_id == run.run_id))
         return {
+            "run_id": run.run_id,
             "state": str(run.state),
             "tasks": {
                 f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: [
@@ -85,43 +87,91 @@ def dag_of(order: dict):
     return dag
 
 
+alerts: list[dict] = []
+
+
+class Webhook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        alerts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+webhook = HTTPServer(("127.0.0.1", 0), Webhook)
+threading.Thread(target=webhook.serve_forever, daemon=True).start()
+address = f"alerts.webhook=http://127.0.0.1:{webhook.server_port}"
+
 answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
-    os.environ["PRIVSYN_OVERRIDES"] = json.dumps(order.get("set", []))
+    os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
     dag = dag_of(order)
     conf = order.get("conf", {})
     if conf.get("release") == "the first":
         conf["release"] = answers[0]["xcoms"]["plan/return_value"]["release_id"]
     run = dag.test(run_conf=conf)
     dags.append(dag.dag_id)
-    answers.append(outcome(run) | {"killed": len(killed)})
+    answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
+    alerts.clear()
 (root / "answer.json").write_text(json.dumps(answers))
 
 
+ROLES = ("VIEWER", "USER", "OP", "ADMIN")
+
+
 def pages(dag_id: str, release_id: str) -> dict:
-    """What the report page answers to a stranger and to a user."""
-    from airflow.api_fastapi.app import init_auth_manager
+    """What Airflow's own server answers to a stranger and to its roles."""
+    from airflow.api_fastapi.app import create_app, get_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from privsyn.airflow.plugin import reports_app
+    client = TestClient(create_app("core"))
 
-    client = TestClient(reports_app())
-    page = f"/{dag_id}/reports/{release_id}"
-    token = init_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="admin"))
-    header = {"Authorization": f"Bearer {token}"}
-    seen = client.get(page, headers=header)
+    def header(role: str) -> dict:
+        user = SimpleAuthManagerUser(username=role.lower(), role=role)
+        return {"Authorization": f"Bearer {get_auth_manager().generate_jwt(user)}"}
+
+    page, budget = f"/privsyn/{dag_id}/reports/{release_id}", "/privsyn/budget"
+    api = f"/api/v2/dags/{dag_id}"
+    admin = header("ADMIN")
+    seen, account = client.get(page, headers=admin), client.get(budget, headers=admin)
     others = [
-        client.get(f"/{other}/reports/{release_id}", headers=header).status_code
+        client.get(f"/privsyn/{other}/reports/{release_id}", headers=admin).status_code
         for other in ("privsyn_ledger", "privsyn_private_evolution")
     ]
-    unknown = client.get(page[:-16] + "0" * 16, headers=header)
+    unknown = client.get(page[:-16] + "0" * 16, headers=admin)
+    tried = {
+        "see the budget page": ("GET", budget, None),
+        "see a report": ("GET", page, None),
+        "see runs": ("GET", f"{api}/dagRuns", None),
+        "spend: trigger a run": ("POST", f"{api}/dagRuns", {"logical_date": None}),
+        "spend: clear tasks": ("POST", f"{api}/clearTaskInstances", {"dry_run": True}),
+        "spend: unpause a schedule": ("PATCH", api, {"is_paused": False}),
+        "see variables": ("GET", "/api/v2/variables", None),
+        "see connections": ("GET", "/api/v2/connections", None),
+        "change pools": ("PATCH", "/api/v2/pools/default_pool", {"name": "default_pool"}),
+    }
+    allowed = {
+        what: {
+            role: client.request(method, url, json=body, headers=header(role)).status_code
+            for role in ROLES
+        }
+        for what, (method, url, body) in tried.items()
+    }
+    views = client.get("/api/v2/plugins", headers=admin).json()["plugins"]
     return {
-        "stranger": client.get(page).status_code,
+        "stranger": [client.get(page).status_code, client.get(budget).status_code],
+        "stale": client.get(budget, headers={"Authorization": "Bearer x"}).status_code,
+        "written": client.post(budget, headers=admin).status_code,
         "user": [seen.status_code, seen.text, seen.headers["content-security-policy"]],
+        "budget": [account.status_code, account.text, account.headers["content-security-policy"]],
         "unknown": unknown.status_code,
         "others": others,
+        "allowed": allowed,
+        "menu": [view for plugin in views for view in plugin["external_views"]],
     }
 
 

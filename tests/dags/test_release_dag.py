@@ -1,7 +1,9 @@
 """The whole DAG, run by the real Airflow: killed while drawing, run again, and out of budget."""
 
 import json
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -93,15 +95,46 @@ def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
     xcoms = runs[0]["xcoms"]
     release_id = plan(runs[0])["release_id"]
     page = f"/privsyn/privsyn_invisible_ink/reports/{release_id}"
-    assert xcoms["validate/link_validation_report"] == page
+    assert xcoms["validate/link_release_report"] == page
     for task in ("validate", "evaluate", "publish"):
         assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
 
 
-def test_the_report_is_served_to_users_and_runs_no_script(project, runs):
-    pages = json.loads((project.root / "pages.json").read_text())
+@pytest.fixture(scope="module")
+def pages(project, runs):
+    return json.loads((project.root / "pages.json").read_text())
+
+
+def test_the_budget_is_served_to_users_and_changes_nothing(pages, runs):
+    code, page, policy = pages["budget"]
+    assert (code, pages["stale"], pages["written"]) == (200, 403, 405)
+    release_id = plan(runs[0])["release_id"]
+    assert release_id in page
+    assert f'href="/dags/privsyn_invisible_ink/runs/{quote(runs[0]["run_id"], safe="")}"' in page
+    assert f'href="/privsyn/privsyn_invisible_ink/reports/{release_id}"' in page
+    assert "/#/experiments/" in page
+    assert CANARY not in page
+    assert policy.startswith("default-src 'none'")
+    assert "Privacy budget" in [view["name"] for view in pages["menu"]]
+
+
+def test_roles_may_do_what_the_documents_say(pages):
+    text = (Path(__file__).parents[2] / "docs/governance.md").read_text()
+    rows = re.findall(r"(?m)^\| ([a-z][^|]*) \| (yes|no) \| (yes|no) \| (yes|no) \|$", text)
+    said = {what: [answer == "yes" for answer in answers] for what, *answers in rows}
+    found = {
+        what: [codes[role] < 400 for role in ("VIEWER", "USER", "OP")]
+        for what, codes in pages["allowed"].items()
+    }
+    assert said == found
+    for codes in pages["allowed"].values():
+        assert set(codes.values()) <= {200, 403}
+        assert codes["ADMIN"] == 200
+
+
+def test_the_report_is_served_to_users_and_runs_no_script(pages, runs):
     code, page, policy = pages["user"]
-    assert (pages["stranger"], code, pages["unknown"]) == (401, 200, 404)
+    assert (pages["stranger"], code, pages["unknown"]) == ([401, 401], 200, 404)
     assert pages["others"] == [404, 404], "a page of one DAG is shown under another"
     assert plan(runs[0])["release_id"] in page
     assert policy.startswith("default-src 'none'")
@@ -117,9 +150,16 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
     assert skipped <= {"upstream_failed", "skipped"}
 
 
+def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):
+    told = [[alert["event"] for alert in run["alerts"]] for run in runs]
+    assert told == [["few_left"], ["few_left"], ["refused"], ["few_left"]]
+    assert "there is room for epsilon" in runs[2]["alerts"][0]["text"]
+    assert CANARY not in json.dumps([run["alerts"] for run in runs])
+
+
 def test_no_record_reaches_anything_but_the_private_state(project, runs):
     allowed = (project.root / "private.jsonl", project.root / ".privsyn" / "scratch")
-    synthetic = {"synthetic.jsonl", "validation.html", "pages.json"}
+    synthetic = {"synthetic.jsonl", "report.html", "report.json", "pages.json"}
     for file in project.root.rglob("*"):
         if not file.is_file() or file.is_relative_to(allowed[0]) or file.is_relative_to(allowed[1]):
             continue

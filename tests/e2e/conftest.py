@@ -18,6 +18,7 @@ import pytest
 from privsyn.airflow.project import teaches
 from privsyn.ledger import store
 from privsyn.methods.base import Backends
+from privsyn.release.signing_key import new
 from tests.e2e.small_project import (
     CANARY,
     DRIVERS,
@@ -67,11 +68,14 @@ def driven(
     """
     method = str(request.param)
     root = tmp_path_factory.mktemp(f"drivers-{method}")
+    new(root / "keys" / "signing.pem")
     base = build_project(
         root / "base",
         methods={method: METHODS[method] | EMBEDDED.get(method, {})}
         | ({"distill": STUDENT} if teaches(method) else {}),
         dataset={"holdout": 0.4},
+        evaluate={"paid": {"epsilon": 0.5}},
+        signing={"key": str(root / "keys" / "signing.pem"), "required": True},
     )
     base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     base.cli("stage", "plan", "--method", method)

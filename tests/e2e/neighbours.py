@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from privsyn.data.partition import _Key
+from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -66,7 +66,7 @@ def published_by_neighbours(
 
 def _units(ctx: Context) -> list[str]:
     """Names of three units that are not held out, and one that is where some are."""
-    key = _Key(ctx.open_account().partition_key.reveal())
+    key = UnitKey(ctx.open_account().partition_key.reveal())
     holdout = ctx.config.dataset.holdout
     names = [f"unit {i}" for i in range(1000)]
     kept = [name for name in names if key.place(name).share >= holdout]

@@ -143,7 +143,7 @@ def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
     override = ("-S", "schedule={invisible_ink: {cron: '@monthly'}}", "-S", "privacy.draw=1")
     _, out, _ = say(project, "plan", *override, width=300)
     copies = json.loads(say(project, "plan", "--json", *override)[1])["account"]["copies"]
-    until = lasts_until("@monthly", copies, datetime.now(UTC))
+    until = lasts_until(["@monthly"], copies, datetime.now(UTC))
     assert f"{copies} like this one fit, one after the other: on the schedule @monthly" in out
     assert f"until {until:%Y-%m-%d}" in out
     _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
@@ -163,7 +163,7 @@ def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
     ],
 )
 def test_when_a_schedule_has_made_so_many(cron, copies, until):
-    found = lasts_until(cron, copies, datetime(2026, 1, 1, 12, tzinfo=UTC))
+    found = lasts_until([cron], copies, datetime(2026, 1, 1, 12, tzinfo=UTC))
     assert (found and f"{found:%Y-%m-%d}") == until
 
 

@@ -101,7 +101,7 @@ def test_a_student_is_a_language_model_and_says_what_was_checked(taught):
     assert {"model loads", "weights are finite", "model predicts"} <= {
         check["name"] for check in report["checks"]
     }
-    assert folder.name in (folder / "validation.html").read_text()
+    assert folder.name in (folder / "report.html").read_text()
     quality = json.loads((folder / "quality.json").read_text())
     assert quality["student.parameters"] == sum(p.numel() for p in model.parameters())
 
@@ -286,7 +286,7 @@ def test_a_student_that_does_not_load_stays_in_quarantine(taught, monkeypatch):
     with pytest.raises(ValidationFailed, match="fails its checks"):
         distill(ctx, parent.name)
     planned = plan_student(ctx, open_parent(ctx, parent.name).plan)
-    assert (project.root / "quarantine" / planned.id / "validation.html").is_file()
+    assert (project.root / "quarantine" / planned.id / "report.html").is_file()
     assert not (project.root / "releases" / planned.id).exists()
     assert not (project.root / "releases" / f"{planned.id}.dvc").exists()
 
@@ -311,7 +311,8 @@ def test_the_stages_of_dvc_draw_the_parent_and_make_the_student(taught, monkeypa
     assert validate_student(ctx, planned, filed=True) == folder
     assert {file.name for file in reports.iterdir()} == {
         "quality.json",
-        "validation.html",
+        "report.html",
+        "report.json",
         "validation.json",
     }
     monkeypatch.setattr(commands, "context_of", lambda *args, **options: ctx)

@@ -5,6 +5,7 @@ And a word planted in every private record is found nowhere after a whole run, b
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from privsyn.airflow.project import dag_id, teaches
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
+from privsyn.release.signature import public_key
 from tests.e2e.small_project import CANARY, DRIVERS, EMBEDDED, environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -22,6 +24,11 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 def ledger(driven, name):
     return driven[name].project.context().ledger
+
+
+def key_of(driven, name):
+    """Public key of what signed the releases: it lies outside of all projects."""
+    return driven[name].project.root.parent / "keys" / "signing.pub.pem"
 
 
 def release_of(driven, name):
@@ -52,10 +59,14 @@ def test_each_release_is_whole_and_verifies(driven, name):
         "synthetic.jsonl",
         "certificate.json",
         "validation.json",
-        "validation.html",
+        "report.html",
+        "report.json",
         "quality.json",
+        "signature.dsse.json",
     }
-    assert all(check.passed for check in verification.verify(folder, ledger(driven, name)))
+    checks = verification.verify(folder, ledger(driven, name), public_key(key_of(driven, name)))
+    assert [check for check in checks if not check.passed] == []
+    assert "signature" in {check.name for check in checks}
     shown = json.loads((folder / "certificate.json").read_text())
     assert shown["plan"]["release_id"] == entry.release_id
     assert not list((folder.parents[1] / ".privsyn" / "scratch").glob("*"))
@@ -110,7 +121,7 @@ def test_mlflow_holds_one_run_with_its_stages_nested(driven):
         assert parent.data.tags["privsyn.dvc_revision"]
         assert float(parent.data.params["epsilon"]) == pytest.approx(entry.epsilon)
         artifacts = {item.path for item in client.list_artifacts(parent.info.run_id)}
-        assert {"certificate.json", "validation.html", "validation.json"} <= artifacts
+        assert {"certificate.json", "report.html", "report.json", "validation.json"} <= artifacts
         # Numbers from real records stay out of the release's own run.
         assert not [key for key in parent.data.metrics if key.startswith("downstream")]
     tags = {tag: value for tag, value in parent.data.tags.items() if tag.startswith("privsyn.")}
@@ -149,6 +160,19 @@ def test_no_file_and_no_name_of_a_file_holds_the_canary(driven, name):
         assert CANARY not in str(path)
     assert looked > 30
     assert CANARY in (root / "private.jsonl").read_text(), "the canary was not planted"
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_no_driver_keeps_or_prints_the_signing_key(driven, name):
+    """No file of a project, of Airflow's home or of MLflow holds a form of it."""
+    root = driven[name].project.root
+    private = key_of(driven, name).with_name("signing.pem")
+    body = b"".join(private.read_bytes().splitlines()[1:-1])
+    raw = base64.b64decode(body)[-32:]
+    forms = [b"PRIVATE KEY", body, body[-40:], raw, raw.hex().encode(), base64.b64encode(raw)]
+    printed = driven[name].printed.encode()
+    for content in (printed, *(path.read_bytes() for path in files(root))):
+        assert not any(form in content for form in forms)
 
 
 @pytest.mark.parametrize("name", DRIVERS)

@@ -8,9 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from privsyn.data.artifacts import sha256_file
-from privsyn.data.images import decode_png, encode
+from privsyn.data.images import annotate, decode_png, encode
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
@@ -21,9 +22,11 @@ from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
+from privsyn.stages.record import record
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from tests.e2e.test_record import read_by_others
 from tests.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
 
@@ -79,6 +82,35 @@ def test_rows_name_their_images_and_the_certificate_its_exhibits(project):
     assert {"images are unchanged", "exhibits are unchanged"} <= set(names)
     assert settle(ctx, planned) == "COMMITTED"
     assert not ctx.workspace.scratch(planned.id).exists()
+
+
+def test_every_picture_says_that_it_is_synthetic_and_whose(project, tmp_path):
+    """As any reader of PNG files shows it; and a description of the release is read by others."""
+    ctx = project.context()
+    planned, folder = release(ctx)
+    for file in (folder / "images").iterdir():
+        with Image.open(file) as picture:
+            picture.load()
+            said = picture.text
+        assert said["Software"] == "privsyn"
+        assert said["Description"].startswith("Synthetic image")
+        assert said["Description"].endswith(f"Release {planned.id}.")
+        plain = encode(decode_png(file.read_bytes()))
+        assert annotate(plain, said) == file.read_bytes()
+    assert certificate.read(folder)[1]["artifact"]["synthetic"] is True
+    handed_out = tmp_path / "handed-out"
+    shutil.copytree(folder, handed_out)
+    record(folder, tmp_path / "records", ctx.config.deployment, ctx.ledger)
+    shutil.copy(tmp_path / "records" / "croissant.json", handed_out)
+    read = read_by_others(handed_out)
+    assert [row["records/file"] for row in read] == [f"images/{i:06d}.png" for i in range(6)]
+
+
+def test_notes_in_a_picture_are_text_and_go_into_pictures_alone():
+    with pytest.raises(ValueError, match="not a PNG"):
+        annotate(b"GIF89a", {"Software": "x"})
+    with pytest.raises(ValueError, match="latin-1"):
+        annotate(encode(private_image(1)), {"Software": "\u2603"})
 
 
 DAMAGE = {
@@ -189,12 +221,12 @@ def test_validation_measures_images_and_shows_them(project):
     result = json.loads((folder / "validation.json").read_text())
     assert result["success"] is True
     assert result["suite"] == "images"
-    page = (folder / "validation.html").read_text()
+    page = (folder / "report.html").read_text()
     assert "6 synthetic images" in page
     assert page.count("data:image/png;base64,") == 2  # the contact sheet and one exhibit
     exhibit = base64.b64encode((folder / "exhibits" / "round-00.png").read_bytes()).decode()
     assert exhibit in page
-    assert "One row per label, from the top: 0, 1." in page
+    assert "One row per label, from the top: 0, 1" in page
     quality = json.loads((folder / "quality.json").read_text())
     assert quality["images"] == 6
     assert 40 <= quality["spread_mean"] <= 255
@@ -280,7 +312,7 @@ def test_published_exported_and_restored_byte_for_byte(project):
     assert {p.relative_to(synthetic).as_posix() for p in synthetic.rglob("*") if p.is_file()} == {
         name.as_posix()
         for name in before
-        if name.name not in ("validation.json", "validation.html", "quality.json")
+        if name.name not in ("validation.json", "report.html", "report.json", "quality.json")
     }
     assert failed(synthetic, ctx.ledger) == {}
     shutil.rmtree(folder)

@@ -23,6 +23,7 @@ from privsyn.stages.lineage_sync import sync
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
+from privsyn.stages.record import record
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker
@@ -129,6 +130,10 @@ def test_a_student_names_its_files_and_its_parent(finished):
     _, sealed = certificate.read(folder)
     assert sealed["artifact"]["media_type"] == layout.MODEL_ROWS
     assert sealed["artifact"]["rows"] == 2
+    assert sealed["artifact"]["synthetic"] is False
+    _, records = record(folder, folder.parents[1] / "records", ctx.config.deployment, ctx.ledger)
+    assert sorted(file.name for file in records) == ["checklist.md", "deployment.yaml"]
+    assert "Machine learning model" in records[0].read_text()
     assert certificate.origin(sealed)["plan"]["release_id"] == planned.id
     checks = verification.verify(folder, ctx.ledger)
     assert all(check.passed for check in checks), checks

@@ -47,7 +47,7 @@ def test_more_costs_nothing_and_is_of_its_parent(grown):
         assert sealed["parents"] == [certificate.read(parent)[1]]
         assert sealed["derived"] == {"more": count}
         assert sealed["class"] == "dp-release"
-        assert (folder / "validation.html").is_file()
+        assert (folder / "report.html").is_file()
         checks = verification.verify(folder, ctx.ledger)
         assert all(check.passed for check in checks)
         assert "ledger offspring" in {check.name for check in checks}

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from privsyn import cli
-from privsyn.errors import DataError
 from privsyn.methods.base import Backends
+from privsyn.release import verification
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.report import report
@@ -47,12 +47,17 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     page, numbers = folder / "report.html", folder / "report.json"
     said = json.loads(numbers.read_text())
     assert said["release"]["release_id"] == planned.id
-    assert all(section["grade"] for section in said["sections"])
+    assert {s["key"] for s in said["sections"] if s["grade"]} == {"downstream", "likeness"}
+    assert (said["schema"], said["class"]) == ("privsyn-report/1", "internal")
     for file in (page, numbers):
         assert file.stat().st_mode & 0o077 == 0
         assert CANARY not in file.read_text()
     assert "stays inside" in page.read_text()
-    assert not list(ctx.workspace.release(planned.id).glob("report*"))  # and it does
+    outward = json.loads((ctx.workspace.release(planned.id) / "report.json").read_text())
+    assert {s["class"] for s in outward["sections"]} == {outward["class"]} == {"dp-release"}
+    assert CANARY not in (ctx.workspace.release(planned.id) / "report.html").read_text()
+    inside = {s["key"]: s for s in said["sections"] if s["class"] == "dp-release"}
+    assert inside == {s["key"]: s for s in outward["sections"] if s["key"] != "short"}
     first = page.read_bytes()
     monkeypatch.chdir(project.root)
     monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id])
@@ -61,7 +66,7 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     out = capsys.readouterr().out
     assert ended.value.code == 0
     assert str(page) in out
-    assert str(ctx.workspace.release(planned.id) / "validation.html") in out
+    assert str(ctx.workspace.release(planned.id) / "report.html") in out
     assert page.read_bytes() == first  # from the same numbers the same page
     monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
     with pytest.raises(SystemExit):
@@ -69,8 +74,24 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     assert json.loads(capsys.readouterr().out) == said
 
 
-def test_a_release_that_was_not_measured_has_none_and_says_what_to_do(tmp_path):
+def test_a_release_that_was_not_measured_has_one_that_says_why(tmp_path):
     _, ctx, planned, folder = released(tmp_path / "project", dataset={"holdout": 0.0})
     assert folder is None
-    with pytest.raises(DataError, match=r"was not measured.*dataset\.holdout"):
-        report(ctx, planned)
+    page, numbers = report(ctx, planned)
+    said = json.loads(numbers.read_text())
+    assert not any(section["grade"] for section in said["sections"])
+    assert "UNAVAILABLE, since no real records are held out" in page.read_text()
+
+
+def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
+    _, ctx, planned, folder = released(tmp_path / "project")
+    whole = (folder / "evaluation.json").read_bytes()
+    for left in (None, whole[: len(whole) // 2]):
+        (folder / "evaluation.json").unlink()
+        if left is not None:
+            (folder / "evaluation.json").write_bytes(left)
+        page, _ = report(ctx, planned)
+        assert "evaluate did not run or was cut off" in page.read_text()
+        (folder / "evaluation.json").write_bytes(whole)
+    found = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
+    assert all(check.passed for check in found)

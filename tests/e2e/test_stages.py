@@ -371,7 +371,7 @@ def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     assert "cost nothing" in failed.value.hint
     quarantine = ctx.workspace.quarantine(planned.id)
     assert not folder.exists()
-    assert (quarantine / "validation.html").is_file()
+    assert (quarantine / "report.html").is_file()
     assert quarantine.parent.stat().st_mode & 0o777 == 0o700
     for path in (quarantine, *quarantine.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
@@ -382,7 +382,7 @@ def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
     mended = project.context(tracker=logged)
     assert validate(mended, planned) == folder
     assert not quarantine.exists()
-    assert {file.name for file in logged.files} == {"validation.html", "validation.json"}
+    assert {file.name for file in logged.files} == {"report.html", "report.json", "validation.json"}
     assert folder.stat().st_mode & 0o777 == 0o755
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
 

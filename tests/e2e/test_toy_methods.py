@@ -113,7 +113,8 @@ def test_it_makes_a_release_that_verifies_and_says_nothing_private(driven, metho
     assert (entry.state, entry.method) == ("COMMITTED", method)
     folder = project.root / "releases" / entry.release_id
     assert {path.name for path in folder.iterdir()} == MODEL[method] | {
-        "synthetic.jsonl", "certificate.json", "validation.json", "validation.html", "quality.json",
+        "synthetic.jsonl", "certificate.json", "validation.json", "report.html", "report.json",
+        "quality.json",
     }  # fmt: skip
     assert all(check.passed for check in verification.verify(folder, ctx.ledger))
     assert folder.with_name(f"{folder.name}.dvc").is_file()

@@ -17,7 +17,7 @@ from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
 from tests.e2e.small_project import build_project, finish, stand_in
 
-REPORTS = ("validation.json", "validation.html", "quality.json")
+REPORTS = ("validation.json", "report.html", "report.json", "quality.json")
 COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)
 
 
@@ -106,9 +106,9 @@ def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
 
 def test_a_page_of_another_release_or_time_is_seen(made, copy):
     project, _, folder = made
-    (copy / "validation.html").write_bytes((folder / "validation.html").read_bytes() + b"<!-- -->")
+    (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
     assert failed(copy, project.context().ledger) == ["validation reports"]
-    with pytest.raises(VerificationError, match=r"changed since validation: validation\.html"):
+    with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
         verification.raise_failed(copy, verification.verify(copy, project.context().ledger))
 
 

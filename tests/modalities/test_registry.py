@@ -15,10 +15,13 @@ from privsyn.modalities.images import Images
 from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
+from privsyn.report.outward import outward
+from privsyn.report.records import SHOWN
+from privsyn.stages.accuracy import CLASSIFIERS
 from privsyn.stages.measure import MEASURES
 from privsyn.validation.kinds import KINDS, SUITES, kind_of
-from privsyn.validation.page import CONTENTS
 from privsyn.validation.suite import SHIPPED
+from tests.report.release_folder import seal_folder
 
 PRIVSYN = Path(__file__).parents[2] / "privsyn"
 FORM = ImageConfig(size=8, mode="L")
@@ -41,7 +44,7 @@ def test_the_models_say_what_a_method_draws() -> None:
     assert drawn_with(("image_embedder", "image")) is Images
 
 
-@pytest.mark.parametrize("table", [KINDS, MEASURES, EVOLVED])
+@pytest.mark.parametrize("table", [KINDS, MEASURES, CLASSIFIERS, EVOLVED])
 def test_every_table_knows_every_modality(table) -> None:
     assert table.keys() == MODALITIES.keys() == {"text", "image"}
 
@@ -49,12 +52,15 @@ def test_every_table_knows_every_modality(table) -> None:
 def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
     (tmp_path / "synthetic.jsonl").write_bytes(b"")
     kinds = {name: kind_of(name, FORM) for name in MODALITIES}
-    assert {type(kind.profile([], ())) for kind in kinds.values()} == CONTENTS.keys()
     assert {kind.suite for kind in kinds.values()} == set(SUITES)
     assert {file.stem for file in SHIPPED.glob("*.json")} == set(SUITES)
-    for name, kind in kinds.items():
+    for kind in kinds.values():
         assert list(kind.rows(tmp_path / "synthetic.jsonl")) == []
-        assert CONTENTS[type(kind.profile([], ()))].things == MODALITIES[name].things
+    for modality in (Texts(None, "utf-8", None), Images(FORM)):
+        written = modality.write(tmp_path / modality.name, [])
+        seal_folder(written.path.parent, 0, media=written.media_type)
+        assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()
+    assert len(SHOWN) == len(MODALITIES) + 1  # and models
 
 
 def test_private_evolution_takes_every_modality() -> None:

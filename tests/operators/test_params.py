@@ -1,6 +1,7 @@
 """The trigger form against the config models it is made from."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -51,6 +52,23 @@ def test_defaults_are_the_settings_of_params_yaml(config, form):
     assert form[f"methods.{METHOD}.batch_size"].value == config.method(METHOD).batch_size
     for field in form.values():
         field.resolve()
+
+
+def test_epsilon_says_in_words_what_its_default_means_for_any_mechanism(config):
+    """The closed forms of (epsilon, delta)-DP, by hand."""
+    from privsyn.airflow.params import form
+
+    privacy = config.privacy.model_copy(update={"epsilon": 1.0, "delta": 1e-6})
+    changed = config.model_copy(update={"privacy": privacy})
+    said = form(changed, METHOD)["privacy.epsilon"].description
+    right = math.exp(1) / (1 + math.exp(1)) + 1e-6
+    found = {rate: 1e-6 + math.exp(1) * rate for rate in (0.01, 0.001)}
+    assert "for any mechanism of epsilon 1 and delta 1e-06" in said
+    assert f"right at most {math.ceil(100 * right)} times in 100" in said
+    assert f"at most {math.ceil(100 * found[0.01])} in 100" in said
+    assert f"{math.ceil(1000 * found[0.001])} in 1,000" in said
+    assert "a bound for the worst of them" in said
+    assert said != form(config, METHOD)["privacy.epsilon"].description
 
 
 def test_a_field_that_may_be_null_can_be_left_empty(form):

@@ -48,7 +48,8 @@ if stage == "generate":
     write(f"synthetic/{{method}}/synthetic.jsonl", '{{"text": "drawn"}}\\n')
     write(f"synthetic/{{method}}/certificate.json", "{{}}\\n")
 if stage == "validate":
-    write(f"reports/{{method}}/validation.html", "<p>valid</p>\\n")
+    write(f"reports/{{method}}/report.html", "<p>valid</p>\\n")
+    write(f"reports/{{method}}/report.json", "{{}}\\n")
     write(f"reports/{{method}}/validation.json", '{{"success": true}}\\n')
     write(f"reports/{{method}}/quality.json", '{{"distinct_1": 0.5}}\\n')
 """
@@ -67,7 +68,8 @@ class Project:
         (folder / "synthetic.jsonl").write_text(json.dumps({"id": release_id, "text": text}) + "\n")
         (folder / "certificate.json").write_text(json.dumps({"release": release_id}) + "\n")
         (folder / "validation.json").write_text('{"success": true}\n')
-        (folder / "validation.html").write_text("<p>valid</p>\n")
+        (folder / "report.html").write_text("<p>valid</p>\n")
+        (folder / "report.json").write_text("{}\n")
         (folder / "quality.json").write_text('{"distinct_1": 0.5}\n')
         return folder
 
@@ -75,7 +77,7 @@ class Project:
         """Make a release the newest of the method, as Airflow's stages do."""
         for place, names in (
             ("synthetic", ("synthetic.jsonl", "certificate.json")),
-            ("reports", ("validation.json", "validation.html", "quality.json")),
+            ("reports", ("validation.json", "report.html", "report.json", "quality.json")),
         ):
             folder = self.root / place / METHOD
             folder.mkdir(parents=True, exist_ok=True)

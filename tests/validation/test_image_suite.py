@@ -15,6 +15,8 @@ from PIL import Image
 
 from privsyn.data.images import decode_png, encode
 from privsyn.data.settings import ImageConfig
+from privsyn.release.layout import IMAGE_ROWS
+from privsyn.report.outward import outward
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.image_profile import (
     COLUMNS,
@@ -24,8 +26,8 @@ from privsyn.validation.image_profile import (
     sample_sheet,
 )
 from privsyn.validation.kinds import ImageFile
-from privsyn.validation.page import Picture, render_page
 from privsyn.validation.settings import ValidationConfig
+from tests.report.release_folder import seal_folder, write_rows
 
 LABELS = ("cat", "dog")
 FORM = ImageConfig(size=8, mode="L")
@@ -214,26 +216,26 @@ def test_without_labels_or_images_the_sheet_is_shorter_or_none(folder):
     assert sample_sheet(folder, profile_of(folder, [], ())) is None
 
 
-def page_of(folder: Path, **more: Any) -> str:
-    shown = profile_of(folder, good_rows(folder))
-    result = ValidationResult(True, COUNT, (), (), "images", "ab" * 32, "1.0", shown)
-    return render_page(result, {"release_id": "tiny-1"}, sample_sheet(folder, shown), **more)
+def page_of(folder: Path, rows: Rows) -> str:
+    write_rows(folder, rows)
+    seal_folder(folder, len(rows), LABELS, media=IMAGE_ROWS)
+    return outward(folder).to_html()
 
 
-def test_the_page_shows_samples_brightness_and_exhibits(folder):
-    page = page_of(folder, exhibits=[Picture("round-00 <b>", picture(1))])
+def test_the_report_shows_samples_brightness_and_exhibits(folder):
+    (folder / "exhibits").mkdir()
+    (folder / "exhibits" / "round-00 <b>.png").write_bytes(picture(1))
+    page = page_of(folder, good_rows(folder))
     assert "40 synthetic images" in page
-    assert "Brightness of the images" in page
-    assert "Length of the texts" not in page
-    assert "One row per label, from the top: cat, dog." in page
+    assert "mean value of an image" in page
+    assert "words per text" not in page
+    assert "One row per label, from the top: cat, dog" in page
     assert base64.b64encode(picture(1)).decode() in page
     assert "round-00 &lt;b&gt;" in page
     assert "<b>" not in page.replace("<body>", "")
 
 
-def test_a_page_without_an_image_is_a_page(folder):
-    shown = profile_of(folder, [])
-    result = ValidationResult(False, 0, (), (), "images", "ab" * 32, "1.0", shown)
-    page = render_page(result, {})
+def test_a_report_without_an_image_is_a_report(folder):
+    page = page_of(folder, [])
     assert "0 synthetic images" in page
     assert "<img" not in page

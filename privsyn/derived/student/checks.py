@@ -1,16 +1,13 @@
-"""What a published model must do, and the page that says so. Reads the model's folder alone."""
+"""What a published model must do. Reads the model's folder alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release.verification import Check
-from privsyn.validation.html import render
 
 
 def examine_model(folder: Path, performance: PerformanceConfig) -> list[Check]:
@@ -43,19 +40,3 @@ def examine_model(folder: Path, performance: PerformanceConfig) -> list[Check]:
         Check("model predicts", whole, "the next token's probabilities add to 1"),
         Check("model knows its tokens", known, f"{len(tokenizer):,} tokens of its tokenizer"),
     ]
-
-
-def render_model_page(checks: Sequence[Check], facts: Mapping[str, Any]) -> str:
-    """The checks and public facts of a model as one HTML page: no script, nothing fetched.
-
-    Args:
-        checks: Their outcomes; None where one could not be made.
-        facts: Name and value.
-    """
-    return render(
-        "model.html",
-        release_id=facts.get("release_id", ""),
-        passed=all(check.passed is not False for check in checks),
-        checks=checks,
-        facts=facts,
-    )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privsyn.data.artifacts import atomic_file, write_json_atomic
+from privsyn.data.artifacts import write_json_atomic
 from privsyn.derived.kinds import STUDENTS
-from privsyn.derived.student.checks import examine_model, render_model_page
+from privsyn.derived.student.checks import examine_model
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
-from privsyn.stages.lineage import PAGE, QUALITY, VALIDATION, VALIDATION_TAG
-from privsyn.stages.validate import copy_reports, facts, passed, place
+from privsyn.stages.lineage import VALIDATION_TAG
+from privsyn.stages.validate import copy_reports, passed, place, write_report
 
 SCHEMA = "privsyn-model-validation/1"
 
@@ -26,7 +26,7 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
         filed: Copy the reports to reports/distill/, which dvc.yaml tracks.
 
     Returns:
-        Its folder, with validation.json, validation.html and quality.json in it.
+        Its folder, with the report, validation.json and quality.json in it.
 
     Raises:
         DataError: It is not here.
@@ -48,33 +48,30 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if holds else "failed"})
     if not holds:
         raise ValidationFailed(
-            f"student {planned.id} fails its checks.", hint=f"See {folder / PAGE}."
+            f"student {planned.id} fails its checks.", hint=f"See {layout.page_of(folder)}."
         )
     return folder
 
 
 def _examine(ctx: Context, folder: Path) -> None:
     """Write the reports of a student into its folder."""
-    for report in (VALIDATION, PAGE, QUALITY):
+    for report in layout.NOTED:
         (folder / report).unlink(missing_ok=True)
     checks = verification.verify(folder, ctx.ledger)
     if all(check.passed is not False for check in checks):
         checks += examine_model(folder / layout.MODEL, ctx.config.performance)
     _, sealed = certificate.read(folder)
-    shown, student = facts(sealed), sealed["derived"][STUDENTS]["student"]
-    success = all(check.passed is not False for check in checks)
+    student = sealed["derived"][STUDENTS]["student"]
     quality = {f"student.{name}": float(value) for name, value in student.items()}
-    write_json_atomic(folder / QUALITY, quality)
-    page = render_model_page(checks, shown | {f"student {k}": v for k, v in student.items()})
-    with atomic_file(folder / PAGE, mode=0o644) as stream:
-        stream.write(page.encode())
+    write_json_atomic(folder / layout.QUALITY, quality)
     write_json_atomic(
-        folder / VALIDATION,
+        folder / layout.VALIDATION,
         {
             "schema": SCHEMA,
-            "release_id": shown["release_id"],
-            "success": success,
+            "release_id": sealed["name"],
+            "success": all(check.passed is not False for check in checks),
             "checks": [check.__dict__ for check in checks],
         },
     )
+    write_report(folder)
     certificate.note_reports(folder, ctx.ledger)

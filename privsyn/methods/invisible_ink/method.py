@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe
-from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
+from privsyn.methods.shared.prompts import AS_EARLIER_TURN, MIN_TOKENS, ended, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 from privsyn.models.trial import try_logits
 
@@ -57,6 +57,11 @@ class InvisibleInk:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
     levers: ClassVar[str] = "batch_size or guidance"
+    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "prompt": (None, AS_EARLIER_TURN),
+        "guidance": (1.0, 3.0, 6.0),
+        "temperature": (0.8, 1.0),
+    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

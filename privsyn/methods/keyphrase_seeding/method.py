@@ -75,6 +75,11 @@ class KeyphraseSeeding:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
     levers: ClassVar[str] = "vocabulary_size or sequence_length"
+    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "labels_public": (True, False),
+        "vocabulary_size": (300, 1000),
+        "sequence_length": (6, 10),
+    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

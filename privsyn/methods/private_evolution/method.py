@@ -79,6 +79,10 @@ class PrivateEvolution:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
     levers: ClassVar[str] = "rounds or population"
+    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "degrees": ([0.9, 0.5], [0.9, 0.7], [0.6, 0.3]),
+        "rounds": (2, 4, 8),
+    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

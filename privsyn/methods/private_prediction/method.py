@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.alone import Recipe
-from privsyn.methods.shared.prompts import MIN_TOKENS, ended, resolved_prompt
+from privsyn.methods.shared.prompts import AS_EARLIER_TURN, MIN_TOKENS, ended, resolved_prompt
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 from privsyn.models.trial import try_logits
 
@@ -70,6 +70,11 @@ class PrivatePrediction:
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "private tokens"
     levers: ClassVar[str] = "batch_size or svt_noise"
+    tries: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "prompt": (None, AS_EARLIER_TURN),
+        "temperature": (1.0, 1.5),
+        "svt_threshold": (0.3, 0.5, 0.8),
+    }
 
     calibrate = staticmethod(calibrate)
     rebuild = staticmethod(rebuild)

@@ -122,6 +122,15 @@ RECORDS = PromptTemplate(
 )
 """Records one after the other."""
 
+AS_EARLIER_TURN: Mapping[str, Any] = {
+    "private": "Write one {document}.\nTopic: {label}\n[assistant]\n{reference}\n[user]\n"
+    "Write one more {document}.\nTopic: {label}",
+    "public": "Write one {document}.\nTopic: {label}",
+    "chat": True,
+}
+"""A conversation in which the reference is an answer already given, as a config writes it. Worth
+trying where the texts should read like the records (benchmarks/RESULTS.md)."""
+
 _ANOTHER = "\n\nPlease give me another one. Answer with the text alone."
 _RECORD = (
     "\n```\nPlease give me another JSON record that complies with the above schema. Answer with "

@@ -1,31 +1,22 @@
-"""Charts of the validation page as inline SVG; colours come from the page's style sheet."""
+"""Charts of a document as inline SVG; colours come from the page's style sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from markupsafe import Markup
 
-from privsyn.validation.html import render
-from privsyn.validation.profile import Histogram
+from privsyn.report.blocks import Counts, Histogram
+from privsyn.report.html import render
 
 WIDTH = 460
 PLOT_TOP, PLOT_BOTTOM, LEFT = 22, 190, 46
 MAX_BARS = 20
 
 
-def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str) -> Markup:
-    """A histogram of one number per row, the median marked.
-
-    Args:
-        histogram: The histogram.
-        median: In the unit of its edges.
-        of: What the number is, such as ``words per text``.
-        things: What the rows are, such as ``texts``.
-    """
+def histogram_chart(histogram: Histogram) -> Markup:
+    """A histogram of one number per row, the median marked."""
     edges, counts = histogram.edges, histogram.counts
-    step = _tick(max(counts))
-    top = -(-max(counts) // step) * step
+    step = _tick(max(1, *counts))
+    top = -(-max(1, *counts) // step) * step
     scale = (PLOT_BOTTOM - PLOT_TOP) / top
     slot = (WIDTH - LEFT) / len(counts)
     bars = []
@@ -41,12 +32,12 @@ def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str
                 "height": count * scale,
             }
         )
-    bins = min(max(0.0, (median - edges[0]) / (edges[1] - edges[0])), len(counts))
+    bins = min(max(0.0, (histogram.median - edges[0]) / (edges[1] - edges[0])), len(counts))
     return render(
         "histogram.html",
-        of=of,
-        things=things,
-        median=f"{median:g}",
+        of=histogram.of,
+        things=histogram.things,
+        median=f"{histogram.median:g}",
         mark=LEFT + bins * slot,
         lines=[(value, PLOT_BOTTOM - value * scale) for value in range(0, top + 1, step)],
         bars=bars,
@@ -57,8 +48,9 @@ def histogram_chart(histogram: Histogram, median: float, *, of: str, things: str
     )
 
 
-def label_chart(labels: Sequence[tuple[str, int]]) -> Markup:
-    """Rows per label as horizontal bars, in the given order; at most twenty."""
+def label_chart(counts: Counts) -> Markup:
+    """Things per name as horizontal bars, in the given order; at most twenty."""
+    labels = counts.items
     shown = list(labels[:MAX_BARS])
     most = max((count for _, count in shown), default=0) or 1
     name_width = min(190, 16 + 7 * max((len(label) for label, _ in shown), default=0))
@@ -77,7 +69,13 @@ def label_chart(labels: Sequence[tuple[str, int]]) -> Markup:
         for i, (label, count) in enumerate(shown)
     ]
     return render(
-        "labels.html", bars=bars, left=name_width, width=WIDTH, height=height, pitch=pitch
+        "labels.html",
+        of=counts.of,
+        bars=bars,
+        left=name_width,
+        width=WIDTH,
+        height=height,
+        pitch=pitch,
     )
 
 

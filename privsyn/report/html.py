@@ -1,14 +1,18 @@
-"""Templates of the HTML pages. Whatever they print is escaped, and without control characters."""
+"""Templates of the documents. What they print is escaped, and without control characters."""
 
 from __future__ import annotations
 
 import base64
+import math
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from privsyn.dp.accountant import shown
 
 HERE = Path(__file__).parent
 
@@ -35,7 +39,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
-    environment.filters |= {"grouped": _grouped, "rounded": _rounded, "base64": _base64}
+    environment.filters |= {
+        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts, "said": _said
+    }  # fmt: skip
     return environment
 
 
@@ -49,6 +55,44 @@ def _visible(value: object) -> object:
         chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\t\n" else "\u2426" if c == "\x7f" else c
         for c in str(value)
     )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A number to print: digits, times a power of ten.
+
+    Attributes:
+        digits: May be empty beside a power.
+        power: None where the digits are the number.
+    """
+
+    digits: str
+    power: int | None = None
+
+
+def parts(value: float, up: bool = False) -> Parts:
+    """Up to four digits; powers of ten where the number is very small or large.
+
+    Args:
+        value: The number.
+        up: Rounded up: what a release costs is never told below the truth.
+    """
+    if not math.isfinite(value):
+        return Parts(f"{value}")
+    if float(value).is_integer() and abs(value) < 1e7:
+        return Parts(f"{int(value):,}")
+    digits = shown(value, digits=4) if up else f"{value:.4g}"
+    mantissa, e, exponent = digits.partition("e")
+    if not e:
+        return Parts(digits)
+    return Parts("" if mantissa == "1" else mantissa, int(exponent))
+
+
+def _said(value: object) -> object:
+    """A fact's value: numbers grouped or to four digits, words as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _grouped(value: float) -> str:

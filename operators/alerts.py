@@ -1,0 +1,163 @@
+"""Alerts: who is told that a budget is refused or runs out, a suite fails, a release is lost.
+
+A message holds names, the account's numbers and a link to the run. Why a suite failed or a release
+was lost is not in it: that is in the release's quarantine and in the ledger, for the data's owner.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseNotifier
+
+from privsyn.airflow.failures import StageFailed
+from privsyn.config import AlertsConfig, EmailConfig, environment_overrides, load_config
+from privsyn.errors import AccountMismatch, BudgetExceeded, PrivsynError, ValidationFailed
+
+log = logging.getLogger(__name__)
+SECONDS = 10.0
+"""Longest wait for a webhook."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is told. All of it is public.
+
+    Attributes:
+        event: refused, failed_validation, lost or few_left.
+        text: In a sentence.
+        account: The account.
+        release_id: The release; None where there was none yet.
+        dag_id: The DAG.
+        run_id: Its run.
+        url: Page of the run; empty where Airflow's address is not configured.
+    """
+
+    event: str
+    text: str
+    account: str
+    release_id: str | None
+    dag_id: str
+    run_id: str
+    url: str
+
+
+class Alert(BaseNotifier):  # type: ignore[misc]
+    """Callback of the tasks of a release: tells what params.yaml asks for, or nothing.
+
+    It holds no address: addresses may be secrets, and are read when there is something to tell. It
+    never fails a task.
+
+    Args:
+        params_path: params.yaml of the project.
+    """
+
+    def __init__(self, params_path: str) -> None:
+        super().__init__()
+        self.params_path = params_path
+
+    def notify(self, context: Mapping[str, Any]) -> None:
+        """See BaseNotifier. Called when a task has succeeded, or has failed for good."""
+        try:
+            config = load_config(Path(self.params_path), environment_overrides())
+            found = list(_messages(context, config.alerts))
+        except Exception as error:  # of a foreign one the text may be private
+            log.error("no alert: %s", type(error).__name__)
+            return
+        for message in found:
+            for name, send in _channels(config.alerts):
+                try:
+                    send(message)
+                except Exception as error:  # the text may quote an address, which may be a secret
+                    log.error("alert by %s failed: %s", name, type(error).__name__)
+
+
+def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
+    failed = context.get("exception")
+    kind, reason = (failed.kind, failed.reason) if isinstance(failed, StageFailed) else (None, "")
+    task = context["task"]
+    if kind is not None and issubclass(kind, BudgetExceeded | AccountMismatch):
+        if "refused" in alerts.tell:
+            yield _message("refused", f"The budget refused a release. {reason}", context)
+    elif kind is not None and issubclass(kind, ValidationFailed):
+        if "failed_validation" in alerts.tell:
+            yield _message(
+                "failed_validation",
+                "The release fails its suite. It stays in quarantine, and its cost is spent.",
+                context,
+            )
+    elif task.stage == "settle":
+        yield from _settled(context, alerts)
+
+
+def _settled(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Message]:
+    """What the end of a run tells: its teardown runs whatever became of the release."""
+    from privsyn.stages.plan import copies_left
+
+    planned, ctx = context["task"].planned(), context["task"].open(context)
+    if "lost" in alerts.tell and ctx.ledger.entry(planned.id).state == "LOST":
+        yield _message(
+            "lost", "The release is LOST: its cost is spent, and it cannot be made.", context
+        )
+    left = copies_left(ctx, planned)
+    if "few_left" in alerts.tell and left < alerts.releases_left:
+        what = "release" if left == 1 else "releases"
+        yield _message("few_left", f"There is room for {left} more {what} like this one.", context)
+
+
+def _message(event: str, text: str, context: Mapping[str, Any]) -> Message:
+    from privsyn.airflow.base import address
+
+    ti = context["ti"]
+    try:
+        plan: Any = context["task"].planned()
+    except PrivsynError:  # a failed plan leaves none
+        plan = None
+    return Message(
+        event,
+        text if plan is None else f"{plan.account}, {plan.id}: {text}",
+        "" if plan is None else plan.account,
+        None if plan is None else plan.id,
+        str(ti.dag_id),
+        str(ti.run_id),
+        address(ti),
+    )
+
+
+def _channels(alerts: AlertsConfig) -> Iterator[tuple[str, Any]]:
+    if alerts.webhook is not None:
+        webhook = alerts.webhook
+        yield "webhook", lambda message: _post(webhook, asdict(message))
+    if alerts.slack is not None:
+        slack = alerts.slack
+        yield "Slack", lambda message: _post(slack, {"text": _said(message)})
+    if alerts.email is not None:
+        email = alerts.email
+        yield "e-mail", lambda message: _mail(email, message)
+
+
+def _said(message: Message) -> str:
+    return f"privsyn: {message.text} {message.url}".strip()
+
+
+def _post(address: str, body: Mapping[str, Any]) -> None:
+    import httpx
+
+    httpx.post(address, json=dict(body), timeout=SECONDS).raise_for_status()
+
+
+def _mail(email: EmailConfig, message: Message) -> None:
+    from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+
+    SmtpNotifier(
+        to=list(email.to),
+        from_email=email.sender,
+        subject=f"privsyn: {message.event.replace('_', ' ')}: {message.account or message.dag_id}",
+        html_content=f"<p>{html.escape(_said(message))}</p>",
+        smtp_conn_id=email.connection,
+    ).notify({})

@@ -1,0 +1,177 @@
+"""The task at which a run waits for a person: the standard provider's, with our record.
+
+The answer is written into the ledger by the task that asked, from what Airflow's server hands it
+with the name of who answered. No XCom carries it, and no state of the task stands for it: `reserve`
+and `publish` ask the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param
+from airflow.sdk.exceptions import TaskAwaitingInput
+
+from privsyn.airflow.base import StageOperator
+from privsyn.airflow.failures import StageFailed
+from privsyn.errors import ApprovalNeeded
+
+if TYPE_CHECKING:
+    from privsyn.stages.approval import Question
+    from privsyn.stages.base import Context as StageContext
+
+COMMENT = "comment"
+ASKED = "asked"
+
+
+class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
+    """Waits until somebody approves, and has the ledger record it; goes on where nothing is asked.
+
+    Fails closed: there is no default answer, no answer in time is a refusal, a rejection fails the
+    task, and an answer that nobody's name is on, or to another question than there is now, is none.
+
+    Args:
+        hours: How long an answer is waited for.
+    """
+
+    template_fields: Sequence[str] = ("plan",)
+    ui_color: ClassVar[str] = "#fbe3c8"
+    stage: ClassVar[str] = "approve"
+
+    def __init__(self, *, hours: int = 72, **kwargs: Any) -> None:
+        kwargs.pop("params", None)  # Airflow hands on those of the DAG, which are no answer
+        comment = Param(
+            "",
+            type=["string", "null"],
+            title="Why",
+            description="Kept for good; no record text.",
+            source="task",
+        )
+        super().__init__(
+            subject="Approve?",
+            response_timeout=timedelta(hours=hours),
+            ignore_downstream_trigger_rules=True,
+            fail_on_reject=True,
+            params={COMMENT: comment},
+            **kwargs,
+        )
+
+    def question(self, ctx: StageContext) -> Question | None:
+        """What is asked; None where nothing is, as it is approved already or needs no approval."""
+        raise NotImplementedError
+
+    def settings(self, context: Mapping[str, Any]) -> list[str]:
+        """See StageOperator. The comment is no setting."""
+        values = {key: value for key, value in context["params"].items() if key != COMMENT}
+        return super().settings({**context, "params": values})
+
+    def execute(self, context: Mapping[str, Any]) -> None:
+        """Put the question, and park the task."""
+        question = self.attempt(context, self.run_stage)
+        if question is None:
+            return
+        self.subject, self.body = question.subject, question.page
+        try:
+            ApprovalOperator.execute(self, context)
+        except TaskAwaitingInput as waiting:
+            # What the page shows is what is answered, whatever has changed by then.
+            raise TaskAwaitingInput(
+                method_name=waiting.method_name,
+                kwargs={ASKED: question.digest},
+                timeout=waiting.timeout,
+            ) from None
+
+    def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
+        """See StageOperator."""
+        question = self.question(ctx)
+        if question is None:
+            return None, "nothing is to be approved, or it is already"
+        return question, f"waits for somebody to approve {question.name} ({question.what})"
+
+    def execute_complete(
+        self, context: Mapping[str, Any], event: dict[str, Any], asked: str = ""
+    ) -> None:
+        """Record the answer."""
+        self.attempt(context, partial(self._answered, event=event, asked=asked))
+
+    def _answered(
+        self, ctx: StageContext, context: Mapping[str, Any], *, event: dict[str, Any], asked: str
+    ) -> tuple[None, str]:
+        from privsyn.stages.approval import decide
+
+        if "error" in event:
+            raise StageFailed(
+                "nobody answered in time: that is a refusal.",
+                kind=ApprovalNeeded,
+                advice="Clear this task to ask again, or approve with: privsyn approve",
+            )
+        user = event.get("responded_by_user") or {}
+        if not user.get("name"):
+            raise StageFailed("the answer has nobody's name on it.", kind=ApprovalNeeded)
+        question = self.question(ctx)
+        if question is None:
+            return None, "approved meanwhile"
+        if question.digest != asked:
+            raise StageFailed(
+                f"{question.name} is not what it was when {user['name']} was asked.",
+                kind=ApprovalNeeded,
+                advice="Clear this task to ask again.",
+            )
+        approved = list(event.get("chosen_options") or ()) == [self.APPROVE]
+        comment = (event.get("params_input") or {}).get(COMMENT) or ""
+        decision = decide(
+            ctx,
+            question,
+            approved=approved,
+            approver=str(user["name"]),
+            approver_id=str(user.get("id") or ""),
+            comment=str(comment),
+        )
+        if not approved:
+            why = f": {decision.comment}" if decision.comment else ""
+            raise StageFailed(
+                f"{decision.approver} rejected it ({question.what} {question.name}){why}.",
+                kind=ApprovalNeeded,
+            )
+        return None, f"{decision.approver} approved; row {decision.seq} of the ledger's chain"
+
+
+class ApproveSpendOperator(AskOperator):
+    """Asks whether the release's cost may be reserved, where it is above what may be unasked."""
+
+    stage: ClassVar[str] = "approve_spend"
+
+    def question(self, ctx: StageContext) -> Question | None:
+        """See AskOperator."""
+        from privsyn.stages.approval import spending
+
+        return spending(ctx, self.planned())
+
+
+class ApprovePublishOperator(AskOperator):
+    """Asks whether the release may be published, with exactly this certificate."""
+
+    stage: ClassVar[str] = "approve_publish"
+
+    def question(self, ctx: StageContext) -> Question | None:
+        """See AskOperator."""
+        from privsyn.stages.approval import publishing
+
+        return publishing(ctx, ctx.workspace.release(self.planned().id))
+
+
+class ApproveStudentOperator(AskOperator):
+    """Asks whether the student may be published, with exactly this certificate."""
+
+    stage: ClassVar[str] = "approve_student"
+
+    def question(self, ctx: StageContext) -> Question | None:
+        """See AskOperator."""
+        from privsyn.derived.student.release import plan_student
+        from privsyn.stages.approval import publishing
+
+        return publishing(ctx, ctx.workspace.release(plan_student(ctx, self.planned()).id))

@@ -1,0 +1,128 @@
+"""`privsyn tune`: settings tried on public records."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from privsyn.cli.options import PARAMS, Json, MethodName, Overrides, Params, context_of, err, out
+from privsyn.errors import ConfigError
+from privsyn.progress import duration, show_progress
+from privsyn.stages.tune import Trial
+from privsyn.stages.tune import tune as search
+from privsyn.tables import Verbatim, facts, show, table
+
+
+def tune(
+    records: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORDS",
+            help="Public records to try on: a name under `files` in params.yaml, or a release.",
+        ),
+    ],
+    method: MethodName = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="SETTING=[A,B]", help="Values of a setting of the method, in YAML."
+        ),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Try settings of a method on public records, and say which writes the better texts.
+
+    Opens no private file and spends nothing. A release per trial, judged by what its texts teach
+    about public records that were held out; one setting after the other. Interrupted, it goes on
+    where it was.
+    """
+
+    def told(trial: Trial) -> None:
+        show(err, f"{_written(trial)}: {_said(trial)}")
+
+    began = time.monotonic()
+    with show_progress(err) as progress:
+        ctx = context_of(params, overrides, progress=progress)
+        name = method or ctx.config.first_method
+        trials = search(ctx, name, records, _parsed(tries), told=told)
+    if as_json:
+        print(json.dumps([trial.__dict__ for trial in trials], indent=2))
+        return
+    rows = [
+        (
+            _interval(trial.metrics, "accuracy"),
+            _number(trial.metrics, "public"),
+            _interval(trial.metrics, "gain", sign="+"),
+            _number(trial.metrics, "real"),
+            f"{trial.seconds:.0f}",
+            _written(trial),
+        )
+        for trial in trials
+        if trial.refused is None
+    ]
+    header = ("accuracy", "public alone", "gain", "real", "CPU s", "settings")
+    table(out, header, rows, title=f"{name}, tried on {records}")
+    best = trials[0]
+    advice = (
+        "above its own public prompt by more than the interval"
+        if best.worth_its_epsilon
+        else "NOT above its own public prompt by more than the interval"
+    )
+    found: dict[str, str] = {"best": f"{_written(best)} ({advice})"}
+    for setting, value in best.settings.items():
+        found[f"-S methods.{name}.{setting}"] = Verbatim(json.dumps(value))
+    facts(out, found)
+    show(err, f"took {duration(time.monotonic() - began)}; nothing private was read")
+
+
+def _parsed(tries: list[str] | None) -> dict[str, list[Any]] | None:
+    if not tries:
+        return None
+    found = {}
+    for item in tries:
+        setting, equals, text = item.partition("=")
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError:
+            values = None
+        if not equals or not setting or not isinstance(values, list) or not values:
+            raise ConfigError(
+                f"--try {item!r} is not of the form SETTING=[A,B].",
+                hint="Such as --try guidance=[1,3].",
+            )
+        found[setting] = values
+    return found
+
+
+def _written(trial: Trial) -> str:
+    """The settings of a trial on one line; a prompt by its first words."""
+    if not trial.settings:
+        return "as in params.yaml"
+    pairs = {name: json.dumps(value) for name, value in trial.settings.items()}
+    return ", ".join(
+        f"{name}={text if len(text) <= _WIDEST else text[:_WIDEST] + '...'}"
+        for name, text in pairs.items()
+    )
+
+
+_WIDEST = 40
+
+
+def _said(trial: Trial) -> str:
+    return trial.refused or f"accuracy {_interval(trial.metrics, 'accuracy')}"
+
+
+def _number(metrics: Any, name: str, sign: str = "") -> str:
+    value = metrics.get(f"vectors.{name}")
+    return "-" if value is None else f"{value:{sign}.3f}"
+
+
+def _interval(metrics: Any, name: str, sign: str = "") -> str:
+    ends = [_number(metrics, f"{name}_{end}", sign) for end in ("low", "high")]
+    return f"{_number(metrics, name, sign)} [{', '.join(ends)}]"

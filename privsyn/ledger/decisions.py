@@ -1,0 +1,188 @@
+"""Approvals: what is approved by whom, as rows of the ledger's history, and whether one stands."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import ApprovalNeeded
+from privsyn.ledger import tables
+from privsyn.ledger.chain import APPROVED, DECISIONS, REQUESTED, canonical, walk
+from privsyn.ledger.entries import Change, as_plain, moment
+
+if TYPE_CHECKING:
+    from privsyn.dp.accountant import Guarantee
+
+
+class What(StrEnum):
+    """What is approved: that a cost is reserved, or that a release is published."""
+
+    SPEND = "spend"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Somebody approved or rejected.
+
+    Attributes:
+        seq: Row of the history.
+        at: When (UTC).
+        account: Account that pays.
+        release_id: The release that is paid for.
+        what: ``spend`` or ``publish``.
+        digest: What it is about: of the cost (``cost_digest``), or of a certificate.
+        name: The release, or what was made from it, that is published.
+        approved: Whether it was approved; else rejected.
+        approver: Who decided, by the name that Airflow or the machine knows.
+        comment: In the approver's words.
+        by: Who wrote the row: user, driver, and of Airflow DAG and run.
+        people: Every name of who decided.
+        hash: Of the row.
+    """
+
+    seq: int
+    at: datetime
+    account: str
+    release_id: str
+    what: What
+    digest: str
+    name: str
+    approved: bool
+    approver: str
+    comment: str
+    by: Mapping[str, str]
+    people: tuple[str, ...]
+    hash: str
+
+    @classmethod
+    def of(cls, row: Change) -> Decision:
+        """A decision from its row."""
+        body = row.body
+        by = body.get("by") or {}
+        # In Airflow the row is written by the run, whose user is the one who asked.
+        wrote = () if by.get("driver") == "airflow" else (by.get("user"),)
+        names = (body["approver"], body.get("approver_id"), *wrote)
+        return cls(
+            seq=row.seq,
+            at=moment(row.at),
+            account=row.account,
+            release_id=str(row.release_id),
+            what=What(body["what"]),
+            digest=body["digest"],
+            name=body["name"],
+            approved=row.change == APPROVED,
+            approver=body["approver"],
+            comment=body["comment"],
+            by=dict(by),
+            people=tuple(dict.fromkeys(name for name in names if name)),
+            hash=row.hash,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return as_plain(self, "people") | {"what": str(self.what)}
+
+
+def cost_digest(
+    account: str, release_id: str, method: str, event: Mapping[str, Any], guarantee: Guarantee
+) -> str:
+    """What an approval to spend is about: this release at this cost, and no other."""
+    said = {
+        "account": account,
+        "release_id": release_id,
+        "method": method,
+        "event": event,
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+    }
+    return hashlib.sha256(b"privsyn cost\n" + canonical(said).encode()).hexdigest()
+
+
+def of_release(connection: Connection, release_id: str) -> list[Decision]:
+    """The decisions on a release and what was made from it, oldest first."""
+    return [Decision.of(row) for row in walk(connection, release_id) if row.change in DECISIONS]
+
+
+def of_accounts(connection: Connection, account: str | None) -> Iterator[Decision]:
+    """The decisions of an account, or of all, oldest first."""
+    seqs = sa.select(tables.history.c.release_id).where(tables.history.c.change.in_(DECISIONS))
+    if account is not None:
+        seqs = seqs.where(tables.history.c.account == account)
+    releases = dict.fromkeys(connection.execute(seqs.order_by(tables.history.c.seq)).scalars())
+    found = [one for release in releases for one in of_release(connection, release)]
+    yield from sorted(found, key=lambda one: one.seq)
+
+
+def request_of(connection: Connection, release_id: str, digest: str | None = None) -> Change | None:
+    """The newest request to approve a cost, of a release, or with this digest."""
+    found = [
+        row
+        for row in walk(connection, release_id)
+        if row.change == REQUESTED and digest in (None, row.body["digest"])
+    ]
+    return found[-1] if found else None
+
+
+def standing(
+    decisions: Sequence[Decision],
+    what: What,
+    digest: str,
+    *,
+    name: str,
+    asker: str | None,
+    two_people: bool,
+) -> Decision:
+    """The approval that stands for a digest.
+
+    A rejection undoes what was approved before it; where two people are asked for, what the asker
+    approved does not count, and neither does any approval where nobody knows who asked.
+
+    Args:
+        decisions: On the release, oldest first.
+        what: What is to be done.
+        digest: Of what exactly.
+        name: What it is called.
+        asker: Who asked for it.
+        two_people: Whether the approver must be another.
+
+    Raises:
+        ApprovalNeeded: There is none.
+    """
+    about = [one for one in decisions if one.what is what and one.digest == digest]
+    refused = [number for number, one in enumerate(about) if not one.approved]
+    since = about[refused[-1] + 1 :] if refused else about
+    doing = f"{name} is not to be {'reserved' if what is What.SPEND else 'published'}"
+    hint = f"Have it approved: privsyn approve {name} --{what}, or in Airflow."
+    if not since and refused:
+        last = about[refused[-1]]
+        why = f" ({last.comment})" if last.comment else ""
+        raise ApprovalNeeded(
+            f"{doing}: {last.approver} rejected it on {last.at:%Y-%m-%d %H:%M} UTC{why}.",
+            hint="Another release, or another decision.",
+        )
+    if not since:
+        earlier = [one for one in decisions if one.what is what and one.approved]
+        other = " What was approved before was something else." if earlier else ""
+        raise ApprovalNeeded(f"{doing} before somebody has approved it.{other}", hint=hint)
+    if not two_people:
+        return since[-1]
+    if asker is None:
+        raise ApprovalNeeded(
+            f"{doing}: two people are asked for, and nobody knows who asked.", hint=hint
+        )
+    others = [one for one in since if asker not in one.people]
+    if not others:
+        raise ApprovalNeeded(
+            f"{doing}: {asker} asked for it and approved it, and account.approval.two_people asks "
+            "for two people.",
+            hint=hint,
+        )
+    return others[-1]

@@ -1,0 +1,282 @@
+"""The deciding half of the ledger: terms of accounts, requests for approval, and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.engine import Connection
+
+from privsyn.dp.events import Event, dump
+from privsyn.errors import ApprovalNeeded, BudgetError
+from privsyn.ledger import audit, chain, decisions, rows
+from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
+from privsyn.ledger.decisions import Decision, What, cost_digest
+from privsyn.ledger.entries import Change, State
+from privsyn.ledger.terms import Asked, Terms, priced
+from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
+
+if TYPE_CHECKING:
+    from privsyn.dp.accountant import Guarantee
+
+LONGEST_REASON = 500
+LONGEST_NAME = 200
+
+
+class GovernedLedger(LedgerView):
+    """A ledger whose accounts have terms, and whose releases people approve."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        timeout: float = TIMEOUT,
+        who: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(url, clock=clock, timeout=timeout)
+        self._who = dict(who or {})
+
+    @contextmanager
+    def _write(self, *, create: bool = False) -> Iterator[Connection]:
+        with self._database.write(create=create) as connection:
+            chain.lock(connection)
+            yield connection
+
+    def _append(
+        self,
+        connection: Connection,
+        account: str,
+        release_id: str | None,
+        change: str,
+        body: Mapping[str, Any],
+    ) -> Change:
+        by = {"by": self._who} if self._who else {}
+        return chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
+
+    # Terms
+
+    def _hold_to(self, connection: Connection, name: str, terms: Terms) -> None:
+        """Record terms that are not the account's, which ``matching`` found to be no laxer."""
+        row = account_row(connection, name)
+        if Terms.load(row["terms"]) != terms:
+            self._append(connection, name, None, chain.TERMS, {"terms": terms.dump()})
+
+    def loosen(self, name: str, terms: Terms, reason: str) -> Terms:
+        """Give an account laxer terms, on record. For whoever answers for privacy, by hand.
+
+        Args:
+            name: The account.
+            terms: What it is held to from now on.
+            reason: Why. Kept in the history; must hold no record text.
+
+        Raises:
+            BudgetError: The account is unknown, or the reason is empty.
+        """
+        if not reason.strip():
+            raise BudgetError(f"account {name}: laxer terms need a reason.")
+        with self._write() as connection:
+            audit.check_account(connection, name)
+            if Terms.load(account_row(connection, name)["terms"]) != terms:
+                body = {"terms": terms.dump(), "reason": reason[:LONGEST_REASON]}
+                self._append(connection, name, None, chain.TERMS, body)
+        return terms
+
+    def _asked(self, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee) -> Asked:
+        """What a release asks of the terms, at no less than the price of its event."""
+        epsilon = guarantee.epsilon
+        if spec.terms.priced:
+            epsilon = max(epsilon, priced(event, guarantee.delta))
+        return Asked(method, epsilon, guarantee.delta, spec.adjacency, spec.unit)
+
+    # Approvals
+
+    def request(
+        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
+    ) -> Change:
+        """Ask people to approve a cost, once. Charges nothing.
+
+        Args:
+            account: The account that would pay.
+            release_id: The release.
+            event: What it does to the data.
+            method: Name of the method.
+            guarantee: (epsilon, delta) of the release alone.
+        """
+        check_name("release id", release_id)
+        digest = cost_digest(account, release_id, method, dump(event), guarantee)
+        with self._write() as connection:
+            account_row(connection, account)
+            known = decisions.request_of(connection, release_id, digest)
+            if known is not None:
+                return known
+            body = {
+                "what": str(What.SPEND),
+                "digest": digest,
+                "method": method,
+                "event": dump(event),
+                "epsilon": guarantee.epsilon,
+                "delta": guarantee.delta,
+            }
+            return self._append(connection, account, release_id, chain.REQUESTED, body)
+
+    def decide(
+        self,
+        release_id: str,
+        what: What,
+        digest: str,
+        *,
+        approved: bool,
+        approver: str,
+        approver_id: str | None = None,
+        comment: str = "",
+        name: str | None = None,
+    ) -> Decision:
+        """Record that somebody approved or rejected. Charges nothing.
+
+        Args:
+            release_id: The release that is paid for.
+            what: To reserve its cost, or to publish it or what was made from it.
+            digest: Of the cost, as it was asked for; or of the certificate.
+            approved: Whether it was approved.
+            approver: Who decided.
+            approver_id: Another name the same person is known by.
+            comment: In words that hold no record text.
+            name: What is published, where it is not the release.
+
+        Raises:
+            BudgetError: Nobody asked to spend that; or the release is not committed with that
+                certificate, nor is anything that was made from it; or the approver has no name.
+            ApprovalNeeded: Who asked approves, and two people are asked for.
+            VerificationError: The ledger was edited.
+        """
+        if not approver.strip():
+            raise BudgetError(f"release {release_id}: a decision needs the name of who decides.")
+        if not SHA256.fullmatch(digest):
+            raise ValueError(f"digest={digest!r} is not 64 lower-case hex digits")
+        body = {
+            "what": str(what),
+            "digest": digest,
+            "name": name or release_id,
+            "approver": approver[:LONGEST_NAME],
+            "comment": " ".join(comment.split())[:LONGEST_REASON],
+        } | ({"approver_id": approver_id[:LONGEST_NAME]} if approver_id else {})
+        change = chain.APPROVED if approved else chain.REJECTED
+        with self._write() as connection:
+            account, asker = _subject(connection, release_id, what, digest)
+            audit.check_account(connection, account)
+            decision = Decision.of(self._append(connection, account, release_id, change, body))
+            terms = Terms.load(account_row(connection, account)["terms"])
+            if approved and terms.two_people and asker in decision.people:
+                raise ApprovalNeeded(  # and the row is not kept
+                    f"{body['name']}: {asker} asked for it, and account.approval.two_people asks "
+                    f"for another one to approve it (approver {', '.join(decision.people)}).",
+                    hint="Ask somebody else.",
+                )
+            return decision
+
+    def check_published(self, release_id: str, digest: str, *, name: str) -> Decision | None:
+        """The approval to publish what has a certificate; None where none is asked for.
+
+        Args:
+            release_id: The release that was paid for.
+            digest: Of the certificate.
+            name: What is to be published.
+
+        Raises:
+            ApprovalNeeded: There is none.
+            VerificationError: The ledger was edited.
+        """
+        with self._database.read() as connection:
+            entry = entry_row(connection, release_id)
+            if connection is None:  # entry_row has refused
+                return None
+            terms = Terms.load(account_row(connection, entry.account)["terms"])
+            if not terms.publish:
+                return None
+            audit.check_account(connection, entry.account)
+            return decisions.standing(
+                decisions.of_release(connection, release_id),
+                What.PUBLISH,
+                digest,
+                name=name,
+                asker=(entry.reserved_by or {}).get("user"),
+                two_people=terms.two_people,
+            )
+
+    def _check_spend(
+        self,
+        connection: Connection,
+        spec: AccountSpec,
+        release_id: str,
+        asked: Asked,
+        digest: str,
+    ) -> Decision | None:
+        """The approval of a cost; None where none is asked for.
+
+        Raises:
+            ApprovalNeeded: There is none.
+        """
+        above = spec.terms.spend_above
+        if above is None or asked.epsilon <= above:
+            return None
+        return decisions.standing(
+            decisions.of_release(connection, release_id),
+            What.SPEND,
+            digest,
+            name=release_id,
+            asker=self._who.get("user"),
+            two_people=spec.terms.two_people,
+        )
+
+    def approval_due(
+        self, account: str, release_id: str, event: Event, *, method: str, guarantee: Guarantee
+    ) -> str | None:
+        """Digest of a cost that waits for an approval; None where ``reserve`` would ask for none.
+
+        Raises:
+            BudgetError: The account is unknown.
+        """
+        with self._database.read() as connection:
+            spec = rows.spec_of(account_row(connection, account))
+            entry = rows.find_entry(connection, release_id) if connection else None
+            if connection is None or (entry is not None and entry.charged):
+                return None
+            digest = cost_digest(account, release_id, method, dump(event), guarantee)
+            asked = self._asked(spec, event, method, guarantee)
+            try:
+                self._check_spend(connection, spec, release_id, asked, digest)
+            except ApprovalNeeded:
+                return digest
+            return None
+
+
+def _subject(
+    connection: Connection, release_id: str, what: What, digest: str
+) -> tuple[str, str | None]:
+    """Account and asker of what a decision is about."""
+    if what is What.SPEND:
+        request = decisions.request_of(connection, release_id, digest)
+        if request is None:
+            raise BudgetError(
+                f"release {release_id}: nobody has asked to reserve this cost.",
+                hint="Run it once: reserve asks.",
+            )
+        return request.account, (request.body.get("by") or {}).get("user")
+    entry = entry_row(connection, release_id)
+    check_state(entry, State.COMMITTED)
+    made = {
+        row.body["certificate_sha256"]
+        for row in chain.walk(connection, release_id)
+        if row.change == chain.DERIVED
+    }
+    if digest not in {entry.certificate_sha256, *made}:
+        raise BudgetError(
+            f"release {release_id}: no certificate with the SHA-256 {digest} is its own, or of "
+            "anything made from it.",
+            hint="Name the release whose certificate it is.",
+        )
+    return entry.account, (entry.reserved_by or {}).get("user")

@@ -1,0 +1,259 @@
+"""Who signed a release: an in-toto statement on all of its files, in a DSSE envelope.
+
+The statement names every file of the folder but the signature itself, with its SHA-256, and as its
+predicate the certificate's digest and facts. Formats: in-toto Statement v1 and DSSE 1.0 (both of
+the in-toto attestation framework), so that tools which know nothing of privsyn can check it.
+
+Guarantee: a statement holds digests of files that are published and facts of the certificate, so
+it is as public as these. The private key is read, and is in nothing that is written or raised.
+
+Envelope and signatures are securesystemslib's, which is imported on first use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from privsyn.data.artifacts import atomic_file, sha256_file
+from privsyn.errors import ConfigError, VerificationError
+from privsyn.files import parse_json, read_file
+from privsyn.release.certificate import canonical, digest, is_plain_file, origin, read
+from privsyn.release.layout import SIGNATURE
+
+if TYPE_CHECKING:
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.signer import CryptoSigner, SSlibKey
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PAYLOAD = "application/vnd.in-toto+json"
+PREDICATE = "urn:privsyn:release:v1"
+UNSIGNED = "not signed"
+KEY_ID = r"[0-9a-f]{64}"
+
+
+def public_key(file: Path) -> SSlibKey:
+    """A public key from a PEM file. Its id is securesystemslib's: a digest of the key.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds no such key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from securesystemslib.signer import SSlibKey
+
+    try:
+        return SSlibKey.from_crypto(load_pem_public_key(read_file(file)))
+    except OSError as error:
+        raise ConfigError(f"public key {file} cannot be read: {error.strerror}.") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"{file} holds no public key in PEM of a kind that can be used.",
+            hint="Name the file whose path `privsyn keys new` printed: it ends in .pub.pem.",
+        ) from None
+
+
+def statement(folder: Path, sealed: Mapping[str, Any]) -> dict[str, Any]:
+    """What is signed of a release: its files by digest, and its certificate's facts.
+
+    Args:
+        folder: The release.
+        sealed: Its certificate.
+    """
+    plan = origin(sealed)["plan"]
+    return {
+        "_type": STATEMENT,
+        "subject": [
+            {"name": name, "digest": {"sha256": sha}} for name, sha in sorted(files(folder).items())
+        ],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "release": str(sealed.get("name", plan["release_id"])),
+            "class": sealed["class"],
+            "certificate": {"sha256": digest(sealed)},
+            "dataset": {"name": plan["dataset"]["name"], "version": plan["dataset"]["version"]},
+            "method": plan["method"],
+            "account": plan["account"],
+            "guarantee": {
+                "epsilon": plan["epsilon"],
+                "delta": plan["delta"],
+                "adjacency": plan["adjacency"],
+                "unit": plan["unit"],
+                "max_records_per_unit": plan["max_records_per_unit"],
+            },
+        },
+    }
+
+
+def files(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a release but its signature, by its path inside; links unread."""
+    return {
+        name: sha256_file(path) if is_plain_file(path) else "no plain file"
+        for name, path in _walk(folder)
+        if name != SIGNATURE
+    }
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
+    for place, inside, names in os.walk(folder):
+        links = [name for name in inside if (Path(place) / name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(place) / name
+            yield path.relative_to(folder).as_posix(), path
+
+
+def sign(folder: Path, signer: CryptoSigner) -> str:
+    """Sign a release as it lies there; a signature by the same key that still holds is kept.
+
+    Returns:
+        Id of the key.
+
+    Raises:
+        VerificationError: The folder holds no certificate.
+        StorageError: Disk full or no permission.
+    """
+    from securesystemslib.dsse import Envelope
+
+    _, sealed = read(folder)
+    key = signer.public_key
+    if check(folder, sealed, key)[0]:
+        return str(key.keyid)
+    payload = json.dumps(statement(folder, sealed), sort_keys=True, separators=(",", ":")).encode()
+    envelope = Envelope(payload, PAYLOAD, {})
+    envelope.sign(signer)
+    with atomic_file(folder / SIGNATURE, mode=0o644) as stream:
+        stream.write(canonical(envelope.to_dict()))
+    return str(key.keyid)
+
+
+def signed_by(folder: Path) -> str | None:
+    """Id of the key that a release says it is signed by, unchecked; None if by none.
+
+    Raises:
+        VerificationError: There is a signature that cannot be read, or more than one.
+    """
+    envelope = _envelope(folder)
+    return None if envelope is None else _signer(envelope)
+
+
+def check(folder: Path, sealed: Mapping[str, Any], key: SSlibKey | None) -> tuple[bool | None, str]:
+    """Whether a key signed a release as it lies there.
+
+    Args:
+        folder: The release.
+        sealed: Its certificate.
+        key: The public key; None looks at the form of the signature alone.
+
+    Returns:
+        True: it did. False: there is a signature, and it is not of this folder or was changed.
+        None: there is no signature, it is another key's, or no key was given. And why.
+    """
+    try:
+        envelope = _envelope(folder)
+        if envelope is None:
+            return None, UNSIGNED
+        name = _signer(envelope)
+        if key is None:
+            return None, f"signed by {name}, not checked: pass --key"
+        if name != key.keyid:
+            return None, f"signed by {name}, not by {key.keyid}, the key of --key"
+        _hold(envelope, key)
+        return True, f"signed by {name}: all {_covered(envelope, folder, sealed)} files"
+    except VerificationError as error:
+        return False, error.message
+
+
+def _envelope(folder: Path) -> Envelope | None:
+    """The envelope of a release; None if there is none.
+
+    Raises:
+        VerificationError: It is not of the one form that ``sign`` writes.
+    """
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import Error
+
+    try:
+        raw = read_file(folder / SIGNATURE)
+        envelope = Envelope.from_dict(parse_json(raw))
+        notes = any(one.unrecognized_fields for one in envelope.signatures.values())
+        same = canonical(envelope.to_dict()) == raw and not notes
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise VerificationError(f"{SIGNATURE} cannot be read: {error.strerror}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, Error):
+        same = False
+    if not same or envelope.payload_type != PAYLOAD:
+        raise VerificationError(f"{SIGNATURE} is no envelope of a release")
+    return envelope
+
+
+def _signer(envelope: Envelope) -> str:
+    if len(envelope.signatures) != 1:
+        raise VerificationError(
+            f"{SIGNATURE} holds {len(envelope.signatures)} signatures, and a release has one"
+        )
+    (name,) = envelope.signatures
+    if not re.fullmatch(KEY_ID, name):
+        raise VerificationError(f"{SIGNATURE} names no key by its id")
+    return str(name)
+
+
+def fits(folder: Path) -> bool:
+    """Whether what is signed of a release is what lies there, whoever signed it: no key is used."""
+    try:
+        envelope = _envelope(folder)
+        if envelope is not None:
+            _signer(envelope)
+            _covered(envelope, folder, read(folder)[1])
+    except VerificationError:
+        return False
+    return envelope is not None
+
+
+def _hold(envelope: Envelope, key: SSlibKey) -> None:
+    from securesystemslib.exceptions import Error
+
+    try:
+        envelope.verify([key], 1)
+    except (Error, ValueError):
+        raise VerificationError(
+            "the signature does not hold: it was changed, or is another key's under this id"
+        ) from None
+
+
+def _covered(envelope: Envelope, folder: Path, sealed: Mapping[str, Any]) -> int:
+    """How many files a statement covers: all there are.
+
+    Raises:
+        VerificationError: It is not of this folder as it is.
+    """
+    try:
+        said = parse_json(envelope.payload)
+        named = {subject["name"]: subject["digest"]["sha256"] for subject in said["subject"]}
+        ours = statement(folder, sealed)
+        known = said["_type"] == STATEMENT and said["predicateType"] == PREDICATE
+        signed = {field: said["predicate"].get(field) for field in ours["predicate"]}
+        whole = known and len(named) == len(said["subject"])
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        raise VerificationError(f"{SIGNATURE} holds no statement on a release")
+    if signed != ours["predicate"]:
+        raise VerificationError("the signature is of another certificate")
+    found = {subject["name"]: subject["digest"]["sha256"] for subject in ours["subject"]}
+    wrong = {
+        "not signed": sorted(found.keys() - named.keys()),
+        "missing": sorted(named.keys() - found.keys()),
+        "changed": sorted(
+            name for name in found.keys() & named.keys() if found[name] != named[name]
+        ),
+    }
+    told = [f"{len(names)} {what}: {names[0]!a}" for what, names in wrong.items() if names]
+    if told:
+        raise VerificationError(f"files are not those that were signed: {'; '.join(told)}")
+    return len(found)

@@ -1,0 +1,65 @@
+"""The document that stays inside: all of the one that may leave, and every internal number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from privsyn.report.blocks import Answer, Answers, Picture, Words
+from privsyn.report.document import STAYS, Document, Section
+
+WARNING = (
+    "Numbers marked so read held-out real records and are not differentially private. Keep this "
+    "page where the records are, and hand out the report in the release folder in its place. "
+    "Choosing among releases by these numbers is a query on the records."
+)
+
+
+def inside(
+    outward: Document, found: Sequence[Section], said: str, plots: Sequence[Picture] = ()
+) -> Document:
+    """The report that stays inside.
+
+    Args:
+        outward: The one that may leave the room.
+        found: Internal sections.
+        said: How good the release is beside what, in a sentence.
+        plots: Pictures that evaluate drew.
+    """
+    short, *others = outward.sections
+    (answers,) = (block for block in short.blocks if isinstance(block, Answers))
+    internal = {
+        "How good is it?": _grades(found),
+        "Compared with what?": said,
+    }
+    items = tuple(
+        replace(item, answer=internal[item.question], tone="plain")
+        if item.question in internal
+        else item
+        for item in answers.items
+    )
+    own = Answer("May I hand out this page?", "No: it stays where the real records are.", "bad")
+    drawn = [Section("plots", "Plots", STAYS, tuple(plots))] if plots else []
+    return replace(
+        outward,
+        cls=STAYS,
+        kicker="Internal report on synthetic data: stays inside",
+        sections=(
+            Section("internal", "Internal", STAYS, (Words((WARNING,)),), tone="bad"),
+            replace(short, cls=STAYS, blocks=(Answers((*items, own)),)),
+            *found,
+            *drawn,
+            *others,
+        ),
+        footer=(
+            "Sections that may leave the room are as in the release folder's report; numbers of "
+            "the others as in evaluation.json.",
+        ),
+    )
+
+
+def _grades(found: Sequence[Section]) -> str:
+    graded = [section for section in found if section.grade]
+    if not graded:
+        return "Not measured here: see below why."
+    return " ".join(f"{section.title} {str(section.grade).upper()}." for section in graded)

@@ -1,0 +1,443 @@
+"""The document that may leave the room: all of it from what lies in the release folder.
+
+A release is the output of the mechanism and a certificate holds public facts, so every word here
+is post-processing or public, and whoever has the folder can make the document again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from privsyn.dp.accountant import shown
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.risk import Risk
+from privsyn.errors import PrivsynError, VerificationError
+from privsyn.files import parse_json, read_file
+from privsyn.release import certificate, layout
+from privsyn.release.cautions import MOVES, factor
+from privsyn.release.records.checklist import checklist
+from privsyn.release.records.facts import Facts as About
+from privsyn.release.records.facts import one_line
+from privsyn.release.settings import DeploymentConfig
+from privsyn.report.blocks import (
+    Answer,
+    Answers,
+    Block,
+    Checked,
+    Checks,
+    Commands,
+    Fact,
+    Facts,
+    Figures,
+    Number,
+    Numbers,
+    Picture,
+    Tone,
+    Words,
+)
+from privsyn.report.document import LEAVES, Document, Section
+from privsyn.report.records import Records, records_of
+
+MOST_PICTURES = 9
+"""Exhibits that are shown at most."""
+
+MOST_CHARS = 2000
+"""Of a setting, such as a prompt."""
+
+
+def outward(folder: Path) -> Document:
+    """The report of a release, from its folder alone.
+
+    Guarantee: reads the synthetic records, the certificate and what validation wrote; nothing that
+    depends on a private record otherwise.
+
+    Args:
+        folder: A release, a derived one, or a student; whoever wrote it is not trusted.
+
+    Raises:
+        VerificationError: There is no certificate, or a file of the folder cannot be read.
+        DataError: The synthetic file cannot be read.
+    """
+    _, sealed = certificate.read(folder)
+    with _readable(folder):
+        release, said = facts(sealed), _validation(folder)
+        kept = records_of(folder, sealed, said)
+        sections = [
+            _in_short(release, sealed, said, kept),
+            *_warnings(release, said),
+            _guarantee(release, sealed),
+            _release(release, sealed),
+            *_accuracy(sealed),
+            _checks(said),
+            *kept.sections(),
+            *_exhibits(folder),
+            _settings(sealed),
+            _review(sealed),
+            _handing_out(release, said),
+        ]
+        return Document(
+            cls=LEAVES,
+            kicker="Report on synthetic data: may leave the room",
+            title=f"{release['dataset']} {release['version']}".strip(),
+            subtitle=f"{kept.rows:,} synthetic {kept.things} by {release['method']} "
+            f"(cost reserved on {_date(str(release['reserved']))})",
+            release=release,
+            sections=tuple(sections),
+            footer=(
+                "Computed from the release folder alone: the synthetic records, their certificate, "
+                "the checks. It is post-processing of the release and costs no privacy.",
+                f"The same as JSON: {layout.REPORT_JSON}.",
+            ),
+        )
+
+
+def facts(sealed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader wants to know of a release: all from its certificate."""
+    paid = certificate.origin(sealed)
+    plan = paid["plan"]
+    return {
+        "release_id": sealed.get("name", plan["release_id"]),
+        "class": sealed["class"],
+        "method": paid["method"]["title"],
+        "epsilon": plan["epsilon"],
+        "risk": Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
+        if "risk" in paid
+        else (),
+        "delta": plan["delta"],
+        "adjacency": plan["adjacency"],
+        "unit": plan["unit"],
+        "max_records_per_unit": plan["max_records_per_unit"],
+        "dataset": plan["dataset"]["name"],
+        "version": plan["dataset"]["version"],
+        "rows": sealed["artifact"]["rows"],
+        "reserved": paid["reserved_at"],
+        "certificate_sha256": certificate.digest(dict(sealed)),
+        "account": paid["account"]["name"],
+        "account_left": paid["account"]["left_epsilon"],
+    }
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except PrivsynError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+        raise VerificationError(
+            f"{folder} is not as privsyn writes a release: {type(error).__name__}.",
+            hint=f"Check it with: privsyn verify {folder}",
+        ) from None
+
+
+def _validation(folder: Path) -> Mapping[str, Any]:
+    """What the checks said; empty where there were none."""
+    if not certificate.is_plain_file(folder / layout.VALIDATION):
+        return {}
+    said = parse_json(read_file(folder / layout.VALIDATION))
+    if not isinstance(said, dict):
+        raise ValueError
+    return said
+
+
+def _passed(said: Mapping[str, Any]) -> bool | None:
+    return said["success"] is True if said else None
+
+
+# --- in short -------------------------------------------------------------------------------------
+
+
+def _in_short(
+    release: Mapping[str, Any],
+    sealed: Mapping[str, Any],
+    said: Mapping[str, Any],
+    kept: Records,
+) -> Section:
+    """The questions of somebody who reads nothing else."""
+    unit, used = str(release["unit"]), int(release["max_records_per_unit"])
+    private = [f"Epsilon {_up(release['epsilon'])} at delta {_up(release['delta'])}"]
+    private[0] += "; 0 would tell nothing about anybody."
+    private += [_sentence(words) for words in release["risk"][:1]]
+    records = "one record of which is used" if used == 1 else f"up to {used:,} records of which are"
+    records += "" if used == 1 else " used"
+    whom = (
+        f"Every single {unit}, {records}. What many {unit}s have in common is what the records "
+        "are meant to teach, and is not hidden."
+    )
+    items = [
+        Answer("How private is it?", " ".join(private), _if(release["class"] == LEAVES)),
+        Answer("For whom?", whom),
+        Answer("How good is it?", kept.in_short(said), _if(_passed(said))),
+        Answer("Compared with what?", _compared(sealed)),
+        Answer("May I hand it out?", *_may_leave(release, said)),
+    ]
+    return Section("short", "In short", LEAVES, (Answers(tuple(items)),))
+
+
+def _compared(sealed: Mapping[str, Any]) -> str:
+    if sealed.get("accuracy"):
+        return "With real records, by a mechanism that was paid for: see below."
+    return (
+        "With nothing on this page. Beside held-out real records, the public model alone and as "
+        "many real ones it was or can be measured by its owner; those numbers read real records "
+        "and stay inside (privsyn report)."
+    )
+
+
+def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str, Tone]:
+    """An answer and its tone."""
+    if release["class"] != LEAVES:
+        return "No. It was drawn with noise that can be predicted, for tests only.", "bad"
+    passed = _passed(said)
+    if passed is None:
+        return "Not yet: it was not checked. Run privsyn stage validate.", "plain"
+    if not passed:
+        return "No. It failed its checks and stays in quarantine; its cost stays charged.", "bad"
+    if said.get("cautions"):
+        return "Yes, with its certificate, once you have read the cautions below.", "plain"
+    return "Yes: the whole folder, with its certificate, and this page.", "good"
+
+
+def _if(holds: bool | None) -> Tone:
+    return "plain" if holds is None else "good" if holds else "bad"
+
+
+def _warnings(release: Mapping[str, Any], said: Mapping[str, Any]) -> list[Section]:
+    found = []
+    if release["class"] != LEAVES:
+        void = (
+            "This file was drawn with noise that can be predicted, for tests only. The guarantee "
+            "below does not hold."
+        )
+        found.append(Section("void", "Not private", LEAVES, (Words((void,)),), tone="bad"))
+    if said.get("cautions"):
+        cautions = Words(tuple(map(str, said["cautions"])), points=True)
+        title = "Before you rely on this guarantee"
+        found.append(Section("cautions", title, LEAVES, (cautions,), tone="bad"))
+    return found
+
+
+# --- guarantee, release, cost ---------------------------------------------------------------------
+
+
+def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
+    epsilon, unit = float(release["epsilon"]), str(release["unit"])
+    used = int(release["max_records_per_unit"])
+    account = certificate.origin(sealed)["account"]
+    meaning = (
+        f"{MOVES[Adjacency(release['adjacency'])].format(unit=unit)}: the probability of any "
+        f"outcome grows at most by the factor e^epsilon = {factor(epsilon)}, plus delta."
+    )
+    if used > 1:
+        meaning += f" At most {used:,} records of each {unit} are used."
+    blocks: list[Block] = [
+        Figures((Number("epsilon", epsilon), Number("delta", float(release["delta"])))),
+        Words((meaning,)),
+        Words(tuple(map(_sentence, release["risk"])), points=True),
+        Facts(
+            (
+                Fact("Unit", unit),
+                Fact("Adjacency", str(release["adjacency"]).replace("_", " ")),
+                Fact("Account", str(release["account"])),
+                *_share(account),
+            )
+        ),
+    ]
+    return Section("guarantee", "How private, and for whom", LEAVES, tuple(blocks), half=True)
+
+
+def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
+    """What the release took of its account, as its certificate told."""
+    cap, budget, left = account["cap"], account["budget"], account["left_epsilon"]
+    yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
+    if budget:
+        yield Fact("This release", f"{float(account['loss']) / float(budget):.1%} of the cap")
+        yield Fact("Spent with it", f"{float(account['spent']) / float(budget):.1%} of the cap")
+    if left is not None:
+        yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
+
+
+def _release(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
+    paid = certificate.origin(sealed)
+    items = [
+        Fact("Release", str(release["release_id"]), code=True),
+        Fact("Dataset", str(release["dataset"])),
+        Fact("Version", str(release["version"])),
+        Fact("Rows", int(release["rows"])),
+        Fact("Method", f"{release['method']} ({paid['method']['paper']})"),
+        Fact("Class", str(release["class"])),
+        Fact("Certificate", str(release["certificate_sha256"]), code=True),
+        Fact("Records", str(sealed["artifact"]["sha256"]), code=True),
+        Fact("Ledger", f"entry {paid['ledger']['entry']}, row {paid['ledger']['row']}"),
+        Fact("privsyn", str(sealed["software"].get("privsyn") or "unknown")),
+    ]
+    if "derived" in sealed:
+        items.insert(1, Fact("Made from", str(paid["plan"]["release_id"]), code=True))
+    return Section("release", "Release", LEAVES, (Facts(tuple(items)),), half=True)
+
+
+def _settings(sealed: Mapping[str, Any]) -> Section:
+    paid = certificate.origin(sealed)
+    plan = paid["plan"]
+    models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
+    held = plan["dataset"].get("holdout")
+    asked = {
+        **dict(_flat(plan["settings"])),
+        **dict(_flat(plan.get("derived", {}))),
+        **models,
+        **({"dataset.holdout": held} if held is not None else {}),
+        **dict(_flat(paid.get("drawn", {}), "drawn.")),
+    }
+    items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
+    return Section("settings", "Settings it was drawn with", LEAVES, (Facts(items),))
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif value not in (None, "", [], ()):
+            yield f"{before}{name}", value
+
+
+def _cut(value: Any) -> str | float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return said if len(said) <= MOST_CHARS else f"{said[:MOST_CHARS]} ..."
+
+
+def _accuracy(sealed: Mapping[str, Any]) -> list[Section]:
+    """How often a classifier is right about held-out units, by a mechanism that was paid for."""
+    said = accuracy_said(sealed)
+    if not said:
+        return []
+    found = sealed["accuracy"]
+    numbers = tuple(
+        Number(name, float(found[key]), note, float(found[low]), float(found[high]))
+        for name, key, note, low, high in (
+            ("accuracy", "value", "for people like those tested", "low", "high"),
+            ("accuracy", "value", "for those tested themselves", "noise_low", "noise_high"),
+        )
+        if found[key] is not None
+    )
+    blocks = (Numbers(numbers), Words(tuple(map(_sentence, said)), points=True))
+    return [Section("accuracy", "How good, for real people held out", LEAVES, blocks)]
+
+
+def accuracy_said(sealed: Mapping[str, Any]) -> tuple[str, ...]:
+    """The accuracy that a release pays for, in sentences; nothing where it pays for none.
+
+    What is made from the release has none: it was not what was tested.
+    """
+    found = sealed.get("accuracy")
+    if found is None:
+        return ()
+    unit, confidence = sealed["plan"]["unit"], f"{found['confidence']:.0%}"
+    value = f"is about {found['value']:.3f}" if found["value"] is not None else "is lost in noise"
+    return (
+        f"the accuracy, for held-out {unit}s, of a classifier trained on this file alone {value}",
+        f"for {unit}s like them it lies between {found['low']:.3f} and {found['high']:.3f} "
+        f"({confidence}: noise and sampling); for them themselves between "
+        f"{found['noise_low']:.3f} and {found['noise_high']:.3f} ({confidence}: noise alone)",
+        f"it cost epsilon {shown(found['epsilon'])} of what the release did, with delta 0: "
+        f"discrete Laplace noise of scale {found['noise']['scale']:.4g} {unit}s on how many it is "
+        "right and wrong about",
+    )
+
+
+# --- checks and statistics ------------------------------------------------------------------------
+
+
+def _checks(said: Mapping[str, Any]) -> Section:
+    title = "Does it have the form that was asked for?"
+    if not said:
+        words = Words(("It was not checked yet.",))
+        return Section("validation", title, LEAVES, (words,))
+    items = [
+        Checked(
+            str(check.get("title", check["name"])),
+            check["success"] if "success" in check else check["passed"],
+            str(check["detail"]),
+            f"{check['name']} on {check['column']}"
+            if check.get("column")
+            else str(check["name"])
+            if "title" in check
+            else "",
+        )
+        for check in said.get("expectations", said.get("checks", ()))
+    ]
+    items.sort(key=lambda check: check.passed is not False)
+    blocks: list[Block] = [Checks(tuple(items), tuple(map(str, said.get("left_out", ()))))]
+    if "suite" in said:
+        run = f"Suite {said['suite']}, run by Great Expectations {said['gx_version']}."
+        blocks.append(Words((run,)))
+    failed = sum(check.passed is False for check in items)
+    advice = "All hold." if not failed else f"{failed} of {len(items)} do not hold."
+    return Section(
+        "validation", title, LEAVES, tuple(blocks), advice=advice, tone="bad" if failed else "plain"
+    )
+
+
+def _exhibits(folder: Path) -> list[Section]:
+    """The pictures among the exhibits; of many the first, the last and some between."""
+    place = folder / layout.EXHIBITS
+    if place.is_symlink() or not place.is_dir():
+        return []
+    files = [file for file in sorted(place.glob("*.png")) if certificate.is_plain_file(file)]
+    if len(files) > MOST_PICTURES:
+        steps = MOST_PICTURES - 1
+        files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
+    pictures = tuple(Picture(file.stem, read_file(file)) for file in files)
+    return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+
+
+def _review(sealed: Mapping[str, Any]) -> Section:
+    """The questions of NIST SP 800-226; what only the owner knows is in `privsyn record`."""
+    rows = checklist(About(sealed, DeploymentConfig(), one_line))
+    items = tuple(Answer(row.question, f"{row.answer} ({row.where})") for row in rows)
+    return Section("review", "Questions of a privacy review", LEAVES, (Answers(items),))
+
+
+# --- handing out ----------------------------------------------------------------------------------
+
+
+def _handing_out(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section:
+    name = release["release_id"]
+    answer, tone = _may_leave(release, said)
+    blocks = (
+        Words(
+            (
+                answer,
+                "Hand out the whole folder: the certificate says what was spent and on what, and "
+                "names every other file by its digest. Whoever receives it can check that it is "
+                "consistent; who made it only the ledger tells.",
+            )
+        ),
+        Commands((f"privsyn verify {name}", f"privsyn verify {name} --require-ledger")),
+    )
+    title = "May I hand it out, and how do I check it?"
+    return Section("check", title, LEAVES, blocks, tone="bad" if tone == "bad" else "plain")
+
+
+def _up(value: Any) -> str:
+    return shown(float(value), digits=4)
+
+
+def _sentence(words: Any) -> str:
+    said = str(words)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def _date(moment: str) -> str:
+    """An ISO time for people; anything else as it is."""
+    try:
+        read = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return f"{read:%d %b %Y at %H:%M} {read.tzname() or ''}".strip()

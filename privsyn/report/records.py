@@ -1,0 +1,190 @@
+"""What the synthetic records look like: charts, numbers, samples, from the release folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from privsyn.errors import VerificationError
+from privsyn.files import parse_json, read_file
+from privsyn.release import certificate, layout
+from privsyn.report.blocks import (
+    Block,
+    Counts,
+    Histogram,
+    Number,
+    Numbers,
+    Picture,
+    Sample,
+    Samples,
+)
+from privsyn.report.document import LEAVES, Section
+from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
+from privsyn.validation.profile import profile, read_rows
+
+
+@dataclass(frozen=True)
+class Records:
+    """The synthetic records, as a document shows them.
+
+    Attributes:
+        things: What they are called.
+        rows: How many there are.
+        numbers: About them alone.
+        charts: The same as pictures.
+        shown: Some of them.
+    """
+
+    things: str
+    rows: int
+    numbers: tuple[Number, ...]
+    charts: tuple[Block, ...] = ()
+    shown: tuple[Block, ...] = ()
+
+    def in_short(self, said: Mapping[str, Any]) -> str:
+        """How good it is as far as its own bytes tell."""
+        checks = said.get("expectations", said.get("checks", ()))
+        failed = sum(check.get("success", check.get("passed")) is False for check in checks)
+        if not said:
+            form = "Its form was not checked yet."
+        elif failed:
+            form = f"{failed} of {len(checks)} checks of form do not hold."
+        else:
+            form = f"It has the form that was asked for: all {len(checks)} checks hold."
+        found = {number.name: number.value for number in self.numbers}
+        if "duplicate share" in found:
+            form += (
+                f" {found['duplicate share']:.1%} of {self.rows:,} {self.things} repeat another."
+            )
+        return f"{form} Whether it is good for your purpose, checks of form do not say."
+
+    def sections(self) -> list[Section]:
+        """Charts and numbers; samples."""
+        found = []
+        if self.charts or self.numbers:
+            numbers = (Numbers(self.numbers),) if self.numbers else ()
+            title = f"What the {self.things} look like"
+            found.append(Section("statistics", title, LEAVES, (*self.charts, *numbers)))
+        if self.shown:
+            found.append(Section("samples", "Samples", LEAVES, self.shown))
+        return found
+
+
+def records_of(folder: Path, sealed: Mapping[str, Any], said: Mapping[str, Any]) -> Records:
+    """Read the records of a release.
+
+    Args:
+        folder: The release; whoever wrote it is not trusted.
+        sealed: Its certificate.
+        said: What validation said; empty where it did not run.
+
+    Raises:
+        VerificationError: There are none.
+        DataError: They cannot be read.
+    """
+    media, file = sealed["artifact"]["media_type"], folder / str(sealed["artifact"]["file"])
+    if file.parent != folder or not certificate.is_plain_file(file):
+        raise VerificationError(f"{folder} lacks its records.", hint="Use a whole copy of it.")
+    labels = tuple(map(str, certificate.origin(sealed)["plan"]["dataset"]["labels"]))
+    return SHOWN[str(media)](folder, file, labels, _numbers(folder, said), sealed)
+
+
+def _numbers(folder: Path, said: Mapping[str, Any]) -> tuple[Number, ...]:
+    """Numbers that validation took of the synthetic records, in its words where it noted any."""
+    noted = said.get("numbers")
+    if noted is None:
+        file = folder / layout.QUALITY
+        values = parse_json(read_file(file)) if certificate.is_plain_file(file) else {}
+        noted = [{"name": name, "value": value, "note": ""} for name, value in values.items()]
+    return tuple(
+        Number(str(one["name"]).replace("_", " "), float(one["value"]), str(one["note"]))
+        for one in noted
+        if one.get("class", LEAVES) == LEAVES
+    )
+
+
+def _texts(
+    folder: Path,
+    file: Path,
+    labels: Sequence[str],
+    numbers: tuple[Number, ...],
+    sealed: Mapping[str, Any],
+) -> Records:
+    rows = read_rows(file)
+    found = profile(rows, labels)
+    before = f"{sealed.get('name', certificate.origin(sealed)['plan']['release_id'])}-"
+    charts = _charts(found.words, found.median, "words per text", "texts", found.labels)
+    items = tuple(
+        Sample(row.text or "", row.label, (row.id or "").removeprefix(before))
+        for row in found.samples
+    )
+    extremes = (
+        Number("shortest", found.shortest, "words of the shortest text"),
+        Number("longest", found.longest, "words of the longest text"),
+    )
+    return Records("texts", len(rows), (*numbers, *extremes), charts, (Samples(items),))
+
+
+def _images(
+    folder: Path,
+    file: Path,
+    labels: Sequence[str],
+    numbers: tuple[Number, ...],
+    sealed: Mapping[str, Any],
+) -> Records:
+    rows = read_image_rows(file)
+    found = profile_images(rows, labels)
+    of = "mean value of an image, 0 black to 255 white"
+    charts = _charts(found.means, found.median, of, "images", found.labels)
+    sizes = tuple(Number(size, count, "images of this size") for size, count in found.sizes)
+    sheet = sample_sheet(folder, found)
+    names = [name for name, _ in found.labels][: len(found.samples) // COLUMNS]
+    said = f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
+    shown = () if sheet is None else (Picture(said, sheet, wide=True),)
+    return Records("images", len(rows), (*numbers, *sizes), charts, shown)
+
+
+def _model(
+    folder: Path,
+    file: Path,
+    labels: Sequence[str],
+    numbers: tuple[Number, ...],
+    sealed: Mapping[str, Any],
+) -> Records:
+    return Records("files of a model", int(sealed["artifact"]["rows"]), numbers)
+
+
+class _Read(Protocol):
+    def __call__(
+        self,
+        folder: Path,
+        file: Path,
+        labels: Sequence[str],
+        numbers: tuple[Number, ...],
+        sealed: Mapping[str, Any],
+    ) -> Records: ...
+
+
+SHOWN: Mapping[str, _Read] = {
+    layout.TEXT_ROWS: _texts,
+    layout.IMAGE_ROWS: _images,
+    layout.MODEL_ROWS: _model,
+}
+"""By media type."""
+
+
+def _charts(
+    spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
+) -> tuple[Block, ...]:
+    return tuple(_drawn(spread, median, of, things, labels))
+
+
+def _drawn(
+    spread: Any, median: float, of: str, things: str, labels: Sequence[tuple[str, int]]
+) -> Iterator[Block]:
+    if sum(spread.counts):
+        yield Histogram(spread.edges, spread.counts, spread.longer, median, of, things)
+    if labels:
+        yield Counts(tuple(labels), f"{things} per label")

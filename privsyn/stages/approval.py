@@ -1,0 +1,266 @@
+"""What a person is asked to approve, what is shown for it, and the answer's way into the ledger.
+
+All that is shown is public: settings, cost, balance, the guarantee in words, the suite's result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from privsyn.dp.accountant import Guarantee, shown
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.events import Event, load
+from privsyn.dp.risk import risk
+from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
+from privsyn.files import read_json
+from privsyn.ledger.decisions import Decision, What
+from privsyn.ledger.entries import Change, State
+from privsyn.release import certificate, layout, verification
+from privsyn.release.cautions import factor
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+
+
+@dataclass(frozen=True)
+class Question:
+    """What somebody is asked to approve.
+
+    Attributes:
+        what: To spend, or to publish.
+        release_id: The release that is paid for.
+        name: The release, or what was made from it.
+        digest: Of the cost, or of the certificate: exactly this is approved, and nothing else.
+        account: Account that pays.
+        facts: What to know before an answer, by what it is about. Public.
+    """
+
+    what: What
+    release_id: str
+    name: str
+    digest: str
+    account: str
+    facts: dict[str, str]
+
+    @property
+    def subject(self) -> str:
+        """The question in a line."""
+        doing = "spend the budget for" if self.what is What.SPEND else "publish"
+        return f"{self.account}: {doing} {self.name}?"
+
+    @property
+    def page(self) -> str:
+        """The facts as Markdown."""
+        rows = "\n".join(f"| {key} | {_cell(value)} |" for key, value in self.facts.items())
+        return f"| | |\n|---|---|\n{rows}"
+
+
+def spending(ctx: Context, plan: Plan) -> Question | None:
+    """The question whether a release's cost may be reserved; None where none is to be asked.
+
+    Puts the request on record.
+
+    Raises:
+        BudgetError: The account is unknown.
+    """
+    event, guarantee = plan.privacy_event(), Guarantee(plan.epsilon, plan.delta)
+    due = ctx.ledger.approval_due(
+        plan.account, plan.id, event, method=plan.method, guarantee=guarantee
+    )
+    if due is None:
+        return None
+    request = ctx.ledger.request(
+        plan.account, plan.id, event, method=plan.method, guarantee=guarantee
+    )
+    return _spending(ctx, request)
+
+
+def requested(ctx: Context, release_id: str) -> Question:
+    """The question about a cost that somebody asked to reserve.
+
+    Raises:
+        BudgetError: Nobody did.
+    """
+    request = ctx.ledger.requested(release_id)
+    if request is None:
+        raise BudgetError(
+            f"release {release_id}: nobody has asked to reserve this cost.",
+            hint="Run it once: reserve asks.",
+        )
+    return _spending(ctx, request)
+
+
+def _spending(ctx: Context, request: Change) -> Question:
+    body, event = request.body, load(request.body["event"])
+    preview = ctx.ledger.preview(ctx.account, event, request.release_id)
+    after = max(one.cap.share([*one.held, one.asked]) for one in preview.filters[:1])
+    facts = _said(ctx, request.account, body["method"], event, body["epsilon"], body["delta"])
+    facts |= {
+        "balance before": f"{preview.balance.share:.1%} of the cap spent",
+        "balance after": f"{after:.1%}; {'it fits' if preview.fits else 'it does not fit'}",
+        "asked by": _who(request),
+        "digest of the cost": request.body["digest"],
+    }
+    return Question(
+        What.SPEND,
+        str(request.release_id),
+        str(request.release_id),
+        body["digest"],
+        request.account,
+        facts,
+    )
+
+
+def publication(ctx: Context, folder: Path) -> Question:
+    """The question whether a finished folder may be published.
+
+    Raises:
+        VerificationError: It is not what was certified and committed.
+        BudgetError: The ledger does not know it.
+    """
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+    _, sealed = certificate.read(folder)
+    plan = Plan.model_validate(certificate.origin(sealed)["plan"] | {"warnings": (), "shards": 1})
+    entry, balance = ctx.ledger.entry(plan.id), ctx.ledger.balance(plan.account)
+    facts = _said(ctx, plan.account, plan.method, load(plan.event), plan.epsilon, plan.delta)
+    before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {balance.share:.1%} spent"
+    facts |= {
+        "balance": f"{before}, with this release in it: publishing costs nothing more",
+        "class": str(sealed["class"]),
+        "records": f"{sealed['artifact']['rows']} in {sealed['artifact']['file']}",
+        "validation": validated(folder),
+        "internal numbers": f"not shown here; on the machine that made it, in "
+        f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}",
+        "asked by": (entry.reserved_by or {}).get("user", "nobody known"),
+        "digest of the certificate": certificate.digest(sealed),
+    }
+    return Question(
+        What.PUBLISH,
+        plan.id,
+        str(sealed.get("name", plan.id)),
+        certificate.digest(sealed),
+        plan.account,
+        facts,
+    )
+
+
+def publishing(ctx: Context, folder: Path) -> Question | None:
+    """The question whether a folder may be published; None where none is to be asked."""
+    question = publication(ctx, folder)
+    _hold_to_config(ctx)
+    try:
+        ctx.ledger.check_published(question.release_id, question.digest, name=question.name)
+    except ApprovalNeeded:
+        return question
+    return None
+
+
+def refuse_unapproved(ctx: Context, folder: Path) -> None:
+    """Refuse to publish a folder whose certificate nobody has approved, where that is asked for.
+
+    Raises:
+        ApprovalNeeded: Nobody has, or somebody said no.
+    """
+    _, sealed = certificate.read(folder)
+    release_id = certificate.origin(sealed)["plan"]["release_id"]
+    _hold_to_config(ctx)
+    name = str(sealed.get("name", release_id))
+    ctx.ledger.check_published(release_id, certificate.digest(sealed), name=name)
+
+
+def _hold_to_config(ctx: Context) -> None:
+    """Have the ledger know what the settings ask for, if they ask for an approval."""
+    if ctx.account.terms.publish:
+        ctx.open_account()
+
+
+def question_of(ctx: Context, release_id: str, what: What | None) -> Question:
+    """The question about a release that a person names, to spend or to publish.
+
+    Args:
+        ctx: Config and ledger.
+        release_id: A release that waits, or what was made from one.
+        what: None: to publish what is here and finished, to spend for anything else.
+
+    Raises:
+        BudgetError: Nothing of that name waits.
+        VerificationError: What is to be published is not what was certified.
+    """
+    folder = ctx.workspace.release(release_id)
+    here = (folder / layout.CERTIFICATE).is_file()
+    if what is What.SPEND or (what is None and not here):
+        return requested(ctx, release_id)
+    if not here:
+        raise VerificationError(
+            f"release {release_id} is not in {folder.parent}: there is nothing to publish.",
+            hint="Look into quarantine/ for one that failed its suite.",
+        )
+    return publication(ctx, folder)
+
+
+def decide(
+    ctx: Context,
+    question: Question,
+    *,
+    approved: bool,
+    approver: str,
+    approver_id: str | None = None,
+    comment: str = "",
+) -> Decision:
+    """Record the answer to a question. See Ledger.decide.
+
+    Raises:
+        BudgetError: It is refused.
+    """
+    entry = ctx.ledger.find(question.release_id)
+    if question.what is What.SPEND and entry is not None and entry.state is not State.VOID:
+        raise BudgetError(
+            f"release {question.release_id} is {entry.state}: its cost is set aside already."
+        )
+    return ctx.ledger.decide(
+        question.release_id,
+        question.what,
+        question.digest,
+        approved=approved,
+        approver=approver,
+        approver_id=approver_id,
+        comment=comment,
+        name=question.name,
+    )
+
+
+def _said(
+    ctx: Context, account: str, method: str, event: Event, epsilon: float, delta: float
+) -> dict[str, str]:
+    spec = ctx.account
+    words = "; ".join(risk(event).words(spec.unit, Adjacency(spec.adjacency)))
+    return {
+        "account": f"{account}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
+        f"{spec.adjacency}" + (f"; policy {spec.terms.policy}" if spec.terms.policy else ""),
+        "method": method,
+        "cost": f"epsilon {shown(epsilon)}, delta {delta:g}",
+        "risk in words": f"the probability of any outcome grows at most by the factor "
+        f"{factor(epsilon)} through one {spec.unit}; {words}",
+    }
+
+
+def validated(folder: Path) -> str:
+    """What the suite said of a release, in words."""
+    try:
+        result = read_json(folder / layout.VALIDATION)
+        checks = result["expectations"]
+        passed = sum(bool(check["success"]) for check in checks)
+        verdict = "passed" if result["success"] else "FAILED"
+    except (OSError, ValueError, LookupError, TypeError):
+        return "not run"
+    return f"{verdict}, {passed} of {len(checks)} checks of form"
+
+
+def _who(request: Change) -> str:
+    by = request.body.get("by") or {}
+    run = "/".join(by[key] for key in ("dag_id", "run_id") if key in by)
+    return " ".join(filter(None, (by.get("user"), run or by.get("driver")))) or "nobody known"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,302 @@
+"""The budget page: accounts, what is spent and left, every release, and what still fits.
+
+Of a release it shows what the ledger holds, which is public, and links. What a refusal says of the
+private file (that it changed, or was paid for elsewhere) is not on it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from privsyn.dp.accountant import shown
+from privsyn.dp.events import load
+from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
+from privsyn.ledger.entries import Entry
+from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step
+from privsyn.release import layout
+from privsyn.report.html import render
+from privsyn.stages.base import Context
+from privsyn.stages.lineage import noted_run
+from privsyn.stages.plan import lasts_until
+from privsyn.stages.summary import said_who
+
+BARS = 40
+"""Releases in the picture: the newest."""
+ROWS = 200
+"""Releases in the table: the newest."""
+USUAL = 12
+"""Releases among which the commonest is the usual one: the newest."""
+REFUSALS = 5
+PUBLIC_REFUSALS = (BudgetExceeded.__name__, AccountMismatch.__name__)
+"""Refusals that follow from settings and the ledger alone."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Where more of a release is to be seen; None where it is not.
+
+    Attributes:
+        run: Its DAG run.
+        mlflow: Its MLflow run.
+        report: Its validation page.
+    """
+
+    run: str | None = None
+    mlflow: str | None = None
+    report: str | None = None
+
+
+Reports = Callable[[Entry], str | None]
+"""Address of the validation page of a release."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A release in the picture. Parts in percent of the whole cap."""
+
+    title: str
+    label: str
+    before: float
+    taken: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A release in the table."""
+
+    entry: Entry
+    guarantee: str
+    taken: float | None
+    by: str
+    links: Links
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """An account as the page shows it.
+
+    Attributes:
+        statement: The account and its releases, or of several as they stand.
+        project: Of an Airflow with several.
+        bars: The picture.
+        rows: The table, newest first.
+        fits: What still fits, in sentences.
+        refusals: The newest public ones.
+    """
+
+    statement: Statement
+    project: str | None
+    bars: tuple[Bar, ...]
+    rows: tuple[Row, ...]
+    fits: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def balance(self) -> Balance:
+        """What is spent and left."""
+        return self.statement.balance
+
+
+@dataclass
+class BudgetPage:
+    """Sheets of one or several ledgers, and what was wrong with them.
+
+    Attributes:
+        now: Time of the page (UTC).
+        sheets: Accounts, in the order they were added.
+        problems: A ledger that was edited or cannot be read.
+    """
+
+    now: datetime
+    sheets: list[Sheet] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        ctx: Context,
+        *,
+        runs: str | None,
+        reports: Reports,
+        crons: Mapping[str, Sequence[str]],
+        only: Collection[str] | None = None,
+        project: str | None = None,
+    ) -> None:
+        """Add the accounts of a project's ledger.
+
+        Args:
+            ctx: The project.
+            runs: Address of the Airflow UI; None: runs are named, and no link.
+            reports: Address of a release's validation page.
+            crons: Schedules that spend, by account.
+            only: Of these accounts alone; None: all of the ledger.
+            project: Its name, where there are several.
+
+        Raises:
+            LedgerUnavailable: The ledger cannot be read.
+            VerificationError: The ledger was edited; its accounts are on the page, and so is that.
+        """
+        ledger = ctx.ledger
+        edited = None
+        try:
+            ledger.check()
+        except VerificationError as error:
+            edited = error
+            self.problem(str(error))
+        for statement in ledger.statements():
+            name = statement.spec.name
+            if only is not None and name not in only:
+                continue
+            steps = {step.entry.release_id: step for step in ledger.course(name, ROWS)}
+            usual = usual_release(statement.releases)
+            fits: tuple[str, ...] = ()
+            if usual is None:
+                fits = ("No release yet: the first one says what the usual size is.",)
+            elif edited is None:
+                preview = ledger.preview(statement.spec, load(usual.event))
+                fits = tuple(_fits(statement, usual, preview, crons.get(name, ()), self.now))
+            self.sheets.append(
+                Sheet(
+                    statement,
+                    project,
+                    tuple(map(_bar, list(steps.values())[-BARS:])),
+                    tuple(
+                        _row(ctx, entry, steps.get(entry.release_id), runs, reports)
+                        for entry in reversed(statement.releases[-ROWS:])
+                    ),
+                    fits,
+                    tuple(r for r in statement.refusals if r.error in PUBLIC_REFUSALS)[-REFUSALS:],
+                )
+            )
+        if edited is not None:
+            raise edited
+
+    def problem(self, said: str) -> None:
+        """Put a warning on the page, once."""
+        if said not in self.problems:
+            self.problems.append(said)
+
+    def html(self) -> str:
+        """The page, self-contained."""
+        return render("budget.html", page=self, percent=_percent, epsilon=_epsilon)
+
+
+def crons_of(ctx: Context) -> dict[str, list[str]]:
+    """The schedules of a project that spend, by its account."""
+    crons = [schedule.cron for schedule in ctx.config.schedule.values() if schedule.cron]
+    return {ctx.config.account.name: crons}
+
+
+def usual_release(entries: Sequence[Entry]) -> Entry | None:
+    """The release whose event is the commonest of the newest charged ones; of a draw the newest."""
+    charged = [entry for entry in entries if entry.charged][-USUAL:]
+    names = [json.dumps(dict(entry.event), sort_keys=True) for entry in charged]
+    counts = Counter(names)
+    best = max(range(len(names)), key=lambda i: (counts[names[i]], i), default=None)
+    return None if best is None else charged[best]
+
+
+def _fits(
+    statement: Statement, usual: Entry, preview: Preview, crons: Sequence[str], now: datetime
+) -> list[str]:
+    balance, copies = preview.balance, preview.copies
+    size = f"like the usual one ({usual.method}, {_guarantee(usual)})"
+    if not copies:
+        room = _epsilon(balance.left_epsilon)
+        return [
+            f"No further release {size} fits the cap. The largest one of Gaussian noise that does "
+            f"has epsilon {room}."
+        ]
+    what = "release" if copies == 1 else "releases"
+    said = [f"Room for at least {copies:,} more {what} {size}."]
+    if balance.period is not None and not preview.fits:
+        said.append(
+            f"The next one fits only when earlier ones are older than {balance.period.days} days."
+        )
+    until = lasts_until(crons, copies, now) if crons else None
+    if until is not None:
+        said.append(
+            f"On the schedule {' and '.join(crons)}, with new data or a new draw at every run, the "
+            f"budget lasts until {until:%d %b %Y}."
+        )
+    elif (pace := _pace(statement.releases)) is not None:
+        days = pace / timedelta(days=1)
+        try:
+            until = now + pace * copies
+        except OverflowError:
+            until = None
+        said.append(
+            f"At the pace of the newest releases, one every {days:.3g} days, the budget lasts "
+            + (f"until {until:%d %b %Y}." if until else "longer than dates reach.")
+        )
+    return said
+
+
+def _pace(entries: Sequence[Entry]) -> timedelta | None:
+    """Mean time between the newest charged releases; None for fewer than three."""
+    moments = [entry.reserved_at for entry in entries if entry.charged][-USUAL:]
+    if len(moments) < 3 or moments[-1] <= moments[0]:
+        return None
+    return (moments[-1] - moments[0]) / (len(moments) - 1)
+
+
+def _bar(step: Step) -> Bar:
+    entry, before, after = step.entry, 100 * step.before, 100 * step.after
+    return Bar(
+        f"{entry.reserved_at:%d %b %Y}: {entry.release_id}, {_guarantee(entry)}; "
+        f"{_percent(step.after)} spent after it",
+        f"{entry.reserved_at:%d %b}",
+        before,
+        after - before,
+    )
+
+
+def _row(ctx: Context, entry: Entry, step: Step | None, runs: str | None, reports: Reports) -> Row:
+    who = entry.reserved_by or {}
+    run = None
+    if runs is not None and who.get("dag_id") and who.get("run_id"):
+        run = f"{runs}/dags/{quote(who['dag_id'])}/runs/{quote(who['run_id'], safe='')}"
+    noted = noted_run(ctx.workspace, entry.release_id)
+    ui = web_address(ctx.config.services.mlflow_ui)
+    return Row(
+        entry,
+        f"{shown(entry.epsilon)}, {entry.delta:g}",
+        None if step is None else step.after - step.before,
+        who.get("user", "") if run else said_who(who),
+        Links(run, f"{ui}{noted}" if ui and noted else None, reports(entry)),
+    )
+
+
+def web_address(text: str | None) -> str | None:
+    """An address of the web, without its last slash; None for anything else."""
+    return text.rstrip("/") if text and urlsplit(text).scheme in ("http", "https") else None
+
+
+def _guarantee(entry: Entry) -> str:
+    return f"epsilon {shown(entry.epsilon)}, delta {entry.delta:g}"
+
+
+def _percent(share: float) -> str:
+    """A part of a cap, rounded up: never less than is spent."""
+    return f"{math.ceil(1000 * share - 1e-9) / 10:g}%"
+
+
+def _epsilon(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def file_reports(ctx: Context, folder: Path) -> Reports:
+    """Validation pages of the releases that lie here, as seen from a folder."""
+
+    def report(entry: Entry) -> str | None:
+        page = layout.page_of(ctx.workspace.release(entry.release_id))
+        return quote(os.path.relpath(page, folder)) if page.is_file() else None
+
+    return report

@@ -1,0 +1,252 @@
+"""tune: which settings write the better texts, tried on public records in place of private ones.
+
+The private file is never opened, so the choice costs nothing: what is tried on are records of a
+declared public file, or of a finished release (post-processing of what it gave out). Every trial is
+a release of its own, with the project's cost and sensitivity, in a folder under the state folder
+that has an account and a lineage of its own; nothing of it is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privsyn.config import Config, parse_config
+from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
+from privsyn.data.readers.streams import split_suffix
+from privsyn.dp.adjacency import Adjacency
+from privsyn.errors import ConfigError, DataError, ModelError
+from privsyn.files import read_json
+from privsyn.methods.base import TriedOnPublic
+from privsyn.methods.registry import load_method
+from privsyn.modalities.registry import modality_of
+from privsyn.modalities.text import Texts
+from privsyn.on_disk import values
+from privsyn.release import layout, verification
+from privsyn.release.workspace import Workspace
+from privsyn.stages.base import Context
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.held import EVALUATION
+from privsyn.stages.plan import plan
+from privsyn.stages.run import draw
+from privsyn.tracking.null import NullTracker
+
+HELD_OUT = 0.3
+"""Share of the public records that trials are tested on."""
+
+_SCORE = "vectors.accuracy"
+_RESULTS = "trials.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One release on the public records.
+
+    Attributes:
+        settings: Of the method, over those of params.yaml.
+        metrics: Its evaluation, by name. Empty where it was refused.
+        refused: Why it could not be made; None where it was.
+        seconds: CPU time from plan to evaluation.
+    """
+
+    settings: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    refused: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> float:
+        """Accuracy on sentence vectors of public records that were held out."""
+        return self.metrics.get(_SCORE, -1.0)
+
+    @property
+    def worth_its_epsilon(self) -> bool:
+        """Whether it is above its own public prompt by more than the interval."""
+        return self.metrics.get("vectors.gain_low", 0.0) > 0
+
+
+def tune(
+    ctx: Context,
+    method: str,
+    records: str,
+    tries: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    told: Callable[[Trial], None] = lambda trial: None,
+) -> list[Trial]:
+    """Try settings of a method one after the other, each with the best of those before it.
+
+    A search that was cut off goes on where it was; finished trials are kept.
+
+    Args:
+        ctx: Config. The account of its own ledger is not touched.
+        method: The method.
+        records: Name of a file under ``files`` in params.yaml, or id or folder of a release.
+        tries: Settings of the method and their values. None: the method's own list.
+        told: Hears of every trial that ended.
+
+    Returns:
+        The trials, the best one first.
+
+    Raises:
+        ConfigError: Nothing to try, no such setting, or records that are not texts with labels.
+        DataError: ``records`` is no declared file and no release that verifies.
+    """
+    if tries is None:
+        offered = load_method(method)
+        tries = offered.tries if isinstance(offered, TriedOnPublic) else {}
+    if not tries:
+        raise ConfigError(
+            f"nothing is tried of {method} by itself.", hint="Name settings: --try rounds=[4,8]"
+        )
+    if not isinstance(modality_of(ctx.config.dataset), Texts) or not ctx.config.dataset.labels:
+        raise ConfigError(
+            "dataset: trials are judged by what texts teach about their labels.",
+            hint="Set dataset.label and dataset.labels; of images compare releases instead.",
+        )
+    project = _Project.of(ctx, method, records)
+    best, trials = project.trial({}, told), []
+    trials.append(best)
+    for setting, options in tries.items():
+        for value in options:
+            tried = {**best.settings, setting: value}
+            if any(dict(trial.settings) == tried for trial in trials):
+                continue
+            trials.append(project.trial(tried, told))
+        best = max(trials, key=lambda trial: trial.score)
+    return sorted(trials, key=lambda trial: -trial.score)
+
+
+@dataclass(frozen=True)
+class _Project:
+    """The folder of a search: public records, and the config its trials begin from."""
+
+    ctx: Context
+    method: str
+    config: Config
+
+    @classmethod
+    def of(cls, ctx: Context, method: str, records: str) -> _Project:
+        name, content, own_columns = _records(ctx, records)
+        config = _throw_away(ctx, method, own_columns)
+        asked = (
+            json.dumps(config, sort_keys=True, default=str) + hashlib.sha256(content).hexdigest()
+        )
+        folder = ctx.workspace.state / "tune" / hashlib.sha256(asked.encode()).hexdigest()[:16]
+        private_folder(folder)
+        path = folder / name
+        if not path.exists():
+            with atomic_file(path) as stream:
+                stream.write(content)
+        config["dataset"]["path"] = str(path)
+        return cls(
+            replace(ctx, workspace=Workspace(folder), as_filed=False), method, parse_config(config)
+        )
+
+    def trial(self, settings: Mapping[str, Any], told: Callable[[Trial], None]) -> Trial:
+        """One release and its evaluation, or what is on file of it."""
+        file = self.ctx.workspace.root / _RESULTS
+        kept: dict[str, Any] = read_json(file) if file.exists() else {}
+        key = json.dumps(dict(settings), sort_keys=True)
+        if key not in kept:
+            trial = self._made(settings)
+            kept[key] = {
+                "metrics": dict(trial.metrics), "refused": trial.refused, "seconds": trial.seconds
+            }  # fmt: skip
+            write_json_atomic(file, kept, mode=0o600)
+        trial = Trial(dict(settings), **kept[key])
+        told(trial)
+        return trial
+
+    def _made(self, settings: Mapping[str, Any]) -> Trial:
+        own = {**(self.config.methods.get(self.method) or {}), **settings}
+        began = time.process_time()
+        try:
+            config = parse_config(
+                self.config.model_dump(mode="json") | {"methods": {self.method: own}}
+            )
+            ctx = replace(self.ctx, config=config)
+            ctx.tracker = NullTracker()
+            planned = plan(ctx, self.method, open_account=True)
+            draw(ctx, planned)
+        except (ConfigError, ModelError) as error:
+            return Trial(settings, {}, error.message)
+        folder = evaluate(ctx, planned)
+        if folder is None:  # pragma: no cover - evaluation is on by the config of a search
+            raise ConfigError("evaluate.enabled is off.")
+        found = json.loads((folder / EVALUATION).read_bytes())
+        metrics = {metric["name"]: float(metric["value"]) for metric in found["metrics"]}
+        if _SCORE not in metrics:
+            raise DataError(
+                "the public records hold too few with a label of dataset.labels to tell settings "
+                "apart.",
+                hint="Twenty of the synthetic texts and of the held-out public records are the "
+                "least; some hundred are of use.",
+            )
+        return Trial(settings, metrics, None, round(time.process_time() - began, 1))
+
+
+def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
+    """File name and bytes of the public records; whether they have the columns of a release."""
+    declared = ctx.config.files.get(named)
+    if declared is not None:
+        name = declared.path.name
+        suffix = split_suffix(Path(name))
+        return "records" + "".join(suffix), ctx.files.read("tune", named), False
+    folder = ctx.workspace.folder(named)
+    if not (folder / layout.CERTIFICATE).is_file():
+        raise DataError(
+            f"{named} is neither a name under files in params.yaml nor a release.",
+            hint="Declare the public records: files: {reviews: {path: reviews.jsonl, digest: ...}}",
+        )
+    verification.raise_failed(folder, verification.verify(folder, None))
+    rows = [json.loads(line) for line in (folder / layout.ARTIFACT).read_bytes().splitlines()]
+    most = ctx.config.dataset.max_records_per_unit
+    lines = [
+        json.dumps(
+            {"text": row.get("text"), "label": row.get("label"), "unit": str(number // most)}
+        )
+        for number, row in enumerate(rows)
+    ]
+    return "records.jsonl", ("\n".join(lines) + "\n").encode(), True
+
+
+def _throw_away(ctx: Context, method: str, own_columns: bool) -> dict[str, Any]:
+    """The config of a search: this method and its cost, in an account of its own."""
+    config = ctx.config
+    raw: dict[str, Any] = config.model_dump(
+        mode="json",
+        exclude_unset=True,
+        include={"dataset", "privacy", "models", "performance", "files"},
+    )
+    dataset = raw["dataset"]
+    dataset.update(name="tune", version="v1", holdout=HELD_OUT, test_path=None, check=False)
+    for file in raw.get("files", {}).values():
+        file["path"] = str(ctx.path(Path(file["path"]).expanduser()))
+    models = raw.setdefault("models", {})
+    for setting, value, _ in values(config.models):
+        if setting in models and value not in config.files and ctx.path(Path(value)).exists():
+            models[setting] = str(ctx.path(Path(value)))
+    if own_columns:
+        dataset.update(text="text", label="label", unit="unit", encoding="utf-8", delimiter=None)
+    rows_are_units = config.dataset.max_records_per_unit == 1 and not own_columns
+    adjacency = config.account.adjacency
+    if rows_are_units:
+        dataset["unit"] = None
+        if adjacency is Adjacency.ADD_REMOVE:
+            adjacency = Adjacency.REPLACE_NULL  # moves as many records, and needs no ids
+    return raw | {
+        "account": {
+            "name": "tune",
+            "unit": "record",
+            "adjacency": adjacency.value,
+            "epsilon": 1e6,
+            "delta": 0.5,
+        },
+        "methods": {method: config.methods.get(method) or {}},
+        "validation": {"min_share": 0.0, "max_duplicate_share": 1.0},
+    }

@@ -1,0 +1,119 @@
+"""Settings tried on public records: nothing private is opened, nothing is spent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from privsyn import cli
+from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.methods.base import Backends
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from privsyn.stages.tune import tune
+from tests.e2e.small_project import (
+    CANARY,
+    EMBEDDED,
+    METHODS,
+    build_project,
+    finish,
+    rows,
+    stand_ins,
+)
+
+INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
+
+
+def project_with_public_records(root, records=None, **changes):
+    """A project whose private file cannot be read, beside a declared public one."""
+    project = build_project(root, methods=INK, **changes)
+    project.data.unlink()
+    public = project.root / "reviews.jsonl"
+    lines = [json.dumps(row) for row in records or rows(90, 90)]
+    public.write_text("\n".join(lines) + "\n")
+    digest = hashlib.sha256(public.read_bytes()).hexdigest()
+    return project, f'files.reviews={{"path": "reviews.jsonl", "digest": "{digest}"}}'
+
+
+def test_settings_are_tried_on_public_records_and_the_account_is_untouched(
+    tmp_path, monkeypatch, capsys
+):
+    project, declared = project_with_public_records(
+        tmp_path / "project",
+        account={"adjacency": "replace_one"},
+        dataset={"max_records_per_unit": 1, "unit": None},
+    )
+    ctx = project.context(declared)
+    heard = []
+    trials = tune(ctx, "invisible_ink", "reviews", {"guidance": [3.0]}, told=heard.append)
+    assert [dict(trial.settings) for trial in heard] == [{}, {"guidance": 3.0}]
+    assert trials[0].score == max(trial.score for trial in heard) > 0
+    assert all("vectors.gain" in trial.metrics for trial in trials)
+    assert not ctx.ledger.exists()
+    assert not (project.root / "releases").exists()
+
+    monkeypatch.chdir(project.root)  # the same search again, by command: all of it is on file
+    monkeypatch.setattr("privsyn.stages.tune.draw", lambda *_: pytest.fail("drawn again"))
+    words = ["privsyn", "tune", "reviews", "-S", declared, "--try", "guidance=[3.0]"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, printed.err
+    assert f"{trials[0].metrics['vectors.accuracy']:.3f}" in printed.out
+    assert "nothing private was read" in printed.err
+
+
+def test_a_setting_that_cannot_be_had_is_said_and_the_search_goes_on(tmp_path):
+    project, declared = project_with_public_records(
+        tmp_path / "project", dataset={"max_records_per_unit": 1, "unit": None},
+        account={"adjacency": "replace_null"},
+    )  # fmt: skip
+    trials = tune(project.context(declared), "invisible_ink", "reviews", {"batch_size": [0]})
+    assert trials[0].refused is None
+    assert "batch_size" in (trials[-1].refused or "")
+
+
+def test_what_is_no_public_record_is_refused(tmp_path):
+    project, declared = project_with_public_records(tmp_path / "project")
+    project.write([row | {"text": CANARY} for row in rows(90, 90)])
+    ctx = project.context(declared)
+    with pytest.raises(DataError, match="neither a name under files"):
+        tune(ctx, "invisible_ink", "private.jsonl", {"guidance": [1.0]})
+    digest = hashlib.sha256(project.data.read_bytes()).hexdigest()
+    private = project.context(f'files.own={{"path": "private.jsonl", "digest": "{digest}"}}')
+    with pytest.raises(ConfigError, match="private"):
+        tune(private, "invisible_ink", "own", {"guidance": [1.0]})
+    with pytest.raises(ConfigError, match="nothing is tried"):
+        tune(ctx, "invisible_ink", "reviews", {})
+    assert not (ctx.workspace.state / "tune").exists()
+
+
+def test_a_finished_release_serves_as_public_records(tmp_path):
+    project = build_project(tmp_path / "project", methods=INK)
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    folder = finish(ctx, planned, Backends(stand_ins()))
+    project.data.unlink()
+    with pytest.raises(DataError, match="too few"):  # 22 texts
+        tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
+    [tried] = (ctx.workspace.state / "tune").glob("*/records.jsonl")
+    written = [json.loads(line) for line in tried.read_text().splitlines()]
+    released = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in written] == [row["text"] for row in released]
+    assert [row["unit"] for row in written[:4]] == ["0", "0", "1", "1"]  # m = 2
+    (folder / "synthetic.jsonl").write_text("{}\n")
+    with pytest.raises(VerificationError):
+        tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
+
+
+def test_too_few_public_records_are_no_judge(tmp_path):
+    project, declared = project_with_public_records(
+        tmp_path / "project", rows(24, 24), dataset={"max_records_per_unit": 1, "unit": None},
+        account={"adjacency": "replace_null"},
+    )  # fmt: skip
+    with pytest.raises(DataError, match="too few"):
+        tune(project.context(declared), "invisible_ink", "reviews", {"guidance": [1.0]})
