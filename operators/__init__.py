@@ -3,7 +3,37 @@
 The folder is called operators; ``privsyn/airflow`` is a link to it, so that a checkout, an editable
 install and a wheel know it by one name, and no top-level package ``operators`` stands beside the
 one that many Airflow projects have of their own.
+
+For DAGs of one's own the names below are offered here, loaded when they are asked for.
 """
+
+from importlib import import_module
 
 if __name__ != "privsyn.airflow":
     raise ImportError(f"{__name__} is imported as privsyn.airflow.")
+
+_PUBLIC = {
+    "release_task": "chain",
+    "release_group": "chain",
+    "method_dag": "factory",
+    "PlanOperator": "budget",
+    "ReserveBudgetOperator": "budget",
+    "SettleBudgetOperator": "budget",
+    "PreflightOperator": "generate",
+    "PartitionOperator": "generate",
+    "TrainOperator": "generate",
+    "GenerateShardOperator": "generate",
+    "CertifyOperator": "generate",
+    "ValidateOperator": "quality",
+    "EvaluateOperator": "quality",
+    "PublishOperator": "publish",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded on demand."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'privsyn.airflow' has no attribute {name!r}")
+    return getattr(import_module(f"privsyn.airflow.{_PUBLIC[name]}"), name)

@@ -19,6 +19,7 @@ from privsyn.airflow.links import REPORT, share_report
 from privsyn.airflow.params import overrides
 from privsyn.airflow.project import params_file
 from privsyn.airflow.versions import version_of
+from privsyn.api.overrides import as_overrides
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError, PrivsynError
 
@@ -44,6 +45,8 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
             must render templates as native objects.
         params_path: params.yaml of the project. Default: see privsyn.airflow.project.
         version_from: Where the dataset's version is; see privsyn.airflow.versions.
+        asked: Settings on top of params.yaml by dotted name, in a DAG of one's own. None: those of
+            the run's trigger form.
     """
 
     template_fields: Sequence[str] = ("plan",)
@@ -56,6 +59,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         plan: Any = PLAN,
         params_path: str | None = None,
         version_from: str | None = None,
+        asked: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -64,6 +68,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.plan = plan
         self.params_path = params_path
         self.version_from = version_from
+        self.asked = asked
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
 
@@ -115,7 +120,12 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         )
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
-        """The deployment's overrides, the run's form, the version that its asset has."""
+        """The deployment's overrides, then the run's form and the version of its asset.
+
+        In a DAG of one's own, what was asked for takes the form's place.
+        """
+        if self.asked is not None:
+            return [*environment_overrides(), *as_overrides(self.asked)]
         form = context["dag"].params
         known = {key: form.get_param(key) for key in form}
         version = version_of(context, self.version_from)

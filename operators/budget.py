@@ -95,14 +95,21 @@ WHOLE = ("certify", "validate", "evaluate", "publish", "publish_student")
 
 
 def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
-    """What a run has not done, of all its tasks: those that failed, and those of ``WHOLE``."""
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    """What a run has not done of the tasks beside this one: those that failed, and of ``WHOLE``.
+
+    Beside it: of its task group, where it is in one. What else a DAG does is not the release's.
+    """
+    group = ti.task_id.rpartition(".")[0]
+    prefix = f"{group}." if group else ""
+    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = {task: state for task, state in found.items() if task.startswith(prefix)}
 
     def done(task: str) -> bool:
         if states.get(task) == "skipped":
             return bool(ti.xcom_pull(task_ids=task, key=UNCHANGED))
         return bool(states.get(task) == "success")
 
-    left = [task for task in WHOLE if task in tasks and not done(task)]
+    whole = [f"{prefix}{task}" for task in WHOLE]
+    left = [task for task in whole if task in tasks and not done(task)]
     failed = (task for task, state in states.items() if state in ("failed", "upstream_failed"))
     return left + sorted(task for task in failed if task not in left)

@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Asset, TriggerRule
 
 from privsyn.airflow.alerts import Alert
 from privsyn.airflow.base import BrokenProjectOperator
-from privsyn.airflow.budget import PlanOperator, ReserveBudgetOperator, SettleBudgetOperator
+from privsyn.airflow.chain import release_chain
 from privsyn.airflow.distill import (
     BaselineOperator,
     DistillOperator,
@@ -18,17 +18,8 @@ from privsyn.airflow.distill import (
     PublishStudentOperator,
 )
 from privsyn.airflow.failures import patience
-from privsyn.airflow.generate import (
-    CertifyOperator,
-    GenerateShardOperator,
-    PartitionOperator,
-    PreflightOperator,
-    TrainOperator,
-)
 from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
-from privsyn.airflow.publish import PublishOperator
-from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
 from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
@@ -121,51 +112,18 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
-        plan = PlanOperator(task_id="plan", method=method)
-        reserve = ReserveBudgetOperator(task_id="reserve")
-        preflight = PreflightOperator(task_id="preflight", pool=schedule.gpu_pool)
-        partition = PartitionOperator(task_id="partition")
-        generate = GenerateShardOperator.partial(
-            task_id="generate",
-            params_path=str(project.params),  # partial takes none but Airflow's own from the DAG
+        approval = asks_approval(config.account, project.root)
+        chain = release_chain(
+            method,
+            approval,
+            params_path=str(project.params),
             version_from=schedule.version,
-            pool=schedule.gpu_pool,
-            map_index_template="shard {{ task.shard }}",
-        ).expand(shard=partition.output)
-        # Where the release exists already, generate has no shard and is skipped.
-        certify = CertifyOperator(task_id="certify", trigger_rule=TriggerRule.NONE_FAILED)
-        validate = ValidateOperator(task_id="validate")
-        evaluate = EvaluateOperator(task_id="evaluate")
-        publish = PublishOperator(
-            task_id="publish",
-            pool=project.dvc_pool,
+            gpu_pool=schedule.gpu_pool,
+            dvc_pool=project.dvc_pool,
             reannounce=schedule.reannounce,
             outlets=[Asset(project.asset(config.dataset.name, method))],
         )
-        settle = SettleBudgetOperator(task_id="settle")
-        approval = asks_approval(config.account, project.root)
-        if approval.spend_above is not None:
-            from privsyn.airflow.approval import ApproveSpendOperator
-
-            approve = ApproveSpendOperator(task_id="approve_spend", hours=approval.hours)
-            plan >> approve >> reserve
-        if approval.publish:
-            from privsyn.airflow.approval import ApprovePublishOperator
-
-            approve = ApprovePublishOperator(task_id="approve_publish", hours=approval.hours)
-            evaluate >> approve >> publish
-        plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
-        (
-            certify
-            >> validate
-            >> evaluate
-            >> publish
-            >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
-        )
         pool = schedule.gpu_pool
-        if trains(method):
-            train = TrainOperator(task_id="train", pool=pool)
-            partition >> train >> generate
         if teaches(method):
             distill = DistillOperator(task_id="distill", pool=pool)
             baseline = BaselineOperator(task_id="baseline", pool=pool)
@@ -179,16 +137,16 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                 outlets=[Asset(project.asset(config.dataset.name, STUDENTS))],
                 trigger_rule=TriggerRule.NONE_FAILED,
             )
-            validate >> distill >> evaluate
-            validate >> baseline
-            [distill, baseline] >> measure >> publish
-            publish >> publish_student >> settle
-            if approval.publish:
+            chain.validate >> distill >> chain.evaluate
+            chain.validate >> baseline
+            [distill, baseline] >> measure >> chain.publish
+            chain.publish >> publish_student >> chain.settle
+            if chain.approve_publish is not None:
                 from privsyn.airflow.approval import ApproveStudentOperator
 
-                measure >> approve
+                measure >> chain.approve_publish
                 (
-                    publish
+                    chain.publish
                     >> ApproveStudentOperator(
                         task_id="approve_student",
                         hours=approval.hours,

@@ -18,6 +18,7 @@
     |   `-- NotAuthenticated     exit 6   they agree, but no ledger or key says who made it
     |-- ValidationFailed         exit 5   the suite failed; the artifact is in quarantine
     |-- TrainingInterrupted      exit 1   a process that trains along is gone (retryable)
+    |-- Defect                   exit 1   a foreign exception; its message is withheld
     |-- TrackingUnavailable      exit 1   MLflow cannot be reached            (retryable)
     `-- PublishError             exit 1   DVC or git refused                  (retryable)
 
@@ -25,6 +26,9 @@ A message names the field, the value, the limit and the next step, and never hol
 """
 
 from __future__ import annotations
+
+import traceback
+from pathlib import Path
 
 
 class PrivsynError(Exception):
@@ -55,6 +59,21 @@ def _rebuild(
     PrivsynError.__init__(error, message, hint=hint)
     error.__dict__.update(state)
     return error
+
+
+class Defect(PrivsynError):
+    """An exception that is not ours. Its message may hold record text: type and place are said."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Defect:
+        """What may be said of an exception."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        return cls(
+            f"{type(error).__name__}{where}.",
+            hint="This is a defect; PRIVSYN_DEBUG=1 shows the traceback, which may hold private "
+            "text.",
+        )
 
 
 class ConfigError(PrivsynError):

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -33,6 +34,10 @@ def show_progress(
     console: Console, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:
     """A bar where a person looks on, a line now and then elsewhere. Counts are public."""
+    if console.is_jupyter:
+        with _in_notebook(clock) as update:
+            yield update
+        return
     if not console.is_terminal:
         yield _lines(console, clock)
         return
@@ -108,6 +113,36 @@ def duration(seconds: float) -> str:
     if not hours:
         return f"{minutes} min"
     return f"{hours} h {minutes} min" if minutes and hours < 24 else f"{hours} h"
+
+
+@contextmanager
+def _in_notebook(clock: Callable[[], float]) -> Iterator[Progress]:
+    """One output of the cell that moves, and is empty at the end: what stays is the result."""
+    from IPython.display import HTML
+
+    rows: dict[str, str] = {}
+    paces: dict[str, Pace] = {}
+    handle = _display(HTML(""))
+
+    def update(stage: str, done: int, total: int, things: str = "") -> None:
+        left = paces.setdefault(stage, Pace()).left(done, total, clock())
+        rows[stage] = (
+            f'<div>{escape(stage)} <progress value="{done}" max="{max(total, 1)}"></progress> '
+            f"{done:,} of {total:,} {escape(things)}"
+            f"{f', about {duration(left)} left' if left else ''}</div>"
+        )
+        handle.update(HTML("".join(rows.values())))
+
+    try:
+        yield update
+    finally:
+        handle.update(HTML(""))
+
+
+def _display(shown: Any) -> Any:
+    from IPython.display import display
+
+    return display(shown, display_id=True)
 
 
 def _lines(console: Console, clock: Callable[[], float]) -> Progress:

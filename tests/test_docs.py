@@ -249,7 +249,11 @@ def named(nav) -> set[str]:
 def test_the_site_names_every_document():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     documents = {file.relative_to(ROOT / "docs").as_posix() for file in ROOT.glob("docs/**/*.md")}
-    made = {page for page in named(nav) if page.startswith(("project/", "notes/", "reference/"))}
+    made = {
+        page
+        for page in named(nav)
+        if page.startswith(("project/", "notes/", "reference/", "notebooks/"))
+    }
     assert named(nav) - made == documents
 
 
@@ -293,6 +297,9 @@ def test_the_site_builds(docs_site, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     notes = list((ROOT / "privsyn").rglob("*.md"))
     assert len(list(site.glob("notes/*.html"))) == len(notes) >= 7
+    notebooks = {file.stem for file in (ROOT / "docs/notebooks").glob("*.ipynb")}
+    assert {file.stem for file in site.glob("notebooks/*.html")} == notebooks
+    assert "Authentic: the ledger vouches" in (site / "notebooks/ten_minutes.html").read_text()
     assert len(list(site.glob("reference/*.html"))) == len(docs_site.modules()) + 1 > 100
     pages = {file: file.read_text() for file in site.rglob("*.html")}
     pages |= {file: file.read_text() for file in site.rglob("*.json")}

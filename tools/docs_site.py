@@ -5,6 +5,7 @@ A hook of MkDocs (``hooks`` in ``mkdocs.yml``). It reads sources as text and imp
 - every module of the package with a docstring becomes a page of the reference;
 - every ``*.md`` inside the package (guarantee notes, cards of the models) and a few documents of
   the repository become pages as they are;
+- every notebook in ``docs/`` becomes a page with the outputs it was saved with; none is run;
 - a link that leaves ``docs/`` leads to such a page; to a file that is no page it is plain text, and
   to no file it stays, so that the strict build fails.
 
@@ -21,9 +22,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "privsyn"
@@ -40,7 +43,7 @@ NOTES, REFERENCE = "notes/*", "reference/*"  # stand in `nav` for the pages foun
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Anchors as GitHub makes them, and a `nav` with the pages found."""
-    for found in (modules, pages, _included, _notes):
+    for found in (modules, notebooks, pages, _included, _notes):
         found.cache_clear()  # under `mkdocs serve` files come and go
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
     config.nav = _filled(
@@ -58,6 +61,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = f"# {name}\n\n::: {name}\n"
         files.append(File.generated(config, _module_page(name), content=text))
     files.append(File.generated(config, "reference/index.md", content=overview(found)))
+    for source in notebooks():
+        text, pictures = as_page(ROOT / source)
+        uri = _notebook_page(source)
+        files.append(File.generated(config, uri, content=text))
+        for name, content in pictures.items():
+            place = posixpath.join(posixpath.dirname(uri), name)
+            files.append(File.generated(config, place, content=content))
     return files
 
 
@@ -67,12 +77,36 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     sources = {target: source for source, target in _included().items()}
     if uri.startswith("reference/"):
         return markdown
+    sources |= {_notebook_page(source): source for source in notebooks()}
     return relink(markdown, sources.get(uri, f"docs/{uri}"), uri, pages())
 
 
 def slug(title: str, separator: str) -> str:
     """The anchor of a heading as GitHub makes it."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", separator)
+
+
+@functools.cache
+def notebooks() -> tuple[str, ...]:
+    """Notebooks among the documents, as paths from the root."""
+    found = (ROOT / "docs").rglob("[!.]*.ipynb")
+    return tuple(sorted(file.relative_to(ROOT).as_posix() for file in found))
+
+
+def as_page(file: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook with its outputs as Markdown, and its pictures by name."""
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if output.get("data", {}).get("text/html"):  # a table says more than its text
+                output.data = {"text/html": output.data["text/html"]}
+    exporter = MarkdownExporter()
+    text, resources = exporter.from_notebook_node(notebook, {"unique_key": file.stem})
+    return text, resources["outputs"]
+
+
+def _notebook_page(source: str) -> str:
+    return source.removeprefix("docs/").removesuffix(".ipynb") + ".md"
 
 
 @functools.cache
@@ -109,7 +143,7 @@ def pages() -> dict[str, str]:
         if file.is_file():
             inside = file.relative_to(docs).as_posix()
             found[f"docs/{inside}"] = inside
-    return found
+    return found | {source: _notebook_page(source) for source in notebooks()}
 
 
 def relink(markdown: str, source: str, uri: str, known: dict[str, str]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,6 +12,7 @@ import typer
 from privsyn import __version__
 from privsyn.cli.approval import approve, reject
 from privsyn.cli.derived import distill, more
+from privsyn.cli.handover import compare, export
 from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
 from privsyn.cli.models import models_app
@@ -22,7 +21,7 @@ from privsyn.cli.project import init, sample_data
 from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
 from privsyn.cli.tune import tune
-from privsyn.errors import PrivsynError
+from privsyn.errors import Defect, PrivsynError
 
 app = typer.Typer(
     name="privsyn",
@@ -33,8 +32,8 @@ app = typer.Typer(
 
 
 for command in (
-    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, restore,
-    more, distill, sweep,
+    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, compare,
+    export, restore, more, distill, sweep,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(stage_app, name="stage")
@@ -90,15 +89,9 @@ def main() -> NoReturn:
         if isinstance(error, _UsageError):
             _say_usage(error)
             sys.exit(2)
-        # A foreign message may hold record text, so only its type and place are shown.
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        print(
-            f"privsyn: {type(error).__name__} in {Path(where.filename).name}, line {where.lineno}. "
-            "This is a defect; PRIVSYN_DEBUG=1 shows the traceback, which may hold private text.",
-            file=sys.stderr,
-        )
+        print(f"privsyn: {Defect.of(error)}", file=sys.stderr)
         sys.exit(1)
     if code == INTERRUPTED:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)

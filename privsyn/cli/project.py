@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privsyn.cli import new_project
+from privsyn.api import new_project
 from privsyn.cli.options import MethodName, out
 from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample

@@ -23,7 +23,7 @@ from privsyn.cli.options import (
     out,
 )
 from privsyn.dp.accountant import shown
-from privsyn.errors import ConfigError, DataError, LedgerUnavailable, NotAuthenticated
+from privsyn.errors import ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
@@ -130,23 +130,15 @@ def verify(
     release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it; with
     --key: it is not signed, or by another key.
     """
-    from privsyn.ledger.store import open_ledger
+    from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, signature, verification
 
     folder = Workspace(params.parent).folder(release)
     book = None
     if ledger is not None:
-        book = open_ledger(ledger)
-        if not book.exists():
-            raise LedgerUnavailable(
-                f"--ledger: there is no ledger at {book.where}; the release was not checked.",
-                hint="Check the URL: sqlite:////absolute/path/ledger.db or "
-                "postgresql://user@host/name.",
-            )
+        book = open_existing(ledger)
     elif params.is_file():
-        ctx = context_of(params, None)
-        if ctx.config.services.ledger or (ctx.workspace.state / "ledger.db").exists():
-            book = ctx.ledger
+        book = context_of(params, None).ledger_at_hand
     signer = None if key is None else signature.public_key(key)
     checks = verification.verify(folder, book, signer)
     if as_json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,3 +183,56 @@ def _save(figure: Figure, path: Path) -> Path:
         with atomic_file(path) as stream:  # 0600: some of it is internal
             figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return path
+
+
+@dataclass(frozen=True)
+class Point:
+    """A release in a plot of epsilon against accuracy.
+
+    Attributes:
+        method: Points of one method are joined.
+        epsilon: Its cost.
+        accuracy: On held-out real records.
+        low: Lower end of its interval; None where it has none.
+        high: Upper end.
+    """
+
+    method: str
+    epsilon: float
+    accuracy: float
+    low: float | None
+    high: float | None
+
+
+def draw_choice(points: Sequence[Point], baselines: Mapping[str, float]) -> bytes:
+    """Epsilon against accuracy as a PNG file, each method a line with its intervals. Internal.
+
+    Args:
+        points: At least one.
+        baselines: Accuracies that cost nothing or are not to be had, by name.
+    """
+    figure, axes = _figure("Epsilon against accuracy on held-out real records [internal]", 3.8)
+    for number, method in enumerate(dict.fromkeys(point.method for point in points)):
+        own = sorted((p for p in points if p.method == method), key=lambda p: p.epsilon)
+        colour = (BAR, MARK, INK, SOFT)[number % 4]
+        x, y = [p.epsilon for p in own], [p.accuracy for p in own]
+        axes.plot(x, y, marker="o", color=colour, label=_plain(method))
+        for p in own:
+            if p.low is not None and p.high is not None:
+                axes.vlines(p.epsilon, p.low, p.high, color=colour, linewidth=1)
+    for number, (name, value) in enumerate(baselines.items()):
+        style = (0, (4, 2 + 2 * number))
+        axes.axhline(value, color=SOFT, linewidth=1, linestyle=style, label=_plain(name))
+    if len({point.epsilon for point in points}) > 1:
+        axes.set_xscale("log")
+        ticks = sorted({point.epsilon for point in points})
+        axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+        axes.xaxis.minorticks_off()
+    axes.set_ylim(0, 1)
+    axes.yaxis.grid(True, color=GRID)
+    axes.set_xlabel("epsilon of the release", color=SOFT)
+    axes.set_ylabel("accuracy", color=SOFT)
+    figure.legend(loc="outside right center", frameon=False, labelcolor=INK)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
+    return stream.getvalue()

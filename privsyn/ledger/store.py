@@ -26,6 +26,7 @@ from privsyn.errors import (
     BudgetError,
     DataError,
     LeaseHeld,
+    LedgerUnavailable,
     PrivsynError,
     ReleaseLost,
     VerificationError,
@@ -80,6 +81,22 @@ def open_ledger(
         ConfigError: Not such a URL, or PostgreSQL without its driver.
     """
     return Ledger(url, clock=clock, timeout=timeout, who=who)
+
+
+def open_existing(url: str) -> Ledger:
+    """The ledger at a URL, which must be there: to ask it about a release.
+
+    Raises:
+        LedgerUnavailable: There is none.
+    """
+    book = open_ledger(url)
+    if not book.exists():
+        raise LedgerUnavailable(
+            f"there is no ledger at {book.where}; the release was not checked.",
+            hint="Check the URL: sqlite:////absolute/path/ledger.db or "
+            "postgresql://user@host/name.",
+        )
+    return book
 
 
 class Ledger(GovernedLedger):

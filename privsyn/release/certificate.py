@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import stat
 import subprocess
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from privsyn import __version__
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
@@ -196,6 +198,21 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     if not isinstance(parsed, dict):
         raise VerificationError(f"{file} is not a certificate.")
     return raw, parsed
+
+
+def made_by_newer(certificate: Mapping[str, Any]) -> str | None:
+    """The version of privsyn that made a release, where it is newer than this one."""
+    software = certificate.get("software")
+    made = software.get("privsyn") if isinstance(software, Mapping) else None
+    if not isinstance(made, str) or _order(made) <= _order(__version__):
+        return None
+    return ".".join(map(str, _order(made)))
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """A version for comparison: the numbers it begins with."""
+    begins = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
+    return tuple(map(int, begins[0].split("."))) if begins else ()
 
 
 def seal_of(certificate: Mapping[str, Any]) -> str:

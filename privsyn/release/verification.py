@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
 from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import Event, dump
@@ -27,6 +28,7 @@ from privsyn.release.certificate import (
     canonical,
     digest,
     is_plain_file,
+    made_by_newer,
     origin,
     read,
     seal_of,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 SIGNED = "signature"
 """Name of the check of the signature."""
+NEWER = "privsyn is as new"
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,10 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
     except _UNREADABLE as error:
         field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
         checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
-        return checks
+        return checks + _newer(certificate)
     return [
         *checks,
+        *_newer(certificate),
         *_reports(folder, plan, certificate, ledger),
         *_ledger(plan, certificate, ledger),
         *_signature(folder, certificate, key),
@@ -138,9 +142,10 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
     """
     failed = [f"{check.name} ({check.detail})" for check in checks if check.passed is False]
     if failed:
+        newer = next((check.detail for check in checks if check.name == NEWER), None)
         raise VerificationError(
             f"{folder} does not verify: {'; '.join(failed)}.",
-            hint=RESTORE_HINT,
+            hint=RESTORE_HINT if newer is None else f"It was {newer}: upgrade privsyn first.",
         )
 
 
@@ -239,6 +244,14 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
     }
     said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
     return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
+
+
+def _newer(certificate: Mapping[str, Any]) -> list[Check]:
+    """Says of a release that a newer privsyn made that this one may not know all of it."""
+    made = made_by_newer(certificate)
+    if made is None:
+        return []
+    return [Check(NEWER, None, f"made by privsyn {made}, and this is {__version__}")]
 
 
 def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:

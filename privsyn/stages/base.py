@@ -112,6 +112,12 @@ class Context:
             who={key: self.origin[key] for key in WHO if self.origin.get(key)},
         )
 
+    @property
+    def ledger_at_hand(self) -> Ledger | None:
+        """The ledger, where one is named or lies in the state folder; else there is none to ask."""
+        named = self.config.services.ledger is not None
+        return self.ledger if named or (self.workspace.state / "ledger.db").exists() else None
+
     @cached_property
     def tracker(self) -> Tracker:
         """The MLflow tracker of the project."""

@@ -72,6 +72,16 @@ def run(ctx: Context, method: str, *, published: bool = True, told: Told = unhea
         PrivsynError: From the stage that failed.
     """
     planned = _timed("plan", told, lambda: plan(ctx, method, open_account=True))
+    carry_out(ctx, planned, published=published, told=told)
+    return planned
+
+
+def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told = unheard) -> None:
+    """Draw, validate, evaluate and publish a planned release; settle whatever happens.
+
+    Raises:
+        PrivsynError: From the stage that failed.
+    """
     try:
         draw(ctx, planned, published=published, told=told)
         _timed("validate", told, lambda: validate(ctx, planned))
@@ -80,7 +90,6 @@ def run(ctx: Context, method: str, *, published: bool = True, told: Told = unhea
             _timed("publish", told, lambda: publish(ctx, planned))
     finally:
         settle(ctx, planned)
-    return planned
 
 
 def _timed(stage: str, told: Told, work: Callable[[], T]) -> T:

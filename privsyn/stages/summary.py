@@ -157,10 +157,23 @@ def cost_of_release(
     cron: str | None = None,
     terms: Terms = NONE,
 ) -> None:
-    """Print what a release would cost, and whether the account pays for it.
+    """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
+    rows = cost_rows(plan, account, earlier, cron, terms)
+    facts(console, rows, title=f"{plan.method}: what it would cost")
+    for warning in plan.warnings:
+        show(console, f"note: {warning}")
+
+
+def cost_rows(
+    plan: Plan,
+    account: Preview,
+    earlier: Pace | None,
+    cron: str | None = None,
+    terms: Terms = NONE,
+) -> dict[str, str]:
+    """What a release would cost, and whether the account pays for it, line by line.
 
     Args:
-        console: Where to.
         plan: The release.
         account: What its reservation would meet.
         earlier: The last release like it here.
@@ -192,9 +205,7 @@ def cost_of_release(
             f"{earlier.release_id}, by the same method and models, was drawn here in "
             f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
         )
-    facts(console, rows, title=f"{plan.method}: what it would cost")
-    for warning in plan.warnings:
-        show(console, f"note: {warning}")
+    return rows
 
 
 def _accuracy_bought(plan: Plan) -> dict[str, str]:

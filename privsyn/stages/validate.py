@@ -170,6 +170,19 @@ def passed(folder: Path) -> bool | None:
     return success is True
 
 
+def refuse_failed(folder: Path) -> None:
+    """Refuse the records of a release that has not passed its suite.
+
+    Raises:
+        ValidationFailed: It failed, or was not validated.
+    """
+    if not passed(folder):
+        raise ValidationFailed(
+            f"{folder.name} has not passed its suite: its records are not handed out.",
+            hint=f"See {layout.page_of(folder)}, or run validate first.",
+        )
+
+
 def copy_reports(ctx: Context, method: str, folder: Path) -> None:
     """Copy the validation to reports/<method>/, which dvc.yaml tracks."""
     reports = ctx.workspace.reports(method)

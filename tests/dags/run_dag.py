@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -23,6 +24,7 @@ environment = airflow_environment(root, home)
 os.environ |= environment
 prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
 
+from airflow.dag_processing.dagbag import DagBag  # noqa: E402
 from airflow.models import dagrun  # noqa: E402
 from airflow.models.asset import AssetEvent  # noqa: E402
 from airflow.models.xcom import XComModel  # noqa: E402
@@ -93,6 +95,17 @@ def of_partition(key: str | None):
         yield
 
 
+def dag_of(order: dict):
+    """A DAG of privsyn, or the one in a user's file."""
+    if "file" not in order:
+        return method_dag(order.get("method", "invisible_ink"))
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{root / '.privsyn' / 'mlflow.db'}"
+    bag = DagBag(shutil.copy(order["file"], root / "dags"))
+    assert not bag.import_errors, bag.import_errors
+    (dag,) = bag.dags.values()
+    return dag
+
+
 alerts: list[dict] = []
 
 
@@ -114,11 +127,12 @@ answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
-    dag = method_dag(order.get("method", "invisible_ink"))
+    dag = dag_of(order)
+    conf = order.get("conf", {})
+    if conf.get("release") == "the first":
+        conf["release"] = answers[0]["xcoms"]["plan/return_value"]["release_id"]
     with of_partition(order.get("partition")):
-        run = dag.test(
-            run_conf=order.get("conf", {}), mark_success_pattern=re.compile(order.get("not", "$"))
-        )
+        run = dag.test(run_conf=conf, mark_success_pattern=re.compile(order.get("not", "$")))
     dags.append(dag.dag_id)
     answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
     alerts.clear()

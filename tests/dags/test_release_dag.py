@@ -22,11 +22,13 @@ PARTITIONED = [
     "account.name=versions",
 ]
 """Of a dataset of its own, whose versions have a file each."""
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/train_on_release.py"
 
 
 @pytest.fixture(scope="module")
 def runs(project):
-    """Killed once while drawing; the same; too much for the account; the first announced again."""
+    """Killed once while drawing; the same; too much for the account; the first announced again; a
+    DAG of a user's own that makes it on its way; the example that trains on it."""
     orders = [
         {"kill": True},
         {},
@@ -36,6 +38,8 @@ def runs(project):
             {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
             for key in ("2026-09", "2026-10", "2026-09", "2026-09 or so")
         ),
+        {"file": str(Path(__file__).with_name("own_dag.py"))},
+        {"file": str(EXAMPLE), "conf": {"release": "the first"}},
     ]
     for month in ("2026-09", "2026-10"):
         shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
@@ -164,7 +168,7 @@ def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
 
 
 def test_a_partition_is_a_version_and_charged_once(runs, ledger):
-    september, october, again, odd = runs[4:]
+    september, october, again, odd = runs[4:8]
     assert [plan(run)["dataset"]["version"] for run in (september, october, again)] == [
         "2026-09",
         "2026-10",
@@ -205,3 +209,47 @@ def test_the_project_folder_holds_no_process_of_a_finished_run(project, runs):
         except OSError:
             continue
         assert str(project.root).encode() not in words
+
+
+def test_in_a_dag_of_ones_own_the_release_is_made_by_the_same_tasks(runs):
+    own, first = runs[8], runs[0]
+    assert own["state"] == "success"
+    assert {task: state for task, (state, _) in own["tasks"].items()} == {
+        "beside": "success",
+        "count": "success",
+        **{f"count_release.{name}": "success" for name in (*STAGES, "settle")},
+        "count_release.generate": "skipped",
+    }
+    assert plan_of(own, "count_release.plan")["release_id"] == plan(first)["release_id"]
+    assert own["xcoms"]["count/return_value"] == {"rows": 4, "release": plan(first)["release_id"]}
+
+
+STAGES = ("plan", "reserve", "preflight", "partition", "certify", "validate", "evaluate", "publish")
+
+
+def plan_of(run, task):
+    return run["xcoms"][f"{task}/return_value"]
+
+
+def test_the_example_logs_its_model_with_the_release_as_its_dataset(project, runs):
+    from mlflow import MlflowClient
+
+    example, planned = runs[9], plan(runs[0])
+    assert example["state"] == "success"
+    client = MlflowClient(f"sqlite:///{project.root / '.privsyn' / 'mlflow.db'}")
+    run = client.get_run(example["xcoms"]["train/return_value"])
+    (used,) = run.inputs.dataset_inputs
+    assert used.dataset.name == planned["release_id"]
+    assert run.data.tags["privsyn.release_id"] == planned["release_id"]
+    assert float(run.data.tags["privsyn.epsilon"]) == planned["epsilon"]
+    assert 0 < run.data.metrics["accuracy_on_synthetic"] <= 1
+    assert [model.model_id for model in run.outputs.model_outputs]
+
+
+def test_operators_are_offered_by_the_package(runs):
+    import privsyn.airflow
+
+    for name in privsyn.airflow.__all__:
+        assert getattr(privsyn.airflow, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Plan'"):
+        privsyn.airflow.Plan  # noqa: B018

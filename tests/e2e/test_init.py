@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from privsyn import cli
+from privsyn.api.new_project import TEMPLATE, label_list, likely, yaml_of
 from privsyn.cli import project
-from privsyn.cli.new_project import TEMPLATE, label_list, likely, yaml_of
 from privsyn.config import load_config
 
 ROOT = Path(__file__).parents[2]

@@ -27,8 +27,8 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
+from privsyn.api.new_project import label_list, name_of
 from privsyn.cli.models import fetch_if_named
-from privsyn.cli.new_project import label_list, name_of
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
 from privsyn.stages.base import Context, open_context

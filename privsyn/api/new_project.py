@@ -127,8 +127,13 @@ def likely(columns: Sequence[str], role: str) -> str | None:
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
 
 
-def params(answers: Answers | None, method: str) -> str:
+def params(answers: Answers | None, method: str, changes: Mapping[str, Any] | None = None) -> str:
     """params.yaml for a private file; without one that of the invented messages.
+
+    Args:
+        answers: What the file's owner said of it.
+        method: The one of ``pipeline``.
+        changes: Settings of ``dataset`` and ``account`` in place of those that follow.
 
     Raises:
         ConfigError: An answer is not usable as a setting.
@@ -136,7 +141,7 @@ def params(answers: Answers | None, method: str) -> str:
     text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
     text = _with_line(text, "pipeline", yaml_of([method]))
     if answers is not None:
-        settings = answers.settings()
+        settings = answers.settings() | dict(changes or {})
         for section in ("dataset", "account"):
             text = _with_section(text, section, settings)
         # The shipped patterns describe the invented messages.

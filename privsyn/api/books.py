@@ -1,0 +1,100 @@
+"""The ledger from Python: accounts and entries as frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from privsyn.api.guard import guarded
+from privsyn.api.shown import Shown
+from privsyn.ledger.statements import Audit
+from privsyn.stages.base import Context
+from privsyn.stages.summary import said_who
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Books(Shown):
+    """What the ledger of a project holds. Reads alone: releases are made by their stages."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    @guarded
+    def accounts(self) -> pd.DataFrame:
+        """An account a row: its terms, the share spent, and the room for one more release."""
+        import pandas as pd
+
+        rows = [
+            {
+                "account": statement.spec.name,
+                "unit": statement.spec.unit,
+                "adjacency": str(statement.spec.adjacency),
+                "epsilon": statement.spec.epsilon,
+                "delta": statement.spec.delta,
+                "spent_share": statement.balance.share,
+                "spent_epsilon": statement.balance.spent_epsilon,
+                "left_epsilon": statement.balance.left_epsilon,
+                "releases": statement.balance.entries,
+                "refused": len(statement.refusals),
+            }
+            for statement in self._ctx.ledger.statements()
+        ]
+        return pd.DataFrame(rows, columns=_ACCOUNTS)
+
+    @guarded
+    def entries(self, account: str | None = None) -> pd.DataFrame:
+        """A release a row, oldest first.
+
+        Args:
+            account: Of this one only.
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "number": entry.number,
+                "release": entry.release_id,
+                "account": entry.account,
+                "method": entry.method,
+                "state": entry.state.value,
+                "epsilon": entry.epsilon,
+                "delta": entry.delta,
+                "reserved_at": entry.reserved_at,
+                "by": said_who(entry.reserved_by),
+                "reason": entry.reason or "",
+            }
+            for entry in self._ctx.ledger.entries(account)
+        ]
+        return pd.DataFrame(rows, columns=_ENTRIES)
+
+    @guarded
+    def verify(self) -> Audit:
+        """Check the hash chain of the whole ledger, and that it knows the releases that are here.
+
+        Raises:
+            VerificationError: The ledger was edited, or does not know a release.
+        """
+        self._ctx.check_releases()
+        return self._ctx.ledger.verify()
+
+    def _title(self) -> str:
+        return "Ledger"
+
+    def _rows(self) -> dict[str, str]:
+        return {
+            statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
+            f"{statement.spec.unit}; {statement.balance.share:.1%} spent by "
+            f"{statement.balance.entries} release(s)"
+            for statement in self._ctx.ledger.statements()
+        } or {"accounts": "none yet"}
+
+
+_ACCOUNTS = [
+    "account", "unit", "adjacency", "epsilon", "delta", "spent_share", "spent_epsilon",
+    "left_epsilon", "releases", "refused",
+]  # fmt: skip
+_ENTRIES = [
+    "number", "release", "account", "method", "state", "epsilon", "delta", "reserved_at", "by",
+    "reason",
+]  # fmt: skip

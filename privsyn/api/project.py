@@ -1,0 +1,383 @@
+"""A project from Python: what `privsyn init`, check, plan and run do, by the same stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date as Date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from privsyn.api import frames, new_project
+from privsyn.api.books import Books
+from privsyn.api.guard import guarded
+from privsyn.api.overrides import as_overrides
+from privsyn.api.planned import Planned
+from privsyn.api.released import Release
+from privsyn.api.shown import Shown, as_html, as_text
+from privsyn.config import environment_overrides
+from privsyn.errors import ConfigError, DataError
+from privsyn.progress import show_progress
+from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privsyn.stages.compare import Comparison
+
+
+class Project(Shown):
+    """A private dataset, its account, and the releases made of it.
+
+    Nothing here goes round the ledger: ``release`` runs the stages that `privsyn run` runs, at the
+    same cost, under the same account, to the same certificate. No method returns a record, and no
+    representation, message or traceback shows one. Make one by ``create`` or ``open``.
+    """
+
+    def __init__(self, folder: Path, settings: Sequence[str] = (), day: Date | None = None) -> None:
+        self._folder = folder
+        self._settings = tuple(settings)
+        self._day = day
+        self._context(())  # a project that does not load is none
+
+    @classmethod
+    @guarded
+    def open(cls, folder: str | Path = ".", *, day: Date | None = None, **settings: Any) -> Project:
+        """The project of a folder that holds params.yaml.
+
+        Args:
+            folder: The folder.
+            day: The logical date, for ``{date:...}`` in settings; None: today.
+            settings: Settings on top of params.yaml, by their dotted names:
+                ``**{"privacy.epsilon": 4}``.
+
+        Raises:
+            ConfigError: There is no params.yaml, or a setting is unknown or out of bounds.
+        """
+        return cls(Path(folder), as_overrides(settings), day)
+
+    @classmethod
+    @guarded
+    def create(
+        cls,
+        folder: str | Path,
+        data: str | Path | pd.DataFrame,
+        *,
+        unit: str | None,
+        text: str = "text",
+        label: str | None = None,
+        labels: Sequence[str] = (),
+        document: str | None = None,
+        protects: str | None = None,
+        name: str | None = None,
+        version: str = "v1",
+        image_size: int | None = None,
+        account: Mapping[str, Any] | None = None,
+        method: str | None = None,
+    ) -> Project:
+        """Begin a project: params.yaml, dvc.yaml, dags, .gitignore, as `privsyn init` writes them.
+
+        A frame is written to the project's private state folder (mode 0600), the wanted columns of
+        it alone, under the names given here. Of a file the header is read. Labels are public and
+        are never taken from the data.
+
+        Args:
+            folder: Of the project; made if need be.
+            data: A file, a folder of images, or a pandas DataFrame of texts.
+            unit: Column with the stable id of those who are protected. None: every row is one by
+                itself. There is no default: who is protected is for a person to say.
+            text: Column of the text, or a form over several.
+            label: Column of the label.
+            labels: All labels: public.
+            document: What a text is, in public words for the prompts: bug report.
+            protects: What such a one is called: patient.
+            name: Of dataset and account; by default the file's, for a frame ``data``.
+            version: Opaque and public name of this state of the data.
+            image_size: Of images: side in pixels they are brought to.
+            account: Settings of the account other than the proposed ones, such as
+                ``{"epsilon": 20, "public_size": 5000}``. A ``unit`` here is ``protects``.
+            method: What `privsyn run` makes where none is named.
+
+        Raises:
+            ConfigError: The folder holds a project, a setting is not usable, or the unit is a
+                frame's index.
+            DataError: A column is missing, or the file cannot be read.
+            StorageError: Disk full or no permission.
+        """
+        root = Path(folder)
+        new_project.refuse_existing(root)
+        if (label is None) != (not labels):
+            raise ConfigError(
+                "label and labels go together: the labels are public and are never read from data.",
+                hint="Name the column and list all labels: label='topic', labels=['A', 'B'].",
+            )
+        changes = {"dataset.version": version}
+        changes |= {f"account.{key}": value for key, value in (account or {}).items()}
+        given: dict[str, Any] = {
+            "text": None if image_size is not None else text,
+            "label": label,
+            "labels": tuple(labels),
+            "unit": unit,
+            "document": document,
+            "name": name,
+            "image_size": image_size,
+        }
+        said = {key: value for key, value in given.items() if value or key in ("label", "unit")}
+        if protects is not None:
+            said["protects"] = protects
+        if isinstance(data, str | Path):
+            answers = new_project.interview(Path(data).expanduser(), said, None)
+            written = new_project.params(answers, method or _first(answers), changes)
+        else:
+            frame = frames.as_frame(data)
+            columns = frames.check_columns(frame, text, label, unit)
+            said["name"] = name or "data"
+            answers = new_project.Answers(path=Path("frame"), **said)
+            place = frames.place(said["name"], version)
+            changes["dataset.path"] = place
+            written = new_project.params(answers, method or _first(answers), changes)
+            frames.keep(frame, list(columns.values()), root.resolve() / place)
+        new_project.write(root, written)
+        return cls(root)
+
+    @guarded
+    def using(self, data: str | Path | pd.DataFrame, *, version: str) -> Project:
+        """The same project over another state of its data: the next month's, say.
+
+        params.yaml stays as it is; dataset.path and dataset.version are set on top of it. The
+        account is the same, so a release of the new version is a new charge to it.
+
+        Args:
+            data: A file, or a frame with the columns that params.yaml names.
+            version: Opaque and public name of this state; a version's data never change.
+
+        Raises:
+            ConfigError: The version holds another frame already, or see ``create``.
+            DataError: A column is missing.
+        """
+        dataset = self._context(()).config.dataset
+        if isinstance(data, str | Path):
+            path = str(Path(data).expanduser().resolve())
+        else:
+            frame = frames.as_frame(data)
+            columns = frames.check_columns(frame, dataset.text, dataset.label, dataset.unit)
+            path = frames.place(dataset.name, version)
+            changes = as_overrides({"dataset.path": path, "dataset.version": version})
+            self._context(changes)  # a version that is no name is refused before it names a file
+            frames.keep(frame, list(columns.values()), self._folder.resolve() / path)
+        changes = as_overrides({"dataset.path": path, "dataset.version": version})
+        return Project(self._folder, (*self._settings, *changes), self._day)
+
+    @guarded
+    def check(self) -> Counts:
+        """Count what a release could use of the private file. Internal, and costs nothing.
+
+        Exact counts of private records, for the owner's eyes: do not publish what this shows.
+
+        Raises:
+            DataError: A file is missing, empty, damaged or lacks a column, or none of its records
+                can be used.
+        """
+        from privsyn.stages.check import check, lines
+
+        ctx = self._context(())
+        found = check(ctx)
+        for path, counts in found.items():
+            if not counts["kept"]:
+                reasons = "; ".join(counts["reasons"])
+                raise DataError(f"{path} holds no record that can be used: {reasons}.")
+        return Counts(found, {path: lines(ctx, counts) for path, counts in found.items()})
+
+    @guarded
+    def plan(
+        self,
+        method: str | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        draw: int | None = None,
+        **settings: Any,
+    ) -> Planned:
+        """What a release would cost, and whether it fits. Opens no data file; writes nothing.
+
+        Args:
+            method: By default the first of ``pipeline``.
+            epsilon: Cost of this release (privacy.epsilon).
+            delta: Its delta (privacy.delta).
+            draw: Number of the release under the same settings; another is a new charge.
+            settings: Settings of the method by name, others by their dotted names:
+                ``texts_per_label=40, **{"models.language": "tiny"}``.
+
+        Raises:
+            ConfigError: A setting is unknown or out of bounds, or a model cannot be found.
+            AccountMismatch: The account exists with other terms.
+        """
+        from privsyn.stages.pace import last
+        from privsyn.stages.plan import plan, preview
+
+        name = method or self._context(()).config.first_method
+        privacy = {"epsilon": epsilon, "delta": delta, "draw": draw}
+        asked = {f"privacy.{key}": value for key, value in privacy.items() if value is not None}
+        asked |= {key if "." in key else f"methods.{name}.{key}": v for key, v in settings.items()}
+        overrides = as_overrides(asked)
+        ctx = self._context(overrides)
+        planned = plan(ctx, name)
+        schedule = ctx.config.schedule.get(name)
+        return Planned(
+            planned,
+            preview(ctx, planned),
+            last(ctx, planned),
+            schedule.cron if schedule else None,
+            overrides,
+            ctx.day,
+            ctx.account.terms,
+        )
+
+    @guarded
+    def release(self, planned: Planned, *, publish: bool = True) -> Release:
+        """Make a planned release: draw, certify, validate, evaluate, publish.
+
+        Guarantee: that of the plan, charged once to the account, however often this is called: a
+        call that was interrupted goes on from its journal, and one whose release exists finds it.
+        It takes one process at a time to draw a part; a second one is told so.
+
+        Args:
+            planned: As ``plan`` returned it.
+            publish: Version it with DVC at the end.
+
+        Raises:
+            ConfigError: What was planned is not what would be drawn now.
+            BudgetExceeded: The account cannot pay. Nothing is spent.
+            LeaseHeld: Another live process draws this release.
+            ValidationFailed: It fails its suite; it stays in quarantine, its cost charged.
+        """
+        from privsyn.stages.plan import plan
+        from privsyn.stages.run import carry_out
+
+        shown = planned.plan
+        with show_progress(Console(stderr=True)) as progress:
+            ctx = replace(self._context(planned.settings), day=planned.day, progress=progress)
+            made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
+            _refuse_another(shown.model_dump(), made.model_dump())
+            carry_out(ctx, made, published=publish)
+        return self._release(made.id)
+
+    @guarded
+    def releases(self) -> list[Release]:
+        """The finished releases of this project that are here, those in quarantine left out."""
+        workspace = self._context(()).workspace
+        here = workspace.here()
+        return [self._release(name) for name in here if workspace.release(name).is_dir()]
+
+    @guarded
+    def open_release(self, name: str) -> Release:
+        """A finished release of this project, by its id.
+
+        Raises:
+            DataError: It is not here.
+        """
+        return self._release(name)
+
+    @guarded
+    def compare(self, *releases: Release | str) -> Comparison:
+        """Releases side by side: cost, utility with intervals, samples, epsilon against accuracy.
+
+        The utility is internal: it reads held-out real records, and choosing by it is a query on
+        the data that no account is charged for.
+
+        Args:
+            releases: Which; by default all that are here.
+
+        Raises:
+            DataError: One is not here, or there is none.
+            ConfigError: They are not of one dataset.
+        """
+        from privsyn.stages.compare import compare, paid
+
+        ctx = self._context(())
+        named = [item.name if isinstance(item, Release) else item for item in releases]
+        return compare(ctx, named or paid(ctx))
+
+    @property
+    def ledger(self) -> Books:
+        """The accounts and entries of the project's ledger."""
+        return Books(self._context(()))
+
+    @property
+    def folder(self) -> Path:
+        """The folder of params.yaml."""
+        return self._folder
+
+    def _release(self, name: str) -> Release:
+        ctx = self._context(())
+        folder = ctx.workspace.locate(ctx.workspace.release_id(name))
+        if folder is None:
+            raise DataError(
+                f"release {name!r} is not here.",
+                hint=f"Bring it back with: privsyn restore {name}",
+            )
+        return Release(folder, self._context)
+
+    def _context(self, settings: Sequence[str]) -> Context:
+        overrides = [*environment_overrides(), *self._settings, *settings]
+        origin = {"driver": "python", "user": os_user()}
+        return open_context(self._folder / PARAMS_FILE, overrides, day=self._day, origin=origin)
+
+    def _title(self) -> str:
+        return f"Project of {self._context(()).config.dataset.name}"
+
+    def _rows(self) -> dict[str, str]:
+        config = self._context(()).config
+        dataset, account = config.dataset, config.account
+        return {
+            "version": dataset.version,
+            "labels": ", ".join(dataset.labels) or "none",
+            "protects": f"{account.unit}, at most {dataset.max_records_per_unit} record(s) each, "
+            f"adjacency {account.adjacency.value}",
+            "account": f"{account.name}: cap epsilon {account.epsilon:g}, delta {account.delta:g}",
+            "method": config.first_method,
+        }
+
+
+class Counts:
+    """Exact counts of private records, by file: internal, for the owner's eyes.
+
+    Attributes:
+        files: The counts by path, as `privsyn check --json` has them.
+    """
+
+    def __init__(
+        self, files: Mapping[str, Mapping[str, Any]], said: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self.files = files
+        self._said = said
+
+    def __repr__(self) -> str:
+        return "\n\n".join(as_text(self._head(path), rows) for path, rows in self._said.items())
+
+    def _repr_html_(self) -> str:
+        return "".join(as_html(self._head(path), rows) for path, rows in self._said.items())
+
+    @staticmethod
+    def _head(path: str) -> str:
+        return f"{Path(path).name} (internal: exact counts of records)"
+
+
+def _first(answers: new_project.Answers) -> str:
+    return "private_evolution" if answers.image_size is not None else "invisible_ink"
+
+
+_FREE = ("release_id", "partition_key", "warnings", "shards", "dates")
+"""What a plan learns when its account is opened, or what shapes nothing."""
+
+
+def _refuse_another(shown: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Refuse to spend on something else than was shown: a model's files or params.yaml changed."""
+    for key, value in made.items():
+        if key not in _FREE and shown[key] != value:
+            raise ConfigError(
+                f"what was planned is not what would be drawn now: {key} has changed.",
+                hint="Plan again, and look: project.plan(...).",
+            )

@@ -1,0 +1,353 @@
+"""A finished release from Python: its records, its certificate, what can be made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from privsyn.api.guard import guarded
+from privsyn.api.overrides import as_overrides
+from privsyn.api.shown import Shown
+from privsyn.dp.accountant import shown
+from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.ledger.store import open_existing
+from privsyn.progress import show_progress
+from privsyn.release import certificate, layout, verification
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.validate import refuse_failed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from datasets import Dataset
+    from PIL.Image import Image
+
+ContextOf = Callable[[Sequence[str]], Context]
+"""The context of a project with settings on top."""
+
+
+class Release(Shown):
+    """A finished release: a folder with a certificate.
+
+    Its records are differentially private and may be shown; all that is read of it is checked
+    against its certificate first. By ``open`` it needs no project, no ledger and no network: what
+    then is not known is who made it. From ``Project.release`` it knows its project, which can
+    report on it and make more of it.
+    """
+
+    def __init__(self, folder: Path, context: ContextOf | None = None) -> None:
+        self._folder = folder
+        self._of = context
+        self._sealed = certificate.read(folder)[1]
+        try:
+            _ = self.name, self._rows(), self._images
+        except (LookupError, TypeError, ValueError, AttributeError):
+            newer = certificate.made_by_newer(self._sealed)
+            raise VerificationError(
+                f"{folder / layout.CERTIFICATE} is not a certificate that this privsyn reads.",
+                hint="" if newer is None else f"It was made by privsyn {newer}: upgrade.",
+            ) from None
+
+    @classmethod
+    @guarded
+    def open(cls, folder: str | Path) -> Release:
+        """The release in a folder, as it was handed out.
+
+        Raises:
+            VerificationError: The folder holds no certificate, or it cannot be read.
+        """
+        return cls(Path(folder))
+
+    @property
+    def name(self) -> str:
+        """Its id; of what was made from a release, its own name."""
+        paid = certificate.origin(self._sealed)
+        return str(self._sealed.get("name", paid["plan"]["release_id"]))
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._folder
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """Its certificate: public facts of what was spent, on what, and how to check it."""
+        copied: dict[str, Any] = json.loads(certificate.canonical(self._sealed))
+        return copied
+
+    @guarded
+    def verify(self, ledger: str | None = None) -> Verification:
+        """Check it against its certificate and, where there is one, the ledger.
+
+        Args:
+            ledger: URL of a ledger to ask; by default the project's.
+
+        Returns:
+            All that was looked at. Its ``authentic`` says whether a ledger vouches for it.
+
+        Raises:
+            VerificationError: Something does not agree, or is no part of the release.
+            LedgerUnavailable: The ledger cannot be asked.
+        """
+        book = self._of(()).ledger_at_hand if self._of is not None else None
+        if ledger is not None:
+            book = open_existing(ledger)
+        checks = verification.verify(self._folder, book)
+        verification.raise_failed(self._folder, checks)
+        return Verification(tuple(checks))
+
+    @guarded
+    def frame(self) -> pd.DataFrame:
+        """Its records, one a row: id, label where there are labels, and text or file.
+
+        Raises:
+            VerificationError: It is not what was certified.
+            ValidationFailed: It has not passed its suite.
+            ConfigError: It is a model, not records.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._rows_checked())
+
+    @guarded
+    def dataset(self) -> Dataset:
+        """Its records for the Hugging Face ``datasets`` library; images as images.
+
+        Raises:
+            ConfigError: ``datasets`` is not installed, or see ``frame``.
+        """
+        try:
+            from datasets import Dataset, Features, Image, Value
+        except ImportError:
+            raise ConfigError(
+                "the package datasets is not installed.",
+                hint="pip install 'privsyn[datasets]'",
+            ) from None
+        rows = self._rows_checked()
+        if self._images:
+            rows = [
+                {key: row[key] for key in ("id", "label") if key in row}
+                | {"image": str(self._folder / row["file"])}
+                for row in rows
+            ]
+        names = list(rows[0]) if rows else []
+        features = {name: Image() if name == "image" else Value("string") for name in names}
+        return Dataset.from_list(rows, features=Features(features))
+
+    @guarded
+    def images(self) -> list[tuple[str | None, Image]]:
+        """Label and picture of every record of a release of images.
+
+        Raises:
+            ConfigError: It holds texts, or see ``frame``.
+        """
+        from PIL import Image
+
+        if not self._images:
+            raise ConfigError(f"{self.name} holds no images.", hint="Its records: release.frame()")
+        found = []
+        for row in self._rows_checked():
+            with Image.open(self._folder / row["file"]) as picture:
+                found.append((row.get("label"), picture.copy()))
+        return found
+
+    @guarded
+    def report(self) -> Report:
+        """What it is worth: the page that may leave the room, shown inline in a notebook.
+
+        Beside it, where the project measured it against held-out real records, the internal page,
+        which is linked and not shown: a notebook travels further than its author thinks.
+
+        Raises:
+            DataError: It was never validated.
+        """
+        outward = layout.page_of(self._folder)
+        if not outward.is_file():
+            raise DataError(f"{self.name} has no report: it was never validated.")
+        internal = None
+        if self._of is not None:
+            page = self._of(()).workspace.internal(self.name) / layout.INSIDE_PAGE
+            internal = page if page.is_file() else None
+        return Report(outward, internal)
+
+    @guarded
+    def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:
+        """Write it as a folder for others' tools, with a dataset card and its certificate.
+
+        Args:
+            form: hf (a folder for ``datasets.load_dataset``), parquet, csv, jsonl or webdataset.
+            target: The folder to make. Nothing is pushed anywhere.
+            licence: Identifier of a licence for the card, such as cc-by-4.0.
+
+        Raises:
+            ConfigError: No such form, the folder exists, or it is a model.
+            VerificationError: It is not what was certified.
+            ValidationFailed: It has not passed its suite.
+        """
+        from privsyn.handover.export import export
+
+        book = self._of(()).ledger_at_hand if self._of is not None else None
+        return export(self._folder, form, Path(target), ledger=book, licence=licence)
+
+    @guarded
+    def more(self, n: int, *, publish: bool = True) -> Release:
+        """Make further records of it, at no cost.
+
+        Guarantee: its own. The release, public models and public randomness are all that is read.
+
+        Args:
+            n: New records.
+            publish: Version them with DVC.
+
+        Raises:
+            ConfigError: Its method makes no more, or it was opened without its project.
+        """
+        from privsyn.derived.more import more
+
+        with show_progress(Console(stderr=True)) as progress:
+            ctx = self._project(())
+            ctx.progress = progress
+            folder = more(ctx, self.name, n, published=publish)
+        return Release(folder, self._of)
+
+    @guarded
+    def distill(self, *, publish: bool = True, evaluate: bool = True, **settings: Any) -> Release:
+        """Train a small language model on its texts, at no cost.
+
+        Guarantee: its own, as ``more``.
+
+        Args:
+            publish: Version the student with DVC.
+            evaluate: Measure it on held-out real texts: internal.
+            settings: Of ``methods.distill`` by name, others by their dotted names.
+
+        Returns:
+            The student: a release whose ``folder / "model"`` is a model of transformers.
+
+        Raises:
+            ConfigError: It holds images, or was opened without its project.
+        """
+        from privsyn.derived.student.evaluate import evaluate_student
+        from privsyn.derived.student.release import distill
+
+        asked = {key if "." in key else f"methods.distill.{key}": v for key, v in settings.items()}
+        with show_progress(Console(stderr=True)) as progress:
+            ctx = self._project(as_overrides(asked))
+            ctx.progress = progress
+            folder = distill(ctx, self.name, published=publish)
+            if evaluate:
+                evaluate_student(ctx, folder.name)
+        return Release(folder, self._of)
+
+    def _project(self, settings: Sequence[str]) -> Context:
+        if self._of is None:
+            raise ConfigError(
+                f"{self.name} was opened without its project, which makes things of releases.",
+                hint="privsyn.Project.open(folder).open_release(name)",
+            )
+        return self._of(settings)
+
+    @property
+    def _images(self) -> bool:
+        return bool(self._sealed["artifact"]["media_type"] == layout.IMAGE_ROWS)
+
+    def _rows_checked(self) -> list[dict[str, Any]]:
+        """The rows of its artifact, which is that of the certificate."""
+        if self._sealed["artifact"]["media_type"] == layout.MODEL_ROWS:
+            raise ConfigError(
+                f"{self.name} is a model, not records.",
+                hint=f"transformers reads it: {self._folder / layout.MODEL}",
+            )
+        verification.raise_failed(self._folder, verification.verify(self._folder, None))
+        refuse_failed(self._folder)
+        with (self._folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
+            return [json.loads(line) for line in stream]
+
+    @property
+    @guarded
+    def plan(self) -> Plan:
+        """What was planned and paid for."""
+        paid = certificate.origin(self._sealed)
+        return Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
+
+    def _title(self) -> str:
+        return f"Release {self.name}"
+
+    def _rows(self) -> Mapping[str, str]:
+        paid = certificate.origin(self._sealed)
+        plan, artifact = paid["plan"], self._sealed["artifact"]
+        rows = {
+            "class": str(self._sealed["class"]),
+            "method": str(paid["method"]["title"]),
+            "rows": str(artifact["rows"]),
+            "guarantee": f"epsilon {shown(plan['epsilon'])}, delta {plan['delta']:g}",
+            "protects": f"{plan['unit']}, at most {plan['max_records_per_unit']} record(s) each, "
+            f"adjacency {plan['adjacency']}",
+            "dataset": f"{plan['dataset']['name']}, version {plan['dataset']['version']}",
+        }
+        if paid is not self._sealed:
+            rows["made from"] = f"{plan['release_id']}, at no cost"
+        if (newer := certificate.made_by_newer(self._sealed)) is not None:
+            rows["note"] = f"made by privsyn {newer}, which is newer than this one: upgrade"
+        return rows
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Shown):
+    """What was looked at when a release was verified, and what came of it.
+
+    Attributes:
+        checks: One of each thing; ``passed`` is None where it could not be checked.
+    """
+
+    checks: tuple[verification.Check, ...]
+
+    @property
+    def authentic(self) -> bool:
+        """Whether a ledger vouches for it, besides its agreeing with itself."""
+        return verification.authentic(self.checks)
+
+    def _title(self) -> str:
+        return (
+            "Authentic: the ledger vouches for it"
+            if self.authentic
+            else "Consistent, not authenticated: anyone can make one so"
+        )
+
+    def _rows(self) -> Mapping[str, str]:
+        marks = {True: "ok", False: "FAILED", None: "not checked"}
+        return {check.name: f"{marks[check.passed]}: {check.detail}" for check in self.checks}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The pages about a release.
+
+    Attributes:
+        page: What may leave the room, with the release.
+        internal: What stays inside; None where it was not measured.
+    """
+
+    page: Path
+    internal: Path | None
+
+    def __repr__(self) -> str:
+        return f"Report {self.page.name}; internal: {'none' if self.internal is None else 'here'}"
+
+    def _repr_html_(self) -> str:
+        """The outward page in a frame of its own, which runs no script."""
+        whole = escape(self.page.read_text(encoding="utf-8"), quote=True)
+        frame = (
+            f'<iframe sandbox="" srcdoc="{whole}" style="width:100%;height:480px;border:1px solid '
+            '#ccc"></iframe>'
+        )
+        if self.internal is None:
+            return frame
+        said = "internal page (stays inside): .internal of this object"
+        return f"{frame}<p>{said}</p>"

@@ -1,0 +1,56 @@
+"""How the API shows itself: as text on a terminal, as an escaped table in a notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from rich.console import Console
+
+from privsyn.tables import facts, show
+
+_WIDTH = 110
+
+
+def as_text(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> str:
+    """Names and values side by side, as the command line prints them."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None
+    )
+    facts(console, rows, title=title)
+    for note in notes:
+        show(console, f"note: {note}")
+    return stream.getvalue().rstrip("\n")
+
+
+def as_html(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> str:
+    """The same as a table."""
+    lines = [
+        f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in rows.items()
+    ]
+    said = [f"<p>note: {escape(note)}</p>" for note in notes]
+    head = f'<caption style="text-align:left"><b>{escape(title)}</b></caption>'
+    return f"<table>{head}{''.join(lines)}</table>{''.join(said)}"
+
+
+class Shown:
+    """Something with a title, rows and notes to show. A subclass says them."""
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _rows(self) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def _notes(self) -> Sequence[str]:
+        return ()
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), self._rows(), self._notes())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), self._rows(), self._notes())

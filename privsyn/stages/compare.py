@@ -1,0 +1,300 @@
+"""compare: releases of one dataset side by side, for whoever has to choose a method and an epsilon.
+
+Cost and samples are public; the utility reads held-out real records and is internal, and so is the
+page that shows both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from privsyn.data.artifacts import atomic_file, private_folder
+from privsyn.derived.parent import Parent, open_parent, records
+from privsyn.dp.accountant import shown
+from privsyn.errors import ConfigError, DataError
+from privsyn.evaluation.plots import Point, draw_choice
+from privsyn.release import certificate
+from privsyn.report.html import render
+from privsyn.stages.base import Context
+from privsyn.stages.held import EVALUATION
+from privsyn.stages.validate import passed, refuse_failed
+
+NOTE = (
+    "Utility is internal: it reads held-out real records, and no account is charged for it. To "
+    "choose a method or an epsilon by it is a query on the data. Choose on public or invented "
+    "data, or by what a plan says; or compare once and keep both the numbers and the losers inside."
+)
+SAMPLES, LONGEST = 3, 240
+
+
+@dataclass(frozen=True)
+class Utility:
+    """An internal number of a release, with what it is read against.
+
+    Attributes:
+        value: Accuracy on held-out real records of a classifier that learned from the release.
+        low: Lower end of its 95% interval; None where it has none.
+        high: Upper end.
+        public: The same, of what the public model writes alone; None where it was not measured.
+        real: The same, of as many real records.
+        chance: Of the commonest label.
+        by: How it was measured.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    public: float | None
+    real: float | None
+    chance: float | None
+    by: str
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{interval}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One release among others.
+
+    Attributes:
+        name: Its id.
+        method: What drew it.
+        version: Of the dataset.
+        epsilon: Its cost.
+        delta: Its cost.
+        takes: The part of the account's whole budget it took; None where no ledger says so.
+        rows: Records it holds.
+        utility: Internal; None where it was not measured.
+        samples: Label and text of a few of its records; of images the names of the files.
+    """
+
+    name: str
+    method: str
+    version: str
+    epsilon: float
+    delta: float
+    takes: float | None
+    rows: int
+    utility: Utility | None
+    samples: tuple[tuple[str, str], ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """What a row of the table says."""
+        spent = "-" if self.takes is None else f"{self.takes:.1%}"
+        baselines = (self.utility.public, self.utility.real) if self.utility else (None, None)
+        return (
+            self.name,
+            shown(self.epsilon),
+            f"{self.delta:g}",
+            spent,
+            f"{self.rows:,}",
+            "not measured" if self.utility is None else str(self.utility),
+            *("-" if value is None else f"{value:.3f}" for value in baselines),
+        )
+
+
+HEADER = (
+    "release",
+    "epsilon",
+    "delta",
+    "of the account",
+    "rows",
+    "accuracy (internal)",
+    "public model alone",
+    "real records",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Releases of one dataset side by side. Internal as a whole.
+
+    Attributes:
+        dataset: Its name.
+        releases: By method and epsilon.
+    """
+
+    dataset: str
+    releases: tuple[Compared, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know."""
+        versions = sorted({release.version for release in self.releases})
+        several = f"The releases are of versions {', '.join(versions)}: of other records each."
+        how = sorted({release.utility.by for release in self.releases if release.utility})
+        measured = f"Accuracy is {' or '.join(how)}." if how else ""
+        return tuple(
+            note for note in (NOTE, measured, several if len(versions) > 1 else "") if note
+        )
+
+    def plot(self) -> bytes | None:
+        """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
+        points = [
+            Point(one.method, one.epsilon, one.utility.value, one.utility.low, one.utility.high)
+            for one in self.releases
+            if one.utility is not None
+        ]
+        if not points:
+            return None
+        first = next(one.utility for one in self.releases if one.utility is not None)
+        lines = {
+            "public model alone": first.public,
+            "as many real records": first.real,
+            "commonest label": first.chance,
+        }
+        return draw_choice(points, {name: y for name, y in lines.items() if y is not None})
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "class": "internal",
+            "dataset": self.dataset,
+            "releases": [
+                {
+                    **{key: value for key, value in vars(one).items() if key != "samples"},
+                    "utility": None if one.utility is None else vars(one.utility),
+                }
+                for one in self.releases
+            ],
+            "notes": list(self.notes),
+        }
+
+    def page(self) -> str:
+        """The comparison as one page: no script, nothing fetched. Internal."""
+        return str(
+            render(
+                "compare.html",
+                page_is="Comparison",
+                release_id=self.dataset,
+                header=HEADER,
+                releases=self.releases,
+                notes=self.notes,
+                plot=self.plot(),
+            )
+        )
+
+    def __repr__(self) -> str:
+        rows = [HEADER, *(release.cells() for release in self.releases)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([*(line.rstrip() for line in lines), *(f"note: {n}" for n in self.notes)])
+
+    def _repr_html_(self) -> str:
+        """The table, the curve and samples, for a notebook."""
+        return str(
+            render(
+                "comparison.html",
+                header=HEADER,
+                releases=self.releases,
+                notes=self.notes,
+                plot=self.plot(),
+            )
+        )
+
+
+def compare(ctx: Context, names: Sequence[str]) -> Comparison:
+    """Put releases of one dataset side by side. Reads no record: what evaluate measured is on file.
+
+    Args:
+        ctx: Config, workspace and ledger.
+        names: Ids of finished releases.
+
+    Raises:
+        DataError: One is not here, or none is named.
+        VerificationError: One is not what was certified.
+        ValidationFailed: One has not passed its suite.
+        ConfigError: They are not of one dataset, or one is itself made from a release.
+    """
+    if not names:
+        raise DataError("there is no release to compare.", hint="Make some: privsyn run")
+    parents = [open_parent(ctx, name) for name in dict.fromkeys(names)]
+    for parent in parents:
+        refuse_failed(parent.folder)
+    datasets = sorted({parent.plan.dataset.name for parent in parents})
+    if len(datasets) > 1:
+        raise ConfigError(
+            f"the releases are of {len(datasets)} datasets: {', '.join(datasets)}.",
+            hint="Compare releases of one dataset.",
+        )
+    found = sorted(
+        (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
+    )
+    return Comparison(datasets[0], tuple(found))
+
+
+def paid(ctx: Context) -> list[str]:
+    """Releases that are here and passed their suite; what was made from them is left out."""
+    here = [ctx.workspace.release(name) for name in ctx.workspace.here()]
+    return [
+        folder.name
+        for folder in here
+        if folder.is_dir() and passed(folder) and "derived" not in certificate.read(folder)[1]
+    ]
+
+
+def write(ctx: Context, found: Comparison) -> Path:
+    """Write the page of a comparison into the state folder, mode 0600: it is internal."""
+    listed = "\n".join(release.name for release in found.releases)
+    folder = ctx.workspace.internal(f"compare-{hashlib.sha256(listed.encode()).hexdigest()[:12]}")
+    private_folder(folder)
+    with atomic_file(folder / "compare.html", mode=0o600) as stream:
+        stream.write(found.page().encode())
+    return folder / "compare.html"
+
+
+def _compared(ctx: Context, parent: Parent) -> Compared:
+    plan = parent.plan
+    return Compared(
+        name=plan.id,
+        method=plan.method,
+        version=plan.dataset.version,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        takes=ctx.ledger.preview(ctx.account, plan.privacy_event()).takes,
+        rows=int(parent.sealed["artifact"]["rows"]),
+        utility=_utility(ctx.workspace.internal(plan.id) / EVALUATION),
+        samples=_samples(parent),
+    )
+
+
+def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
+    """A few records, evenly spaced; of images there is nothing to say in words."""
+    found = records(parent)
+    step = max(1, len(found) // SAMPLES)
+    return tuple(
+        (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")
+        for label, content in found[::step][:SAMPLES]
+        if isinstance(content, str)
+    )
+
+
+def _utility(file: Path) -> Utility | None:
+    """What evaluate measured: over sentence vectors, with an interval, or else over words."""
+    try:
+        measured = json.loads(file.read_bytes())["metrics"]
+        values = {str(metric["name"]): float(metric["value"]) for metric in measured}
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    by = "by sentence vectors" if "vectors.accuracy" in values else "by TF-IDF"
+    room = "vectors" if "vectors.accuracy" in values else "downstream"
+    return _of(values, room, by) if f"{room}.accuracy" in values else None
+
+
+def _of(values: Mapping[str, float], room: str, by: str) -> Utility:
+    chance = values.get(f"{room}.chance", values.get(f"{room}.majority"))
+    return Utility(
+        value=values[f"{room}.accuracy"],
+        low=values.get(f"{room}.accuracy_low"),
+        high=values.get(f"{room}.accuracy_high"),
+        public=values.get(f"{room}.public"),
+        real=values.get(f"{room}.real"),
+        chance=chance,
+        by=by,
+    )

@@ -1,0 +1,252 @@
+"""Releases side by side, and as folders for others' tools."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from privsyn import cli
+from privsyn.dp.accountant import shown
+from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
+from privsyn.handover.card import dataset_card
+from privsyn.handover.export import export
+from privsyn.handover.formats import FORMATS
+from privsyn.release import certificate, verification
+from privsyn.stages import compare as comparing
+from privsyn.stages.base import Context
+from privsyn.stages.compare import compare, write
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from tests.e2e.small_project import CANARY, build_project, finish, rows, stand_in
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Two releases of different epsilon, which somebody measured."""
+    from privsyn.methods.base import Backends
+
+    made = build_project(tmp_path_factory.mktemp("handover") / "p")
+    made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+    for epsilon, accuracy in ((2, 0.4), (8, 0.7)):
+        ctx = made.context(f"privacy.epsilon={epsilon}")
+        planned = plan(ctx, "invisible_ink", open_account=True)
+        reserve(ctx, planned)
+        finish(ctx, planned, Backends({"language": stand_in()}))
+        validate(ctx, planned)
+        settle(ctx, planned)
+        measured(ctx, planned.id, accuracy)
+    return made
+
+
+def measured(ctx: Context, name: str, accuracy: float) -> None:
+    values = {"accuracy": accuracy, "accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.1}
+    values |= {"public": 0.3, "real": 0.8, "chance": 0.25}
+    folder = ctx.workspace.internal(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    metrics = [{"name": f"vectors.{key}", "value": value} for key, value in values.items()]
+    (folder / "evaluation.json").write_text(json.dumps({"metrics": metrics}))
+
+
+@pytest.fixture(scope="module")
+def folder(project) -> Path:
+    return sorted((project.root / "releases").glob("invisible_ink-????????????????"))[0]
+
+
+def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
+    ctx = project.context()
+    found = compare(ctx, comparing.paid(ctx))
+    assert [round(one.epsilon) for one in found.releases] == [2, 8]
+    assert [str(one.utility) for one in found.releases] == [
+        "0.400 [0.300, 0.500]",
+        "0.700 [0.600, 0.800]",
+    ]
+    assert 0 < found.releases[0].takes < found.releases[1].takes < 1
+    for said in (repr(found), found._repr_html_(), found.page()):
+        assert "a query on the data" in said
+        assert "0.400 [0.300, 0.500]" in said
+        assert "(internal)" in said
+        assert CANARY not in said
+    assert found.releases[0].samples[0][1] in found.page().replace("&#39;", "'")
+    assert (found.plot() or b"").startswith(b"\x89PNG")
+
+
+def test_the_page_of_a_comparison_stays_inside(project):
+    ctx = project.context()
+    page = write(ctx, compare(ctx, comparing.paid(ctx)))
+    assert page.is_relative_to(ctx.workspace.state / "internal")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    text = page.read_text()
+    assert "<script" not in text
+    assert "stays inside" in text
+
+
+def test_what_is_not_measured_is_said_to_be_so_and_has_no_curve(project, tmp_path):
+    bare = project.copy(tmp_path / "copy")
+    shutil.rmtree(bare.root / ".privsyn/internal")
+    ctx = bare.context()
+    found = compare(ctx, comparing.paid(ctx))
+    assert "not measured" in repr(found)
+    assert found.plot() is None
+
+
+def test_only_releases_of_one_dataset_that_passed_are_compared(project, folder, tmp_path):
+    ctx = project.context()
+    with pytest.raises(DataError, match="no release to compare"):
+        compare(ctx, [])
+    with pytest.raises(DataError, match="is not here"):
+        compare(ctx, ["invisible_ink-0000000000000000"])
+    copied = project.copy(tmp_path / "copy")
+    failed(copied.root / "releases" / folder.name)
+    with pytest.raises(VerificationError, match="validation reports"):
+        compare(copied.context(), [folder.name])
+
+
+def failed(folder: Path) -> None:
+    report = json.loads((folder / "validation.json").read_text())
+    (folder / "validation.json").write_text(json.dumps(report | {"success": False}))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
+    from datasets import load_dataset
+
+    made = export(folder, form, tmp_path / "out", licence="cc-by-4.0")
+    read = load_dataset(str(made), cache_dir=str(tmp_path / "cache"))["train"]
+    with (folder / "synthetic.jsonl").open() as stream:
+        texts = [json.loads(line)["text"] for line in stream]
+    assert read["txt" if form == "webdataset" else "text"] == texts
+    assert all(check.passed is not False for check in verification.verify(made / "release", None))
+    assert (made / "certificate.json").read_bytes() == (folder / "certificate.json").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["out"]
+
+
+def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(folder, tmp_path):
+    from datasets import DatasetInfo
+    from huggingface_hub import DatasetCard
+
+    made = export(folder, "hf", tmp_path / "out", licence="cc-by-4.0")
+    card = DatasetCard.load(made / "README.md")
+    assert card.data.license == "cc-by-4.0"
+    assert card.data.task_categories == ["text-classification"]
+    assert card.data.size_categories == ["n<1K"]
+    assert {"synthetic", "differential-privacy"} <= set(card.data.tags)
+    assert card.data.configs[0]["data_files"] == [{"split": "train", "path": "data/train.parquet"}]
+    info = DatasetInfo._from_yaml_dict(card.data.dataset_info)
+    assert list(info.features) == ["id", "label", "text"]
+    sealed = certificate.read(folder)[1]
+    epsilon = f"| epsilon | {shown(sealed['plan']['epsilon'])} |"
+    for said in (
+        "## Guarantee", "## Intended use", "## Limits", "## How to verify", epsilon,
+        "person", "add_remove", "privsyn verify release", certificate.digest(sealed),
+    ):  # fmt: skip
+        assert said in card.text, said
+
+
+def test_words_of_settings_are_no_mark_up_on_the_card(folder):
+    sealed = certificate.read(folder)[1]
+    sealed["plan"]["dataset"]["labels"] = ["a|b\n---\nlicense: mit", "<script>", "[x](y)"]
+    card = dataset_card(sealed, "hf", None)
+    assert "<script>" not in card
+    assert "license" not in yaml.safe_load(card.split("---\n")[1])
+    assert "| a\\|b --- license: mit, \\<script\\>, \\[x\\](y) |" in card
+
+
+def test_a_cell_that_a_spreadsheet_would_compute_is_text(tmp_path, folder):
+    cells = ["=cmd|'/C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "plain", 'a "b", c\nd']
+    written = [{"id": str(n), "text": cell} for n, cell in enumerate(cells)]
+    FORMATS["csv"](written, tmp_path, folder)
+    with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as stream:
+        read = [row["text"] for row in csv.DictReader(stream)]
+    assert read == [f"'{cell}" for cell in cells[:6]] + cells[6:]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_images_go_along(tmp_path, form):
+    release, out = tmp_path / "release", tmp_path / "out"
+    (release / "images").mkdir(parents=True)
+    out.mkdir()
+    Image.new("L", (4, 4), 7).save(release / "images/000000.png")
+    row = {"id": "x-000000", "label": "7", "file": "images/000000.png", "sha256": "0"}
+    (release / "synthetic.jsonl").write_text(json.dumps(row) + "\n")
+    FORMATS[form]([row], out, release)
+    if form in ("csv", "jsonl"):
+        content = (out / "images/000000.png").read_bytes()
+    elif form == "webdataset":
+        with tarfile.open(out / "train-000000.tar") as shard:
+            content = shard.extractfile("00000000.png").read()
+            assert json.load(shard.extractfile("00000000.json")) == {"id": "x-000000", "label": "7"}
+    else:
+        import pyarrow.parquet as pq
+
+        content = pq.read_table(out / "data/train.parquet")["image"][0]["bytes"].as_py()
+    assert Image.open(io.BytesIO(content)).getpixel((0, 0)) == 7
+
+
+def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, folder, tmp_path):
+    copy = tmp_path / folder.name
+
+    def fresh() -> Path:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        return copy
+
+    with pytest.raises(ConfigError, match="Did you mean parquet"):
+        export(folder, "parqet", tmp_path / "out")
+    with pytest.raises(ConfigError, match="exists already"):
+        export(folder, "csv", fresh())
+    with pytest.raises(ConfigError, match="in the release itself"):
+        export(folder, "csv", folder / "inner")
+    with (fresh() / "synthetic.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(VerificationError, match="artifact is unchanged"):
+        export(copy, "csv", tmp_path / "out")
+    failed(fresh())
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        export(copy, "csv", tmp_path / "out")
+    (fresh() / "validation.json").unlink()
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        export(copy, "csv", tmp_path / "out")
+    fresh()
+    sealed = certificate.read(copy)[1] | {"class": "not-private", "noise": "seeded"}
+    sealed["seal"] = certificate.seal_of(sealed)
+    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    with pytest.raises(VerificationError, match="predictable noise"):
+        export(copy, "csv", tmp_path / "out")
+    with pytest.raises(VerificationError, match="ledger digests"):
+        export(copy, "csv", tmp_path / "out", ledger=project.context().ledger)
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_full_disk_leaves_no_half_of_an_export(folder, tmp_path, full_disk):
+    from privsyn.errors import StorageError
+
+    with full_disk(2000), pytest.raises(StorageError, match="cannot write"):
+        export(folder, "csv", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_by_the_command_line(project, folder, monkeypatch, capsys):
+    def said(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(project.root)
+    assert "page (internal)" in said("compare")
+    named = json.loads(said("compare", folder.name, "--json"))
+    assert named["class"] == "internal"
+    assert [one["name"] for one in named["releases"]] == [folder.name]
+    assert "nothing was pushed" in said("export", folder.name, "--to", "csv")
+    assert (project.root / "exports" / f"{folder.name}-csv" / "README.md").is_file()

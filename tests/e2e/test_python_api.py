@@ -1,0 +1,395 @@
+"""Projects and releases from Python: the same stages and account, and no record to be seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+import stat
+import traceback
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+
+import privsyn
+from privsyn import cli
+from privsyn.errors import (
+    AccountMismatch,
+    ConfigError,
+    DataError,
+    Defect,
+    LeaseHeld,
+    ValidationFailed,
+    VerificationError,
+)
+from privsyn.methods.base import Backends
+from privsyn.release import certificate
+from privsyn.stages import run as stages
+from privsyn.tracking.null import NullTracker
+from tests.e2e.small_project import CANARY, LABELS, METHODS, rows, stand_in
+
+SETTINGS = {
+    **METHODS["invisible_ink"],
+    "models.language": "tiny",
+    "validation.max_duplicate_share": 1.0,
+    "validation.min_share": 0.0,
+    "performance.threads": 1,
+    "evaluate.enabled": False,
+}
+COLUMNS = {"text": "text", "label": "label", "labels": LABELS, "unit": "unit"}
+
+
+def frame_of(count: int = 48) -> pd.DataFrame:
+    return pd.DataFrame(
+        [row | {"text": f"{row['text']} {CANARY}", "salary": 1} for row in rows(count, 20)]
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return privsyn.Project.create(
+        tmp_path_factory.mktemp("api") / "project",
+        frame_of(),
+        **COLUMNS,
+        protects="person",
+        account={"epsilon": 20},
+    )
+
+
+@pytest.fixture(scope="module")
+def release(project):
+    return project.release(project.plan(epsilon=8, **SETTINGS), publish=False)
+
+
+def shown(*things: object) -> str:
+    """All that a terminal or a notebook would print of things."""
+    return "".join(
+        repr(thing) + (thing._repr_html_() if hasattr(thing, "_repr_html_") else "")
+        for thing in things
+    )
+
+
+def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
+    caplog.set_level(logging.DEBUG)
+    planned = project.plan(epsilon=4, **SETTINGS)
+    said = shown(
+        project, project.check(), planned, release, release.verify(), release.report(),
+        project.ledger, project.ledger.accounts(), project.ledger.entries(), project.compare(),
+        release.certificate,
+    )  # fmt: skip
+    assert len(said) > 10_000
+    assert CANARY not in said
+    assert CANARY not in caplog.text
+    kept = project.folder / ".privsyn/data/data-v1.jsonl"
+    assert CANARY in kept.read_text()
+    others = [file for file in project.folder.rglob("*") if file.is_file() and file != kept]
+    assert len(others) > 15
+    assert [file for file in others if CANARY.encode() in file.read_bytes()] == []
+
+
+def test_a_frame_is_kept_for_its_owner_alone_and_no_column_more_than_is_wanted(project):
+    kept = project.folder / ".privsyn/data/data-v1.jsonl"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert json.loads(kept.read_text().splitlines()[0]).keys() == {"text", "label", "unit"}
+    assert [file.name for file in kept.parent.iterdir()] == [kept.name]
+
+
+def test_a_release_is_a_frame_and_a_dataset_and_verifies(project, release):
+    assert release.verify().authentic
+    frame = release.frame()
+    assert list(frame.columns) == ["id", "label", "text"]
+    assert len(frame) == release.certificate["artifact"]["rows"] == 6
+    assert release.dataset().to_pandas().equals(frame)
+    assert [other.name for other in project.releases()] == [release.name]
+    entries = project.ledger.entries()
+    assert list(entries["state"]) == ["COMMITTED"]
+    assert list(entries["release"]) == [release.name]
+    assert project.ledger.verify().entries == 1
+
+
+def test_the_same_call_again_finds_the_release_and_spends_nothing(project, release):
+    planned = project.plan(epsilon=8, **SETTINGS)
+    assert planned.account.entry is not None
+    assert project.release(planned, publish=False).name == release.name
+    assert len(project.ledger.entries()) == 1
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """The toy model, and no MLflow."""
+    monkeypatch.setattr(stages, "load_models", lambda *_: Backends({"language": stand_in()}))
+    monkeypatch.setattr("privsyn.stages.base.MlflowTracker", lambda **_: NullTracker())
+
+
+def test_command_line_and_python_call_the_same_stages(make_project, monkeypatch, capsys, light):
+    """One path: neither has a copy of a step."""
+    called: list[str] = []
+    names = (
+        "plan", "reserve", "load_models", "preflight", "partition", "train", "generate", "certify",
+        "validate", "evaluate", "publish", "settle",
+    )  # fmt: skip
+
+    def heard(name):
+        work = getattr(stages, name)
+
+        def listen(*args, **kwargs):
+            called.append(name)
+            return {"dvc_revision": "x"} if name == "publish" else work(*args, **kwargs)
+
+        return listen
+
+    by_hand, by_python = make_project("a"), make_project("b")
+    for name in names:
+        monkeypatch.setattr(stages, name, heard(name))
+    monkeypatch.chdir(by_hand.root)
+    monkeypatch.setattr("sys.argv", ["privsyn", "run"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    first, called[:] = called[1:], []  # the plan, which the other was shown before
+    opened = privsyn.Project.open(by_python.root)
+    opened.release(opened.plan())
+    assert called == first
+    assert set(names) == {"plan", *first}
+
+
+def interrupted_at(monkeypatch, done_at: int, then) -> None:
+    """A person who looks on, and does something once so much is drawn."""
+
+    @contextmanager
+    def show_progress(console):
+        def update(stage: str, done: int, total: int, things: str = "") -> None:
+            if stage.startswith("generate") and done >= done_at:
+                then()
+
+        yield update
+
+    monkeypatch.setattr("privsyn.api.project.show_progress", show_progress)
+
+
+def begun(make_project):
+    opened = privsyn.Project.open(make_project().root, **{"performance.rows_per_pass": 4})
+    return opened, opened.plan(texts_per_label=6)
+
+
+def test_an_interrupted_kernel_goes_on_and_spends_no_more(make_project, monkeypatch, light):
+    opened, planned = begun(make_project)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 3, stop)
+        with pytest.raises(KeyboardInterrupt, match="goes on from what is drawn") as caught:
+            opened.release(planned, publish=False)
+    assert [frame.name for frame in caught.traceback][1:] == ["held"]
+    before = opened.ledger.accounts()["spent_share"][0]
+    assert list(opened.ledger.entries()["state"]) == ["BEGUN"]
+    finished = opened.release(planned, publish=False)
+    assert finished.verify().authentic
+    assert opened.ledger.accounts()["spent_share"][0] == before
+    assert list(opened.ledger.entries()["state"]) == ["COMMITTED"]
+
+
+def test_of_two_notebooks_that_release_at_once_one_waits_its_turn(make_project, monkeypatch, light):
+    opened, planned = begun(make_project)
+    told: list[str] = []
+
+    def second():
+        if not told:
+            told.append("")
+            with pytest.raises(LeaseHeld) as caught:
+                privsyn.Project.open(opened.folder).release(planned, publish=False)
+            told[0] = str(caught.value)
+
+    interrupted_at(monkeypatch, 1, second)
+    assert opened.release(planned, publish=False).verify().authentic
+    assert told
+    assert len(opened.ledger.entries()) == 1
+
+
+def refused(call) -> str:
+    """What a traceback with all its values shows of an error, the caller's own frame left out."""
+    try:
+        call()
+    except Exception as error:
+        found = traceback.TracebackException.from_exception(error, capture_locals=True)
+        assert found.__cause__ is found.__context__ is None
+        found.stack = traceback.StackSummary.from_list(
+            [frame for frame in found.stack if frame.filename != __file__]
+        )
+        return "".join(found.format())
+    raise AssertionError("nothing was refused")
+
+
+def renamed(name: str) -> pd.DataFrame:
+    return frame_of().rename_axis(index=name)
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        (lambda: frame_of().drop(columns="text"), {}, "column 'text' (dataset.text) is not in the"),
+        (frame_of, {"text": "txt"}, "column 'txt' (dataset.text) is not in the frame; columns: "),
+        (frame_of, {"text": "Of {unit}: {body}"}, "column 'body' (dataset.text (2))"),
+        (frame_of, {"unit": "index"}, "row numbers shift"),
+        (lambda: renamed("person"), {"unit": "person"}, "unit='person' is an index"),
+        (lambda: frame_of().reset_index(), {"unit": "index"}, "row numbers shift"),
+        (lambda: pd.concat([frame_of(), frame_of()], axis=1), {}, "two of one name"),
+        (lambda: frame_of()["text"], {}, "data is of type Series"),
+        (frame_of, {"labels": ()}, "label and labels go together"),
+        (frame_of, {"labels": (), "label": None, "account": {"epsilon": -1}}, "account.epsilon=-1"),
+        (frame_of, {"version": "../../x"}, "dataset.version"),
+        (frame_of, {"version": "{date:%Y}"}, "stands for many"),
+        (frame_of, {"name": "../x"}, "dataset.name"),
+        (lambda: "nowhere.jsonl", {}, "nowhere.jsonl"),
+    ],
+)
+def test_bad_input_is_refused_without_a_record_and_leaves_nothing(tmp_path, data, changes, message):
+    given = data()
+    said = refused(lambda: privsyn.Project.create(tmp_path / "p", given, **COLUMNS | changes))
+    assert message in said
+    assert CANARY not in said
+    assert not (tmp_path / "p").exists()
+
+
+def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
+    def broken(frame, columns, target):
+        raise ValueError(f"cannot hold {frame['text'][0]}")
+
+    monkeypatch.setattr("privsyn.api.frames.keep", broken)
+    said = refused(lambda: project.using(frame_of(), version="v9"))
+    assert "ValueError in test_python_api.py" in said
+    assert CANARY not in said
+    with pytest.raises(Defect, match="PRIVSYN_DEBUG=1"):
+        project.using(frame_of(), version="v9")
+    monkeypatch.setenv("PRIVSYN_DEBUG", "1")
+    with pytest.raises(ValueError, match=CANARY):
+        project.using(frame_of(), version="v9")
+
+
+def test_rows_of_mixed_types_are_dropped_by_the_rule_of_files(tmp_path):
+    frame = frame_of().astype(object)
+    odd = [7, None, float("nan"), pd.NaT, pd.NA, {"a": 1}, b"\xff", " "]
+    frame["text"] = pd.Series([*odd, *frame["text"][len(odd) :]], dtype=object)
+    ids = [pd.Timestamp("2026-01-01"), 12.0, 12]
+    frame["unit"] = pd.Series([*frame["unit"][:10], *ids, *frame["unit"][13:]], dtype=object)
+    counts = privsyn.Project.create(tmp_path / "p", frame, **COLUMNS).check()
+    (found,) = counts.files.values()
+    assert (found["rows"], found["kept"], found["dropped"]) == (48, 39, 9)
+    assert CANARY not in shown(counts)
+
+
+def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
+    made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=7), **COLUMNS)
+    with pytest.raises(DataError, match="no record that can be used"):
+        made.check()
+
+
+def test_another_month_is_another_version_of_the_same_account(project, release):
+    later = project.using(frame_of(60), version="v2")
+    planned = later.plan(epsilon=8, **SETTINGS)
+    assert planned.plan.dataset.version == "v2"
+    assert planned.plan.account == release.plan.account
+    assert 0 < planned.account.balance.share < 1
+    assert planned.plan.release_id != release.name
+    with pytest.raises(ConfigError, match="holds another frame"):
+        project.using(frame_of(59), version="v2")
+    project.using(frame_of(60), version="v2")
+
+
+def test_an_account_with_other_terms_is_not_joined(project, release, tmp_path):
+    twin = privsyn.Project.create(
+        tmp_path / "p", frame_of(), **COLUMNS, protects="person", account={"epsilon": 50}
+    )
+    url = f"sqlite:///{project.folder / '.privsyn/ledger.db'}"
+    with pytest.raises(AccountMismatch):
+        privsyn.Project.open(twin.folder, **{"services.ledger": url}).plan(**SETTINGS)
+
+
+def test_what_was_planned_is_what_is_drawn(project, release):
+    planned = project.plan(epsilon=2, **SETTINGS)
+    changed = planned.plan.model_copy(update={"rows": 7})
+    with pytest.raises(ConfigError, match="rows has changed"):
+        project.release(type(planned)(**vars(planned) | {"plan": changed}), publish=False)
+    assert len(project.ledger.entries()) == 1
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon is a DataFrame"):
+        project.plan(epsilon=frame_of())
+
+
+def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
+    shutil.copytree(release.folder, tmp_path / release.name)
+    handed = privsyn.Release.open(tmp_path / release.name)
+    assert handed.frame().equals(release.frame())
+    assert not handed.verify().authentic
+    assert "anyone can make one so" in repr(handed.verify())
+    with pytest.raises(ConfigError, match="opened without its project"):
+        handed.more(3)
+    with (handed.folder / "synthetic.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(VerificationError, match="artifact is unchanged"):
+        handed.frame()
+
+
+def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
+    folder = tmp_path / release.name
+    shutil.copytree(release.folder, folder)
+
+    def rewrite(change) -> None:
+        sealed = release.certificate
+        change(sealed)
+        sealed["seal"] = certificate.seal_of(sealed)
+        (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+
+    def newer(sealed) -> None:
+        sealed["software"]["privsyn"] = "99.1.0.dev3"
+
+    def unknown(sealed) -> None:
+        newer(sealed)
+        sealed["plan"]["settings"]["surprise"] = 1
+
+    rewrite(newer)
+    assert "99.1.0" in repr(privsyn.Release.open(folder))
+    checks = {check.name: check for check in privsyn.Release.open(folder).verify().checks}
+    assert checks["privsyn is as new"].passed is None
+    rewrite(lambda sealed: newer(sealed) or sealed.pop("artifact"))
+    with pytest.raises(VerificationError, match=r"that this privsyn reads.*99\.1\.0: upgrade"):
+        privsyn.Release.open(folder)
+    rewrite(unknown)
+    with pytest.raises(VerificationError, match=r"made by privsyn 99\.1\.0.*: upgrade privsyn"):
+        privsyn.Release.open(folder).verify()
+
+
+def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
+    folder = tmp_path / release.name
+    shutil.copytree(release.folder, folder)
+    report = json.loads((folder / "validation.json").read_text())
+    (folder / "validation.json").write_text(json.dumps(report | {"success": False}))
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        privsyn.Release.open(folder).frame()
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        privsyn.Release.open(folder).export("csv", tmp_path / "out")
+
+
+def test_a_notebook_gets_one_display_that_moves(monkeypatch):
+    from rich.console import Console
+
+    from privsyn import progress
+
+    seen: list[str] = []
+
+    class Handle:
+        def update(self, shown):
+            seen.append(shown.data)
+
+    monkeypatch.setattr(progress, "_display", lambda shown: (seen.append(shown.data), Handle())[1])
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with progress.show_progress(console) as update:
+        update("generate", 1, 4, "<b>tokens")
+        update("generate", 4, 4, "<b>tokens")
+    assert "1 of 4 &lt;b&gt;tokens" in seen[1]
+    assert "4 of 4" in seen[2]
+    assert seen[-1] == ""
