@@ -31,6 +31,7 @@ from privsyn.airflow.generate import (
 from privsyn.airflow.project import Project, params_file, trains
 from privsyn.airflow.publish import PublishOperator
 from privsyn.airflow.quality import EvaluateOperator, ValidateOperator
+from privsyn.airflow.routing import Routing
 from privsyn.config import ScheduleConfig, environment_overrides, load_config
 from privsyn.ledger.policies import asks_approval
 from privsyn.ledger.settings import ApprovalConfig
@@ -60,8 +61,7 @@ def release_chain(
     approval: ApprovalConfig,
     *,
     params_path: str,
-    gpu_pool: str,
-    dvc_pool: str,
+    routing: Routing,
     reannounce: bool = False,
     outlets: Sequence[Asset] = (),
     version_from: str | None = None,
@@ -74,8 +74,7 @@ def release_chain(
         method: Which.
         approval: What waits for a person.
         params_path: params.yaml of the project.
-        gpu_pool: Pool of what loads models.
-        dvc_pool: Pool of what runs DVC.
+        routing: Where the tasks run.
         reannounce: See PublishOperator.
         outlets: What publishing updates.
         version_from: See StageOperator.
@@ -86,35 +85,38 @@ def release_chain(
     shared: dict[str, Any] = {
         "params_path": params_path, "version_from": version_from, "asked": asked
     }  # fmt: skip
-    plan = PlanOperator(task_id="plan", method=method, **shared)
+
+    def at(task: str) -> dict[str, Any]:
+        return {"task_id": task, **routing.of(task)}
+
+    plan = PlanOperator(**at("plan"), method=method, **shared)
     shared["plan"] = PLAN if own_dag else plan.output
-    reserve = ReserveBudgetOperator(task_id="reserve", **shared)
-    preflight = PreflightOperator(task_id="preflight", pool=gpu_pool, **shared)
-    partition = PartitionOperator(task_id="partition", **shared)
+    reserve = ReserveBudgetOperator(**at("reserve"), **shared)
+    preflight = PreflightOperator(**at("preflight"), **shared)
+    partition = PartitionOperator(**at("partition"), **shared)
     generate = GenerateShardOperator.partial(
-        task_id="generate",
-        pool=gpu_pool,
+        **at("generate"),
         map_index_template="shard {{ task.shard }}",
         **shared,  # partial takes none but Airflow's own from the DAG
     ).expand(shard=partition.output)
     # Where the release exists already, generate has no shard and is skipped.
-    certify = CertifyOperator(task_id="certify", trigger_rule=TriggerRule.NONE_FAILED, **shared)
-    validate = ValidateOperator(task_id="validate", **shared)
-    evaluate = EvaluateOperator(task_id="evaluate", **shared)
+    certify = CertifyOperator(**at("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared)
+    validate = ValidateOperator(**at("validate"), **shared)
+    evaluate = EvaluateOperator(**at("evaluate"), **shared)
     publish = PublishOperator(
-        task_id="publish", pool=dvc_pool, reannounce=reannounce, outlets=list(outlets), **shared
+        **at("publish"), reannounce=reannounce, outlets=list(outlets), **shared
     )
-    settle = SettleBudgetOperator(task_id="settle", **shared)
+    settle = SettleBudgetOperator(**at("settle"), **shared)
     approve: StageOperator | None = None
     if approval.spend_above is not None:
         from privsyn.airflow.approval import ApproveSpendOperator
 
-        spend = ApproveSpendOperator(task_id="approve_spend", hours=approval.hours, **shared)
+        spend = ApproveSpendOperator(**at("approve_spend"), hours=approval.hours, **shared)
         plan >> spend >> reserve
     if approval.publish:
         from privsyn.airflow.approval import ApprovePublishOperator
 
-        approve = ApprovePublishOperator(task_id="approve_publish", hours=approval.hours, **shared)
+        approve = ApprovePublishOperator(**at("approve_publish"), hours=approval.hours, **shared)
         evaluate >> approve >> publish
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
     (
@@ -125,7 +127,7 @@ def release_chain(
         >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
     )
     if trains(method):
-        train = TrainOperator(task_id="train", pool=gpu_pool, **shared)
+        train = TrainOperator(**at("train"), **shared)
         partition >> train >> generate
     return Chain(validate, evaluate, publish, settle, approve)
 
@@ -166,8 +168,7 @@ def release_group(
             method,
             asks_approval(config.account, project.root),
             params_path=str(project.params),
-            gpu_pool=schedule.gpu_pool,
-            dvc_pool=project.dvc_pool,
+            routing=Routing(schedule, project.dvc_pool),
             reannounce=schedule.reannounce,
             outlets=outlets,
             own_dag=False,

@@ -20,6 +20,7 @@ from privsyn.airflow.distill import (
 from privsyn.airflow.failures import patience
 from privsyn.airflow.params import form
 from privsyn.airflow.project import Project, dag_id, kind_of, params_file, projects, teaches, trains
+from privsyn.airflow.routing import Routing
 from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
 from privsyn.derived.kinds import STUDENTS
@@ -112,27 +113,29 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
         params=form(config, method),
         render_template_as_native_obj=True,
     ) as dag:
-        approval = asks_approval(config.account, project.root)
+        approval, routing = (
+            asks_approval(config.account, project.root), Routing(schedule, project.dvc_pool)
+        )  # fmt: skip
         chain = release_chain(
             method,
             approval,
             params_path=str(project.params),
             version_from=schedule.version,
-            gpu_pool=schedule.gpu_pool,
-            dvc_pool=project.dvc_pool,
+            routing=routing,
             reannounce=schedule.reannounce,
             outlets=[Asset(project.asset(config.dataset.name, method))],
         )
-        pool = schedule.gpu_pool
         if teaches(method):
-            distill = DistillOperator(task_id="distill", pool=pool)
-            baseline = BaselineOperator(task_id="baseline", pool=pool)
+            distill = DistillOperator(task_id="distill", **routing.of("distill"))
+            baseline = BaselineOperator(task_id="baseline", **routing.of("baseline"))
             measure = EvaluateStudentOperator(
-                task_id="evaluate_student", trigger_rule=TriggerRule.NONE_FAILED
+                task_id="evaluate_student",
+                trigger_rule=TriggerRule.NONE_FAILED,
+                **routing.of("evaluate_student"),
             )
             publish_student = PublishStudentOperator(
                 task_id="publish_student",
-                pool=project.dvc_pool,
+                **routing.of("publish_student"),
                 reannounce=schedule.reannounce,
                 outlets=[Asset(project.asset(config.dataset.name, STUDENTS))],
                 trigger_rule=TriggerRule.NONE_FAILED,
@@ -151,6 +154,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
                         task_id="approve_student",
                         hours=approval.hours,
                         trigger_rule=TriggerRule.NONE_FAILED,
+                        **routing.of("approve_student"),
                     )
                     >> publish_student
                 )

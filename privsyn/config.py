@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +30,7 @@ from privsyn.files import parse_json, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.on_disk import OnDisk
+from privsyn.on_disk import LocalPath, OnDisk
 from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import NAME, Section
 from privsyn.spelling import explain
@@ -70,6 +71,29 @@ PARTITION_KEY = "partition_key"
 """In ``schedule.<method>.version``: the key of the run's partition."""
 
 
+TASKS = (
+    "plan", "approve_spend", "reserve", "preflight", "partition", "train", "generate", "certify",
+    "validate", "evaluate", "approve_publish", "publish", "settle", "distill", "baseline",
+    "evaluate_student", "approve_student", "publish_student",
+)  # fmt: skip
+"""Of the DAG of a method: which of them it has, its method and its approvals say."""
+
+
+class TaskConfig(Section):
+    """Where Airflow runs one task."""
+
+    queue: str | None = Field(
+        default=None, description="Queue of its workers. Null: schedule.<method>.queue."
+    )
+    pool: str | None = Field(default=None, description="Pool. Null: as shipped.")
+    executor: str | None = Field(
+        default=None, description="One of Airflow's configured executors. Null: its first."
+    )
+    pod_template: Annotated[LocalPath, OnDisk("place")] | None = Field(
+        default=None, description="Pod template file, for the Kubernetes executor."
+    )
+
+
 class ScheduleConfig(Section):
     """How the DAG of a method runs."""
 
@@ -104,6 +128,24 @@ class ScheduleConfig(Section):
         description="Publish and announce a release again when a run finds that it is made.",
     )
     gpu_pool: str = Field(default="gpu", description="Airflow pool of the generate tasks.")
+    queue: str | None = Field(
+        default=None, description="Queue of its tasks' workers. Null: Airflow's default."
+    )
+    tasks: dict[str, TaskConfig] = Field(
+        default={},
+        description="Queue, pool, executor or pod template of single tasks, by name: generate to "
+        "the machines with a GPU, partition and evaluate to those that may see private data.",
+    )
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_are_known(cls, value: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
+        for name in value:
+            if name not in TASKS:
+                near = get_close_matches(name, TASKS, 1)
+                meant = f"; did you mean {near[0]}?" if near else f": {', '.join(TASKS)}"
+                raise ValueError(f"{name} is none of the DAG's tasks{meant}")
+        return value
 
     @model_validator(mode="after")
     def _by_time_or_by_asset(self) -> ScheduleConfig:
