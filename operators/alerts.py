@@ -22,6 +22,9 @@ from privsyn.errors import AccountMismatch, BudgetExceeded, PrivsynError, Valida
 log = logging.getLogger(__name__)
 SECONDS = 10.0
 """Longest wait for a webhook."""
+SUITES = ("validate", "distill")
+"""Stages that refuse by the suite, which reads synthetic records alone. Others that raise the same
+error refuse by the disclosure audit, which reads private ones: no alert sends its answer away."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def _messages(context: Mapping[str, Any], alerts: AlertsConfig) -> Iterator[Mess
         if "refused" in alerts.tell:
             yield _message("refused", f"The budget refused a release. {reason}", context)
     elif kind is not None and issubclass(kind, ValidationFailed):
-        if "failed_validation" in alerts.tell:
+        if task.stage in SUITES and "failed_validation" in alerts.tell:
             yield _message(
                 "failed_validation",
                 "The release fails its suite. It stays in quarantine, and its cost is spent.",

@@ -199,8 +199,15 @@ def refuse_existing(folder: Path) -> None:
         raise ConfigError(f"{folder} is not a folder.", hint="Name another.")
 
 
-def write(folder: Path, params_text: str) -> tuple[list[Path], list[Path]]:
+def write(
+    folder: Path, params_text: str, keep: Callable[[], None] = lambda: None
+) -> tuple[list[Path], list[Path]]:
     """Write a project's files. A file that is there is left as it is, but for .gitignore.
+
+    Args:
+        folder: Of the project.
+        params_text: Its params.yaml.
+        keep: Writes private data into it: called once git knows what it must not see.
 
     Returns:
         Files written, and files left as they were.
@@ -231,6 +238,7 @@ def write(folder: Path, params_text: str) -> tuple[list[Path], list[Path]]:
         if missing := [line for line in template if line not in lines]:
             _write(ignored, "\n".join([*lines, *missing]) + "\n")
             written.append(ignored)
+        keep()
         # Last: a project without params.yaml is none, and can be begun again.
         _write(folder / "params.yaml", params_text)
     except OSError as error:

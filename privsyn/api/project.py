@@ -130,6 +130,7 @@ class Project(Shown):
         if isinstance(data, str | Path):
             answers = new_project.interview(Path(data).expanduser(), said, None)
             written = new_project.params(answers, method or _first(answers), changes)
+            new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, text, label, unit)
@@ -138,8 +139,10 @@ class Project(Shown):
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or _first(answers), changes)
-            frames.keep(frame, list(columns.values()), root.resolve() / place)
-        new_project.write(root, written)
+            target = root.resolve() / place
+            new_project.write(
+                root, written, lambda: frames.keep(frame, list(columns.values()), target)
+            )
         return cls(root)
 
     @guarded

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import (
+    atomic_file,
     private_folder,
     private_opener,
     storage_error,
@@ -191,6 +192,8 @@ def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
 def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
     """Write the records of held-out units of ``cfg.path`` to a private file, for ``held_units``.
 
+    Whole or not at all: an attempt that was overtaken changes nothing under a later one.
+
     Not those of ``cfg.test_path``: nobody there is protected by the account of the dataset.
 
     Raises:
@@ -198,19 +201,13 @@ def keep_holdout(cfg: DatasetConfig, key: bytes, file: Path) -> None:
         StorageError: Disk full or no permission.
     """
     secret = UnitKey(key)
-    try:
-        with open(file, "wb", buffering=1 << 16, opener=private_opener) as stream:
-            for private in read_records(cfg):
-                record = private.reveal()
-                place = secret.place(record.unit)
-                if place.share < cfg.holdout:
-                    row = json.dumps([record.label, record.content])
-                    stream.write(f"{place.unit}{secret.order(record)}{row}\n".encode("ascii"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(file.parent)
-    except OSError as error:
-        raise storage_error("write", file, error) from error
+    with atomic_file(file) as stream:
+        for private in read_records(cfg):
+            record = private.reveal()
+            place = secret.place(record.unit)
+            if place.share < cfg.holdout:
+                row = json.dumps([record.label, record.content])
+                stream.write(f"{place.unit}{secret.order(record)}{row}\n".encode("ascii"))
 
 
 def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:

@@ -226,7 +226,11 @@ def audit(
 
 
 def _pairs(inside: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """Units of the training part and of the hold-out, matched at random: each unit once."""
+    """Units of the training part and of the hold-out, matched at random: each unit once.
+
+    The seed is fixed, and the order of the units is that of a hash of their ids (``gather``): any
+    assignment of units to places is alike, so which of a matched pair is inside is a fair coin.
+    """
     rng = np.random.default_rng(_SEED)
     trained, held = (rng.permutation(np.flatnonzero(side)) for side in (inside, ~inside))
     return [(int(one), int(other)) for one, other in zip(trained, held, strict=False)]

@@ -60,6 +60,13 @@ def held_back(ctx: Context, plan: Plan) -> bool:
     return ctx.config.evaluate.audit == "block" and _exceeds(ctx, plan) is True
 
 
+def withheld(ctx: Context, plan: Plan) -> bool:
+    """Whether an audit that blocks has not let a release through, or not yet."""
+    if ctx.config.evaluate.audit != "block" or not sets_aside(ctx.source(plan)):
+        return False
+    return _exceeds(ctx, plan) is not False
+
+
 def refuse_held_back(ctx: Context, plan: Plan) -> None:
     """Refuse a release that an audit that blocks has not let through.
 

@@ -77,6 +77,7 @@ class Context:
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
         group: Processes that torchrun started beside this one, to help the stage train.
+        also_private: Private places of the project that this one stands in for, if any.
     """
 
     config: Config
@@ -88,6 +89,7 @@ class Context:
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
     group: Group | None = None
+    also_private: Sequence[tuple[str, Path]] = ()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -174,6 +176,13 @@ class Context:
     @cached_property
     def files(self) -> PublicFiles:
         """The door to the public files that settings name."""
+        state = self.workspace.state
+        cache = self.workspace.cache if state.is_dir() else None
+        return PublicFiles(self.workspace.root, self.config.files, self.private_places, cache)
+
+    @property
+    def private_places(self) -> list[tuple[str, Path]]:
+        """Files and folders that no setting may name as public, each with what it holds."""
         config, state = self.config, self.workspace.state
         services = {
             "services.ledger": config.services.ledger,
@@ -200,8 +209,7 @@ class Context:
         for name, url in services.items():
             if url is not None and url.startswith("sqlite:///"):
                 private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))
-        cache = self.workspace.cache if state.is_dir() else None
-        return PublicFiles(self.workspace.root, config.files, private, cache)
+        return [*private, *self.also_private]
 
     def settings(self, name: str) -> Any:
         """Settings of a section of ``methods``, reading their files through the door.

@@ -21,6 +21,7 @@ from privsyn.ledger.entries import Entry, State
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
@@ -179,18 +180,18 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
     Of one that failed the verdict alone: its report and numbers stay in quarantine, and its model
-    is not announced.
+    is not announced. The same of one that an audit that blocks has not let through, or not yet.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
     _, sealed = certificate.read(folder)
-    if passed and (name := signature.signed_by(folder)) is not None:
-        ctx.lineage.set_tags(run, {SIGNED_TAG: name})
-        ctx.lineage.log_artifact(run, folder / layout.SIGNATURE)
-    if not passed:
+    if not passed or withheld(ctx, plan):
         if "model" in sealed:
             ctx.lineage.withdraw_model(_model(plan, plan.method), plan.id)
         return
+    if (name := signature.signed_by(folder)) is not None:
+        ctx.lineage.set_tags(run, {SIGNED_TAG: name})
+        ctx.lineage.log_artifact(run, folder / layout.SIGNATURE)
     ctx.lineage.log_metrics(run, json.loads((folder / layout.QUALITY).read_bytes()))
     for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
         if (folder / name).is_file():

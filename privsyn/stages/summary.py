@@ -67,10 +67,10 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["public tokens"] = f"{share:.0%} of {drawn['tokens']:,}: they cost nothing"
         if sealed["class"] != "dp-release":
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
-    if records := kept(ctx.workspace.internal(plan.id)):
-        lines["records (internal)"] = records
         if accuracy := accuracy_said(sealed):
             lines["accuracy"] = "; ".join(accuracy)
+    if records := kept(ctx.workspace.internal(plan.id)):
+        lines["records (internal)"] = records
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",

@@ -143,9 +143,14 @@ class _Project:
             with atomic_file(path) as stream:
                 stream.write(content)
         config["dataset"]["path"] = str(path)
-        return cls(
-            replace(ctx, workspace=Workspace(folder), as_filed=False), method, parse_config(config)
+        own = replace(
+            ctx,
+            workspace=Workspace(folder),
+            as_filed=False,
+            # privacy: a setting of a trial may name the private file as a public one.
+            also_private=ctx.private_places,
         )
+        return cls(own, method, parse_config(config))
 
     def trial(self, settings: Mapping[str, Any], told: Callable[[Trial], None]) -> Trial:
         """One release and its evaluation, or what is on file of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.methods.base import Backends
 from privsyn.stages import audit as stage
+from privsyn.stages import lineage
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
@@ -161,6 +163,34 @@ def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
     assert ctx.workspace.release(planned.id).exists()
     with pytest.raises(ValidationFailed, match="held back"):
         publish(ctx, planned)
+
+
+def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeypatch):
+    """Neither before the audit nor after: no report, no signature, no model that is announced."""
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    logged, runs = [], []
+    monkeypatch.setattr(
+        type(ctx.lineage), "log_artifact", lambda _, run, file, *__: logged.append(file.name)
+    )
+    monkeypatch.setattr(
+        type(ctx.lineage), "withdraw_model", lambda _, model, release: runs.append(release)
+    )
+    read = lineage.certificate.read
+    monkeypatch.setattr(
+        lineage, "certificate", SimpleNamespace(read=lambda f: (b"", read(f)[1] | {"model": {}}))
+    )
+    monkeypatch.setattr(lineage, "register", lambda *_: runs.append("announced"))
+    validate(ctx, planned)
+    assert ("validation.json" in logged, runs) == (False, [planned.id])
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed):
+        evaluate(ctx, planned)
+    validate(ctx, planned)
+    assert ("validation.json" in logged, set(runs)) == (False, {planned.id})
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert ("validation.json" in logged, runs[-1]) == (True, "announced")
 
 
 def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():

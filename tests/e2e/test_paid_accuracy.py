@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 
 from privsyn.data.images import encode, to_content
+from privsyn.data.partition import keep_holdout
+from privsyn.data.readers.formats import read_records
 from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.accountant import guarantee
@@ -26,6 +29,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, report
 from privsyn.stages.plan import preview as previewed
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant, NeverDraws, NoNoise
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
@@ -97,6 +101,13 @@ def test_a_release_carries_its_accuracy_and_verify_recomputes_it(make_project, f
     page = (ctx.workspace.locate(planned.id) / "report.html").read_text()
     for sentence in accuracy_said(sealed):
         assert sentence[1:] in page
+    inside = ctx.workspace.internal(planned.id) / "check.json"
+    assert outcome(ctx, planned)["accuracy"] == "; ".join(accuracy_said(sealed))
+    shutil.move(inside, project.root / "away.json")  # counts of records have no part in it
+    assert "accuracy" in outcome(ctx, planned)
+    shutil.move(project.root / "away.json", inside)
+    shutil.move(ctx.workspace.locate(planned.id), project.root / "away")
+    assert "accuracy" not in outcome(ctx, planned)
     settle(ctx, planned)
 
 
@@ -261,6 +272,23 @@ def test_held_out_records_lie_in_the_scratch_alone_and_go_with_it(make_project, 
         if path.is_file() and path != project.data and CANARY.encode() in path.read_bytes()
     ]
     assert leaking == []
+
+
+def test_held_out_records_are_on_file_whole_or_not_at_all(make_project, fake, monkeypatch):
+    ctx, planned = begun(make_project(evaluate=PAID), fake)
+    kept = ctx.workspace.scratch(planned.id) / HELD_OUT
+    before = kept.read_bytes()
+
+    def torn(cfg):
+        yield from list(read_records(cfg))[:24]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privsyn.data.partition.read_records", torn)
+    key = ctx.open_account().partition_key.reveal()
+    with pytest.raises(KeyboardInterrupt):
+        keep_holdout(ctx.source(planned), key, kept)
+    assert kept.read_bytes() == before
+    assert kept.stat().st_mode & 0o777 == 0o600
 
 
 def test_neighbours_publish_the_same_with_a_constant_mechanism(make_project, fake):

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import stat
+import subprocess
 import traceback
 from contextlib import contextmanager
 
@@ -254,6 +255,31 @@ def test_bad_input_is_refused_without_a_record_and_leaves_nothing(tmp_path, data
     assert message in said
     assert CANARY not in said
     assert not (tmp_path / "p").exists()
+
+
+def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def dies(frame, columns, target):
+        target.parent.mkdir(parents=True)
+        target.write_text("half a frame")
+        raise Killed
+
+    monkeypatch.setattr("privsyn.api.frames.keep", dies)
+    folder = tmp_path / "p"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    with pytest.raises(Killed):
+        privsyn.Project.create(folder, frame_of(), **COLUMNS)
+    seen = subprocess.run(
+        ["git", "-C", tmp_path, "ls-files", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert "p/.gitignore" in seen
+    assert ".privsyn" not in seen
+    assert not (folder / "params.yaml").exists()
+    monkeypatch.undo()
+    privsyn.Project.create(folder, frame_of(), **COLUMNS, version="v2")
 
 
 def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):

@@ -117,3 +117,31 @@ def test_too_few_public_records_are_no_judge(tmp_path):
     )  # fmt: skip
     with pytest.raises(DataError, match="too few"):
         tune(project.context(declared), "invisible_ink", "reviews", {"guidance": [1.0]})
+
+
+def test_no_setting_of_a_trial_reads_the_private_file_as_a_public_one(tmp_path):
+    """Nor the state folder: a trial has places of its own, and knows those of its project."""
+    project, declared = project_with_public_records(
+        tmp_path / "project", dataset={"max_records_per_unit": 1, "unit": None},
+        account={"adjacency": "replace_null"},
+    )  # fmt: skip
+    project.write([row | {"text": CANARY} for row in rows(90, 90)])
+    state = project.root / ".privsyn"
+    state.mkdir(exist_ok=True)
+    (state / "scratch.txt").write_text(CANARY)
+    (project.root / "linked.txt").hardlink_to(project.data)
+    digest = hashlib.sha256(project.data.read_bytes()).hexdigest()
+    files = (
+        str(project.data), "../../../private.jsonl", str(project.root / "linked.txt"),
+        str(state / "scratch.txt"), "own",
+    )  # fmt: skip
+    ctx = project.context(
+        declared,
+        f'files.own={{"path": "private.jsonl", "digest": "{digest}"}}',
+        f'methods.keyphrase_seeding={{"vocabulary_digest": "{digest}"}}',
+    )
+    trials = tune(ctx, "keyphrase_seeding", "reviews", {"vocabulary": files}, told=lambda _: None)
+    refused = [trial.refused or "" for trial in trials if "vocabulary" in trial.settings]
+    assert len(refused) == len(files)
+    for said in refused:
+        assert "the private file" in said or "the state folder" in said, said

@@ -44,6 +44,21 @@ def test_delta_makes_it_smaller_and_never_larger():
     assert bounds[3] < bounds[0]
 
 
+@pytest.mark.parametrize(
+    ("prior", "both", "delta", "spare", "stray"),
+    [
+        (0.75, False, 1e-5, 0, 1000 * 1e-5 * 0.75 * 0.25),
+        (0.5, False, 1e-5, 0, 1000 * 1e-5 * 0.25),
+        (0.5, True, 1e-5, 0, 2 * 1000 * 1e-5 * 0.25),
+        (0.5, True, 1e-4, 4, 2 * 1000 * 1e-4 * 0.25),
+    ],
+)
+def test_delta_takes_what_the_theorem_says(prior, both, delta, spare, stray):
+    found = Guesses(units=1000, named=80, right=70, prior=prior, both=both)
+    tail = binom.sf(69 - spare, 80, expit(1.2 + logit(prior)))
+    assert found.p_value(1.2, delta, ALPHA) == pytest.approx(tail + stray / (spare + 1))
+
+
 @pytest.mark.parametrize("prior", [0.5, 0.75, 0.95])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
 def test_randomized_response_is_not_found_above_its_epsilon(prior, epsilon):

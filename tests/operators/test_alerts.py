@@ -137,6 +137,13 @@ def test_why_a_suite_failed_is_not_told(project, server):
     assert SECRET not in json.dumps(body)
 
 
+def test_what_the_disclosure_audit_holds_back_is_not_told(project, server):
+    error = ValidationFailed("release x is held back by its disclosure audit.")
+    for stage in ("evaluate", "publish", "publish_student"):
+        told(project, context_of(project, stage, error), webhook=server.url)
+    assert server.seen == []
+
+
 def test_a_lost_release_is_told_without_its_reason(project, server):
     ctx = project.context()
     ledger = ctx.ledger
