@@ -16,7 +16,7 @@ from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
 from privsyn.ledger.decisions import Decision, What, cost_digest
 from privsyn.ledger.entries import Change, State
-from privsyn.ledger.terms import Asked, Terms, priced
+from privsyn.ledger.terms import Asked, Terms
 from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ class GovernedLedger(LedgerView):
 
     def _asked(self, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee) -> Asked:
         """What a release asks of the terms, at no less than the price of its event."""
-        epsilon = guarantee.epsilon
-        if spec.terms.priced:
-            epsilon = max(epsilon, priced(event, guarantee.delta))
-        return Asked(method, epsilon, guarantee.delta, spec.adjacency, spec.unit)
+        asked = Asked(method, guarantee.epsilon, guarantee.delta, spec.adjacency, spec.unit)
+        return asked.judged(event, spec.delta) if spec.terms.priced else asked
 
     # Approvals
 

@@ -86,6 +86,17 @@ def test_plan_names_every_rule_that_a_release_breaks(governed):
     assert "account letters (policy strict)" in str(caught.value)
 
 
+def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, monkeypatch, capsys):
+    project = governed("internal")
+    wide = ("privacy.delta=0.3", "privacy.epsilon=4.9")
+    with pytest.raises(PolicyBroken, match=r"account\.delta=1e-06 .*, is above 10"):
+        plan(as_("alice", project, *wide), "invisible_ink")
+    code, said, _ = cli(
+        project, monkeypatch, capsys, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4"
+    )
+    assert (code, "its cost is reserved (epsilon above 5)" in said) == (0, True)
+
+
 def test_a_policy_that_was_taken_on_is_not_left_again(governed):
     project = governed("internal")
     plan(as_("alice", project), "invisible_ink", open_account=True)
