@@ -131,7 +131,8 @@ class Terms:
             if most is not None and value > most:
                 found.append(
                     f"privacy.{name}={value:g}{note} is above {most:g}"
-                    f"{f' = {why}' if why else ''}, the most that one release may ask: lower it to {most:g} or less"
+                    f"{f' = {why}' if why else ''}, the most that one release may ask: lower it to "
+                    f"{most:g} or less"
                 )
         if self.period_epsilon is not None and asked.epsilon > self.period_epsilon:
             found.append(

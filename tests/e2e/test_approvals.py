@@ -254,6 +254,54 @@ def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
     assert "approval" not in said
 
 
+def test_what_is_shown_is_of_the_account_that_pays(governed):
+    """And not of the one that the settings of who looks name."""
+    project = governed("internal")
+    alice = as_("alice", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    other = as_("bob", project, "account.name=other", "dataset.name=other", "account.epsilon=900")
+    other.open_account()
+    assert requested(other, planned.id).facts == requested(alice, planned.id).facts
+    assert "letters: cap (20, 1e-06)" in requested(other, planned.id).facts["account"]
+
+
+@pytest.mark.airflow
+def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governed, fake):
+    from privsyn.airflow.approval import ApprovePublishOperator, ApproveSpendOperator
+    from privsyn.airflow.failures import StageFailed
+
+    project = governed("internal")
+    alice, bob = as_("alice", project), as_("bob", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+
+    def answer(operator, option, asked):
+        task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
+        event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
+        return task._answered(alice, {}, event=event, asked=asked)
+
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    question = requested(bob, planned.id)
+    say(bob, question, "bob")
+    assert answer(ApproveSpendOperator, "Approve", question.digest)[1] == "approved meanwhile"
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApproveSpendOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        reserve(alice, planned)
+    say(bob, question, "bob")
+    reserve(alice, planned)
+    finish(alice, planned, fake)
+    validate(alice, planned)
+    question = publication(bob, alice.workspace.release(planned.id))
+    say(bob, question, "bob")
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApprovePublishOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        publish(alice, planned)
+
+
 def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):
     project = governed("internal")
     alice = as_("alice", project)

@@ -163,9 +163,7 @@ def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
     said = {"method": "toy", "guarantee": wide}
     assert ledger.approval_due("clinic", "r1", LARGE, **said) is not None
     ledger.open_account(held(spend_above=0.5, epsilon=0.8))
-    with pytest.raises(
-        PolicyBroken, match=r"at account\.delta=1e-06 .*, is above 0\.8"
-    ):
+    with pytest.raises(PolicyBroken, match=r"at account\.delta=1e-06 .*, is above 0\.8"):
         ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
     ask(ledger, "r2", SMALL, epsilon=wide.epsilon, delta=0.3)
     assert ledger.verify().entries == 1
