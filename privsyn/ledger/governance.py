@@ -15,7 +15,7 @@ from privsyn.ledger import audit, chain, decisions, rows
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
 from privsyn.ledger.decisions import Decision, What, cost_digest
-from privsyn.ledger.entries import Change, State
+from privsyn.ledger.entries import Change, Entry, State
 from privsyn.ledger.terms import Asked, Terms
 from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
 
@@ -201,7 +201,7 @@ class GovernedLedger(LedgerView):
                 What.PUBLISH,
                 digest,
                 name=name,
-                asker=(entry.reserved_by or {}).get("user"),
+                asker=_maker(connection, entry, digest),
                 two_people=terms.two_people,
             )
 
@@ -277,4 +277,12 @@ def _subject(
             "anything made from it.",
             hint="Name the release whose certificate it is.",
         )
-    return entry.account, (entry.reserved_by or {}).get("user")
+    return entry.account, _maker(connection, entry, digest)
+
+
+def _maker(connection: Connection, entry: Entry, digest: str) -> str | None:
+    """Who asked for what has a certificate: who made that of a release, or who paid for it."""
+    for row in chain.walk(connection, entry.release_id):
+        if row.change == chain.DERIVED and row.body["certificate_sha256"] == digest:
+            return (row.body.get("by") or entry.reserved_by or {}).get("user")
+    return (entry.reserved_by or {}).get("user")

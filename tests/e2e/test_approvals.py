@@ -22,6 +22,7 @@ from privsyn.errors import (
     PolicyBroken,
     VerificationError,
 )
+from privsyn.handover.export import export
 from privsyn.ledger.decisions import What
 from privsyn.release import verification
 from privsyn.stages import base
@@ -195,6 +196,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
         publish(alice, planned)
     folder = alice.workspace.release(planned.id)
+    with pytest.raises(ApprovalNeeded):
+        export(folder, "jsonl", project.root / "out", ledger=alice.ledger)
     with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
         versioned(alice, SimpleNamespace(id="made", parent=planned), folder)
     plan_file = project.root / "plan.json"
@@ -223,6 +226,9 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     named = {check.name: check for check in verification.verify(folder, alice.ledger)}
     assert "row" in named["ledger approval"].detail
     assert named["approval to publish"].detail.startswith("approved by bob on")
+    exported = project.root / "out"
+    export(folder, "jsonl", exported, ledger=alice.ledger)
+    assert (exported / "README.md").is_file()
     publish(alice, planned)
     assert alice.workspace.pointer(planned.id).exists()
 

@@ -373,6 +373,19 @@ def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
     alice.check_published("r1", "b" * 64, name="r1")
 
 
+def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Ledger) -> None:
+    alice, bob = as_("alice", lite), as_("bob", lite)
+    lite.open_account(held(publish=True, two_people=True))
+    finish(bob, "r1", SMALL)
+    alice.derive("r1", "d" * 64, "e" * 64)
+    with pytest.raises(ApprovalNeeded, match="alice asked for it"):
+        decide(alice, "r1", "e" * 64, approver="alice", name="r1.student")
+    with pytest.raises(ApprovalNeeded, match="before somebody"):
+        bob.check_published("r1", "e" * 64, name="r1.student")
+    decide(bob, "r1", "e" * 64, approver="bob", name="r1.student")
+    bob.check_published("r1", "e" * 64, name="r1.student")
+
+
 def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> None:
     lite.open_account(held(publish=True))
     ask(lite, "r1", SMALL)
