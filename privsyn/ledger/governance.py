@@ -176,6 +176,12 @@ class GovernedLedger(LedgerView):
                 )
             return decision
 
+    def asker(self, release_id: str, digest: str) -> str | None:
+        """Who asked for what has a certificate: who made that of a release, or who paid for it."""
+        with self._database.read() as connection:
+            entry = entry_row(connection, release_id)
+            return _maker(connection, entry, digest) if connection else None
+
     def check_published(self, release_id: str, digest: str, *, name: str) -> Decision | None:
         """The approval to publish what has a certificate; None where none is asked for.
 
@@ -281,7 +287,6 @@ def _subject(
 
 
 def _maker(connection: Connection, entry: Entry, digest: str) -> str | None:
-    """Who asked for what has a certificate: who made that of a release, or who paid for it."""
     for row in chain.walk(connection, entry.release_id):
         if row.change == chain.DERIVED and row.body["certificate_sha256"] == digest:
             return (row.body.get("by") or entry.reserved_by or {}).get("user")

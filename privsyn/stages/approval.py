@@ -123,7 +123,7 @@ def publication(ctx: Context, folder: Path) -> Question:
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
     plan = Plan.model_validate(certificate.origin(sealed)["plan"] | {"warnings": (), "shards": 1})
-    entry, balance = ctx.ledger.entry(plan.id), ctx.ledger.balance(plan.account)
+    balance = ctx.ledger.balance(plan.account)
     spec = _paying(ctx, plan.account)
     facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
     before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {balance.share:.1%} spent"
@@ -134,7 +134,7 @@ def publication(ctx: Context, folder: Path) -> Question:
         "validation": validated(folder),
         "internal numbers": f"not shown here; on the machine that made it, in "
         f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}",
-        "asked by": (entry.reserved_by or {}).get("user", "nobody known"),
+        "asked by": ctx.ledger.asker(plan.id, certificate.digest(sealed)) or "nobody known",
         "digest of the certificate": certificate.digest(sealed),
     }
     return Question(
