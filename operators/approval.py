@@ -21,6 +21,8 @@ from privsyn.airflow.failures import StageFailed
 from privsyn.errors import ApprovalNeeded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from privsyn.stages.approval import Question
     from privsyn.stages.base import Context as StageContext
 
@@ -62,6 +64,10 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
 
     def question(self, ctx: StageContext) -> Question | None:
         """What is asked; None where nothing is, as it is approved already or needs no approval."""
+        raise NotImplementedError
+
+    def subject_of(self, ctx: StageContext) -> Question:
+        """What an answer is about, though it be approved already."""
         raise NotImplementedError
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
@@ -112,16 +118,18 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         user = event.get("responded_by_user") or {}
         if not user.get("name"):
             raise StageFailed("the answer has nobody's name on it.", kind=ApprovalNeeded)
+        approved = list(event.get("chosen_options") or ()) == [self.APPROVE]
         question = self.question(ctx)
         if question is None:
-            return None, "approved meanwhile"
+            if approved:
+                return None, "approved meanwhile"
+            question = self.subject_of(ctx)  # a rejection undoes what was approved meanwhile
         if question.digest != asked:
             raise StageFailed(
                 f"{question.name} is not what it was when {user['name']} was asked.",
                 kind=ApprovalNeeded,
                 advice="Clear this task to ask again.",
             )
-        approved = list(event.get("chosen_options") or ()) == [self.APPROVE]
         comment = (event.get("params_input") or {}).get(COMMENT) or ""
         decision = decide(
             ctx,
@@ -151,6 +159,12 @@ class ApproveSpendOperator(AskOperator):
 
         return spending(ctx, self.planned())
 
+    def subject_of(self, ctx: StageContext) -> Question:
+        """See AskOperator."""
+        from privsyn.stages.approval import requested
+
+        return requested(ctx, self.planned().id)
+
 
 class ApprovePublishOperator(AskOperator):
     """Asks whether the release may be published, with exactly this certificate."""
@@ -161,17 +175,26 @@ class ApprovePublishOperator(AskOperator):
         """See AskOperator."""
         from privsyn.stages.approval import publishing
 
-        return publishing(ctx, ctx.workspace.release(self.planned().id))
+        return publishing(ctx, self.made(ctx))
+
+    def subject_of(self, ctx: StageContext) -> Question:
+        """See AskOperator."""
+        from privsyn.stages.approval import publication
+
+        return publication(ctx, self.made(ctx))
+
+    def made(self, ctx: StageContext) -> Path:
+        """The folder that would be published."""
+        return ctx.workspace.release(self.planned().id)
 
 
-class ApproveStudentOperator(AskOperator):
+class ApproveStudentOperator(ApprovePublishOperator):
     """Asks whether the student may be published, with exactly this certificate."""
 
     stage: ClassVar[str] = "approve_student"
 
-    def question(self, ctx: StageContext) -> Question | None:
-        """See AskOperator."""
+    def made(self, ctx: StageContext) -> Path:
+        """See ApprovePublishOperator."""
         from privsyn.derived.student.release import plan_student
-        from privsyn.stages.approval import publishing
 
-        return publishing(ctx, ctx.workspace.release(plan_student(ctx, self.planned()).id))
+        return ctx.workspace.release(plan_student(ctx, self.planned()).id)

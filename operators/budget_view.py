@@ -105,7 +105,9 @@ def budget_html(allowed: Collection[Project], base: str) -> str:
         if len(opened) == len(everyone) and sharing <= set(allowed):
             with suppress(PrivsynError):  # it is on the page already
                 names = {account.name for account in one.ctx.ledger.accounts()}
-                rest = {name for name in names if (one.ledger, name) not in done}
+                # By name: two projects may call one ledger by different addresses.
+                rest = names - {other.account for other in opened}
+                rest = {name for name in rest if (one.ledger, name) not in done}
                 if rest:
                     add(one, rest, None)
     return page.html()

@@ -38,7 +38,8 @@ def export(
         folder: The release.
         form: hf, parquet, csv, jsonl or webdataset.
         target: The folder to make.
-        ledger: Asked whether it vouches for the release; None: nobody is.
+        ledger: Asked whether it vouches for the release, and whether that may be published; None:
+            nobody is.
         licence: Identifier of a licence for the card.
 
     Returns:
@@ -48,6 +49,7 @@ def export(
         ConfigError: No such form, the target exists, or the release is a model.
         VerificationError: It is not what was certified, or was drawn with predictable noise.
         ValidationFailed: It has not passed its suite, or lies in quarantine.
+        ApprovalNeeded: Its account asks that somebody approves what is published, and nobody has.
         StorageError: Disk full or no permission.
     """
     if form not in FORMATS:
@@ -74,6 +76,10 @@ def export(
         raise ConfigError(
             f"{folder} is a model, not records.", hint=f"transformers reads {folder / layout.MODEL}"
         )
+    if ledger is not None:
+        paid = certificate.origin(sealed)["plan"]["release_id"]
+        name = str(sealed.get("name", paid))
+        ledger.check_published(paid, certificate.digest(sealed), name=name)
     building = target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
     try:
         building.mkdir(parents=True)

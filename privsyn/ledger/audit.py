@@ -45,7 +45,7 @@ from privsyn.ledger.decisions import Decision, What, cost_digest, standing
 from privsyn.ledger.entries import Change, State, moment, stamp
 from privsyn.ledger.rows import caps_of, policy_period, spec_of, split_of
 from privsyn.ledger.statements import Audit
-from privsyn.ledger.terms import NONE, Asked, Terms, priced
+from privsyn.ledger.terms import NONE, Asked, Terms
 
 SLACK = 1e-9
 """Relative difference of floating point between machines that does not count as an edit."""
@@ -312,14 +312,14 @@ def _check_terms(row: Change, account: Mapping[str, Any], history: _History) -> 
     terms, event, release = spec.terms, load(body["event"]), str(row.release_id)
     if terms == NONE:
         return
-    epsilon = body["epsilon"]
+    asked = Asked(body["method"], body["epsilon"], body["delta"], spec.adjacency, spec.unit)
     if terms.priced:
-        epsilon = max(epsilon, priced(event, body["delta"]) * (1 - SLACK))
-    asked = Asked(body["method"], epsilon, body["delta"], spec.adjacency, spec.unit)
+        judged = asked.judged(event, spec.delta)
+        asked = replace(judged, epsilon=max(asked.epsilon, judged.epsilon * (1 - SLACK)))
     guarantee = Guarantee(body["epsilon"], body["delta"])
     try:
         terms.refuse(row.account, f"release {release}", asked)
-        if terms.spend_above is not None and epsilon > terms.spend_above:
+        if terms.spend_above is not None and asked.epsilon > terms.spend_above:
             standing(
                 history.decisions.get(release, []),
                 What.SPEND,

@@ -15,8 +15,8 @@ from privsyn.ledger import audit, chain, decisions, rows
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
 from privsyn.ledger.decisions import Decision, What, cost_digest
-from privsyn.ledger.entries import Change, State
-from privsyn.ledger.terms import Asked, Terms, priced
+from privsyn.ledger.entries import Change, Entry, State
+from privsyn.ledger.terms import Asked, Terms
 from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ class GovernedLedger(LedgerView):
 
     def _asked(self, spec: AccountSpec, event: Event, method: str, guarantee: Guarantee) -> Asked:
         """What a release asks of the terms, at no less than the price of its event."""
-        epsilon = guarantee.epsilon
-        if spec.terms.priced:
-            epsilon = max(epsilon, priced(event, guarantee.delta))
-        return Asked(method, epsilon, guarantee.delta, spec.adjacency, spec.unit)
+        asked = Asked(method, guarantee.epsilon, guarantee.delta, spec.adjacency, spec.unit)
+        return asked.judged(event, spec.delta) if spec.terms.priced else asked
 
     # Approvals
 
@@ -178,6 +176,12 @@ class GovernedLedger(LedgerView):
                 )
             return decision
 
+    def asker(self, release_id: str, digest: str) -> str | None:
+        """Who asked for what has a certificate: who made that of a release, or who paid for it."""
+        with self._database.read() as connection:
+            entry = entry_row(connection, release_id)
+            return _maker(connection, entry, digest) if connection else None
+
     def check_published(self, release_id: str, digest: str, *, name: str) -> Decision | None:
         """The approval to publish what has a certificate; None where none is asked for.
 
@@ -203,7 +207,7 @@ class GovernedLedger(LedgerView):
                 What.PUBLISH,
                 digest,
                 name=name,
-                asker=(entry.reserved_by or {}).get("user"),
+                asker=_maker(connection, entry, digest),
                 two_people=terms.two_people,
             )
 
@@ -279,4 +283,11 @@ def _subject(
             "anything made from it.",
             hint="Name the release whose certificate it is.",
         )
-    return entry.account, (entry.reserved_by or {}).get("user")
+    return entry.account, _maker(connection, entry, digest)
+
+
+def _maker(connection: Connection, entry: Entry, digest: str) -> str | None:
+    for row in chain.walk(connection, entry.release_id):
+        if row.change == chain.DERIVED and row.body["certificate_sha256"] == digest:
+            return (row.body.get("by") or entry.reserved_by or {}).get("user")
+    return (entry.reserved_by or {}).get("user")

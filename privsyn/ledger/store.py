@@ -51,7 +51,7 @@ from privsyn.ledger.decisions import cost_digest
 from privsyn.ledger.entries import Change, DatasetSource, Entry, State, stamp
 from privsyn.ledger.governance import LONGEST_REASON, GovernedLedger
 from privsyn.ledger.leases import Lease
-from privsyn.ledger.terms import Terms, priced
+from privsyn.ledger.terms import Terms
 from privsyn.ledger.views import TIMEOUT, utc_now
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Ledger(GovernedLedger):
                 chain or the account's rows were edited, so that no balance can be trusted.
         """
         check_name("release id", release_id)
-        self._price(account, event, guarantee.delta)
+        self._price(account, event, method, guarantee)
         request = {"method": method, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
         with (
             self._refusals(release_id, account, **request),
@@ -300,11 +300,12 @@ class Ledger(GovernedLedger):
             self._note_source(connection, entry, source)
             return entry
 
-    def _price(self, account: str, event: Event, delta: float) -> None:
+    def _price(self, account: str, event: Event, method: str, guarantee: Guarantee) -> None:
         """What is dear to compute, and kept in memory, before others wait for the lock."""
         gaussian_mu_squared(event)
-        if self.terms(account).priced:
-            priced(event, delta)
+        opened = self.find_account(account)
+        if opened is not None:
+            self._asked(opened.spec, event, method, guarantee)
 
     @contextmanager
     def _requests(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,11 +23,12 @@ class Asked:
 
     Attributes:
         method: Name of the method.
-        epsilon: Of the release alone.
+        epsilon: Of the release alone, as ``judged``.
         delta: Of the release alone.
         adjacency: The account's.
         unit: The account's.
         internal_metrics: Whether it is to be measured beside held-out records.
+        at: The account's delta, where ``epsilon`` is at that and not at the release's own.
     """
 
     method: str
@@ -36,6 +37,21 @@ class Asked:
     adjacency: str
     unit: str
     internal_metrics: bool = False
+    at: float | None = None
+
+    def judged(self, event: Event, delta: float) -> Asked:
+        """The same at no less than the price of its event, whatever it says of itself.
+
+        A larger delta makes any epsilon small, so no release is judged at a larger one than its
+        account's: else whoever names the delta would choose the epsilon that the rules see.
+
+        Args:
+            event: What the release does to the data.
+            delta: The account's.
+        """
+        at = min(self.delta, delta)
+        epsilon = max(self.epsilon, priced(event, at))
+        return replace(self, epsilon=epsilon, at=delta if delta < self.delta else None)
 
 
 @dataclass(frozen=True)
@@ -105,19 +121,23 @@ class Terms:
     def broken_by(self, asked: Asked) -> list[str]:
         """Every rule that a release breaks: value, limit, next step."""
         found = []
-        for name, value, most, why in (
-            ("epsilon", asked.epsilon, self.epsilon, None),
-            ("delta", asked.delta, self.delta, self.size_rule),
+        at = ""
+        if asked.at is not None:
+            at = f", at account.delta={asked.at:g} and not privacy.delta={asked.delta:g},"
+        for name, value, most, why, note in (
+            ("epsilon", asked.epsilon, self.epsilon, None, at),
+            ("delta", asked.delta, self.delta, self.size_rule, ""),
         ):
             if most is not None and value > most:
                 found.append(
-                    f"privacy.{name}={value:g} is above {most:g}{f' = {why}' if why else ''}, the "
-                    f"most that one release may ask: lower it to {most:g} or less"
+                    f"privacy.{name}={value:g}{note} is above {most:g}"
+                    f"{f' = {why}' if why else ''}, the most that one release may ask: lower it to "
+                    f"{most:g} or less"
                 )
         if self.period_epsilon is not None and asked.epsilon > self.period_epsilon:
             found.append(
-                f"privacy.epsilon={asked.epsilon:g} is above {self.period_epsilon:g}, the most for "
-                f"all releases of any {self.period_days} days: lower it"
+                f"privacy.epsilon={asked.epsilon:g}{at} is above {self.period_epsilon:g}, the most "
+                f"for all releases of any {self.period_days} days: lower it"
             )
         for setting, named, allowed in (
             ("method", asked.method, self.methods),

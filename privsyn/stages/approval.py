@@ -14,6 +14,7 @@ from privsyn.dp.events import Event, load
 from privsyn.dp.risk import risk
 from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
+from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State
 from privsyn.release import certificate, layout, verification
@@ -92,9 +93,10 @@ def requested(ctx: Context, release_id: str) -> Question:
 
 def _spending(ctx: Context, request: Change) -> Question:
     body, event = request.body, load(request.body["event"])
-    preview = ctx.ledger.preview(ctx.account, event, request.release_id)
+    spec = _paying(ctx, request.account)
+    preview = ctx.ledger.preview(spec, event, request.release_id)
     after = max(one.cap.share([*one.held, one.asked]) for one in preview.filters[:1])
-    facts = _said(ctx, request.account, body["method"], event, body["epsilon"], body["delta"])
+    facts = _said(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
         "balance before": f"{preview.balance.share:.1%} of the cap spent",
         "balance after": f"{after:.1%}; {'it fits' if preview.fits else 'it does not fit'}",
@@ -121,8 +123,9 @@ def publication(ctx: Context, folder: Path) -> Question:
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
     plan = Plan.model_validate(certificate.origin(sealed)["plan"] | {"warnings": (), "shards": 1})
-    entry, balance = ctx.ledger.entry(plan.id), ctx.ledger.balance(plan.account)
-    facts = _said(ctx, plan.account, plan.method, load(plan.event), plan.epsilon, plan.delta)
+    balance = ctx.ledger.balance(plan.account)
+    spec = _paying(ctx, plan.account)
+    facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
     before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {balance.share:.1%} spent"
     facts |= {
         "balance": f"{before}, with this release in it: publishing costs nothing more",
@@ -131,7 +134,7 @@ def publication(ctx: Context, folder: Path) -> Question:
         "validation": validated(folder),
         "internal numbers": f"not shown here; on the machine that made it, in "
         f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}",
-        "asked by": (entry.reserved_by or {}).get("user", "nobody known"),
+        "asked by": ctx.ledger.asker(plan.id, certificate.digest(sealed)) or "nobody known",
         "digest of the certificate": certificate.digest(sealed),
     }
     return Question(
@@ -229,13 +232,18 @@ def decide(
     )
 
 
+def _paying(ctx: Context, name: str) -> AccountSpec:
+    """The account that pays, as the ledger has it: settings may name another one by now."""
+    account = ctx.ledger.find_account(name)
+    return ctx.account if account is None else account.spec
+
+
 def _said(
-    ctx: Context, account: str, method: str, event: Event, epsilon: float, delta: float
+    spec: AccountSpec, method: str, event: Event, epsilon: float, delta: float
 ) -> dict[str, str]:
-    spec = ctx.account
     words = "; ".join(risk(event).words(spec.unit, Adjacency(spec.adjacency)))
     return {
-        "account": f"{account}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
+        "account": f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
         f"{spec.adjacency}" + (f"; policy {spec.terms.policy}" if spec.terms.policy else ""),
         "method": method,
         "cost": f"epsilon {shown(epsilon)}, delta {delta:g}",

@@ -86,18 +86,16 @@ def plan(
         **{name: getattr(dataset, name) for name in DatasetIdentity.model_fields}
     )
     settings = method.resolve(given, models, identity.subject)
-    ctx.account.terms.refuse(
-        config.account.name,
-        f"a release of {method_name}",
-        Asked(
-            method_name,
-            config.privacy.epsilon,
-            config.privacy.delta,
-            config.account.adjacency.value,
-            config.account.unit,
-            internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
-        ),
+    terms, of_which = ctx.account.terms, f"a release of {method_name}"
+    asked = Asked(
+        method_name,
+        config.privacy.epsilon,
+        config.privacy.delta,
+        config.account.adjacency.value,
+        config.account.unit,
+        internal_metrics=config.evaluate.enabled and sets_aside(config.dataset),
     )
+    terms.refuse(config.account.name, of_which, asked)
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
@@ -116,6 +114,8 @@ def plan(
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
             f"privacy.epsilon={target.epsilon:.6g}."
         )
+    if terms.priced and target.delta > config.account.delta:
+        terms.refuse(config.account.name, of_which, asked.judged(event, config.account.delta))
     account = ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)

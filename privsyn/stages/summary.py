@@ -21,7 +21,7 @@ from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
-from privsyn.ledger.terms import NONE, Terms
+from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
 from privsyn.release import certificate, layout, signature
@@ -224,11 +224,18 @@ def _accuracy_bought(plan: Plan) -> dict[str, str]:
 def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
     """What a person has to approve of a release."""
     found = []
-    if account.entry is None and terms.spend_above is not None and plan.epsilon > terms.spend_above:
-        found.append(f"its cost is reserved (epsilon above {terms.spend_above:g})")
+    above = terms.spend_above
+    if account.entry is None and above is not None and _judged(plan, account) > above:
+        found.append(f"its cost is reserved (epsilon above {above:g})")
     if terms.publish:
         found.append("it is published")
     return found
+
+
+def _judged(plan: Plan, account: Preview) -> float:
+    """Epsilon by which a release is judged: see Asked.judged."""
+    asked = Asked(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    return asked.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
 
 
 def _until(cron: str | None, copies: int) -> str:

@@ -22,6 +22,7 @@ from privsyn.errors import (
     PolicyBroken,
     VerificationError,
 )
+from privsyn.handover.export import export
 from privsyn.ledger.decisions import What
 from privsyn.release import verification
 from privsyn.stages import base
@@ -84,6 +85,17 @@ def test_plan_names_every_rule_that_a_release_breaks(governed):
     assert method == "method=invisible_ink is not allowed: use dp_lora"
     assert "set evaluate.enabled=false" in internal
     assert "account letters (policy strict)" in str(caught.value)
+
+
+def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, monkeypatch, capsys):
+    project = governed("internal")
+    wide = ("privacy.delta=0.3", "privacy.epsilon=4.9")
+    with pytest.raises(PolicyBroken, match=r"account\.delta=1e-06 .*, is above 10"):
+        plan(as_("alice", project, *wide), "invisible_ink")
+    code, said, _ = cli(
+        project, monkeypatch, capsys, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4"
+    )
+    assert (code, "its cost is reserved (epsilon above 5)" in said) == (0, True)
 
 
 def test_a_policy_that_was_taken_on_is_not_left_again(governed):
@@ -184,6 +196,8 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
         publish(alice, planned)
     folder = alice.workspace.release(planned.id)
+    with pytest.raises(ApprovalNeeded):
+        export(folder, "jsonl", project.root / "out", ledger=alice.ledger)
     with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
         versioned(alice, SimpleNamespace(id="made", parent=planned), folder)
     plan_file = project.root / "plan.json"
@@ -212,6 +226,9 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     named = {check.name: check for check in verification.verify(folder, alice.ledger)}
     assert "row" in named["ledger approval"].detail
     assert named["approval to publish"].detail.startswith("approved by bob on")
+    exported = project.root / "out"
+    export(folder, "jsonl", exported, ledger=alice.ledger)
+    assert (exported / "README.md").is_file()
     publish(alice, planned)
     assert alice.workspace.pointer(planned.id).exists()
 
@@ -241,6 +258,54 @@ def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
     assert "before its cost is reserved (epsilon above 5) and before it is published" in said
     _, said, _ = cli(governed("open", "other"), monkeypatch, capsys, "plan")
     assert "approval" not in said
+
+
+def test_what_is_shown_is_of_the_account_that_pays(governed):
+    """And not of the one that the settings of who looks name."""
+    project = governed("internal")
+    alice = as_("alice", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    other = as_("bob", project, "account.name=other", "dataset.name=other", "account.epsilon=900")
+    other.open_account()
+    assert requested(other, planned.id).facts == requested(alice, planned.id).facts
+    assert "letters: cap (20, 1e-06)" in requested(other, planned.id).facts["account"]
+
+
+@pytest.mark.airflow
+def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governed, fake):
+    from privsyn.airflow.approval import ApprovePublishOperator, ApproveSpendOperator
+    from privsyn.airflow.failures import StageFailed
+
+    project = governed("internal")
+    alice, bob = as_("alice", project), as_("bob", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+
+    def answer(operator, option, asked):
+        task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
+        event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
+        return task._answered(alice, {}, event=event, asked=asked)
+
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    question = requested(bob, planned.id)
+    say(bob, question, "bob")
+    assert answer(ApproveSpendOperator, "Approve", question.digest)[1] == "approved meanwhile"
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApproveSpendOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        reserve(alice, planned)
+    say(bob, question, "bob")
+    reserve(alice, planned)
+    finish(alice, planned, fake)
+    validate(alice, planned)
+    question = publication(bob, alice.workspace.release(planned.id))
+    say(bob, question, "bob")
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApprovePublishOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        publish(alice, planned)
 
 
 def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):

@@ -153,6 +153,31 @@ def test_the_ledger_refuses_whatever_a_plan_says_of_itself(lite, terms, asked, s
     assert lite.refusals()[-1].error == "PolicyBroken"
 
 
+def test_a_larger_delta_makes_no_release_small(ledger: Ledger) -> None:
+    """Whoever names privacy.delta would else choose the epsilon that the rules see."""
+    wide = guarantee(LARGE, 0.3)
+    assert wide.epsilon < 0.5 < guarantee(LARGE, DELTA).epsilon
+    ledger.open_account(held(spend_above=0.5))
+    with pytest.raises(ApprovalNeeded):
+        ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
+    said = {"method": "toy", "guarantee": wide}
+    assert ledger.approval_due("clinic", "r1", LARGE, **said) is not None
+    ledger.open_account(held(spend_above=0.5, epsilon=0.8))
+    with pytest.raises(PolicyBroken, match=r"at account\.delta=1e-06 .*, is above 0\.8"):
+        ask(ledger, "r1", LARGE, epsilon=wide.epsilon, delta=0.3)
+    ask(ledger, "r2", SMALL, epsilon=wide.epsilon, delta=0.3)
+    assert ledger.verify().entries == 1
+
+
+def test_a_release_let_in_at_a_larger_delta_is_found(lite: Ledger, monkeypatch) -> None:
+    lite.open_account(held(epsilon=0.5))
+    with monkeypatch.context() as patched:
+        patched.setattr(Terms, "refuse", lambda *_: None)
+        ask(lite, "r1", LARGE, delta=0.3)
+    with pytest.raises(VerificationError, match="does not allow release r1"):
+        lite.verify()
+
+
 def test_all_rules_that_are_broken_are_named(lite: Ledger) -> None:
     lite.open_account(held(epsilon=0.5, delta=1e-7, methods=("other",)))
     with pytest.raises(PolicyBroken) as caught:
@@ -346,6 +371,19 @@ def test_who_made_a_release_does_not_approve_it_alone(lite: Ledger) -> None:
         decide(alice, "r1", "b" * 64, approver="alice")
     decide(as_("bob", lite), "r1", "b" * 64, approver="bob")
     alice.check_published("r1", "b" * 64, name="r1")
+
+
+def test_who_made_something_of_another_s_release_does_not_approve_that(lite: Ledger) -> None:
+    alice, bob = as_("alice", lite), as_("bob", lite)
+    lite.open_account(held(publish=True, two_people=True))
+    finish(bob, "r1", SMALL)
+    alice.derive("r1", "d" * 64, "e" * 64)
+    with pytest.raises(ApprovalNeeded, match="alice asked for it"):
+        decide(alice, "r1", "e" * 64, approver="alice", name="r1.student")
+    with pytest.raises(ApprovalNeeded, match="before somebody"):
+        bob.check_published("r1", "e" * 64, name="r1.student")
+    decide(bob, "r1", "e" * 64, approver="bob", name="r1.student")
+    bob.check_published("r1", "e" * 64, name="r1.student")
 
 
 def test_an_unfinished_release_is_not_approved_for_publishing(lite: Ledger) -> None:

@@ -82,6 +82,20 @@ def test_accounts_of_no_project_are_for_who_may_read_all_of_the_ledger(
     assert seen("clinic", "lab").count("<h2>left-over") == 1
 
 
+def test_another_address_of_a_ledger_shows_no_other_project_s_account(
+    seen, folder, monkeypatch, tmp_path
+):
+    for name in ("clinic", "lab"):
+        (tmp_path / name).mkdir()
+        params = yaml.safe_load((folder / name / "params.yaml").read_text())
+        if name == "lab":
+            params["services"]["ledger"] = f"sqlite:///{folder / 'lab' / '..' / 'ledger.db'}"
+        (tmp_path / name / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(tmp_path))
+    assert "lab-account" not in seen("clinic")
+    assert "lab-account" in seen("clinic", "lab")
+
+
 def test_links_stay_below_the_path_of_the_server(seen):
     html = seen("alone", base="/airflow")
     assert 'href="/airflow/dags/privsyn_invisible_ink/runs/' in html
