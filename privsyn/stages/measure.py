@@ -20,12 +20,14 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import structure
 from privsyn.methods.base import Backends
+from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.alone import public_alone
 from privsyn.stages.base import Context
+from privsyn.stages.encoder import measuring_encoder, why_no_encoder
 from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
 from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
@@ -151,14 +153,16 @@ def _images(
     images = [decode(record.content) for record in real]
     metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
-    if config.evaluate.embeddings:
-        load = partial(load_role, config.models, "image_embedder", config.performance)
+    can = backends is not None or why_no_encoder(ctx, plan) is None
+    if config.evaluate.embeddings and can:
+        wanted = measuring_encoder(ctx)
+        load = partial(load_encoder, wanted, config.performance, ctx.workspace.cache)
         metrics += compare_images(
             synthetic,
             images,
             load if backends is None else lambda: backends.image_embedder,
-            config.evaluate.embedded_texts,
-            f"models.image_embedder={config.models.image_embedder}",
+            config.evaluate.encoded_images,
+            str(wanted),
         )
     sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
