@@ -74,6 +74,8 @@ def _downstream(
         Number(name, value[key], note)
         for key, name, note in (
             ("downstream.accuracy", "by words", "accuracy by TF-IDF, trained on the release"),
+            ("downstream.accuracy_low", "by words, at least", "its 95% interval over test records"),
+            ("downstream.accuracy_high", "by words, at most", "its upper end"),
             ("downstream.public", "by words, public model alone", "the same, of its texts"),
             ("downstream.real", "by words, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
@@ -82,7 +84,13 @@ def _downstream(
     )
     if "vectors.accuracy" not in value:
         rough = tuple(
-            Bar(name, value[key], ours=key == "downstream.accuracy")
+            Bar(
+                name,
+                value[key],
+                value.get(f"{key}_low"),
+                value.get(f"{key}_high"),
+                ours=key == "downstream.accuracy",
+            )
             for key, name in (
                 ("downstream.accuracy", "this release"),
                 ("downstream.majority", "commonest label"),
@@ -302,7 +310,12 @@ def _reading(
             else "Synthetic texts are less surprising to it than real ones: they hold more of what "
             f"it writes anyway. Raise {about.levers}."
         )
-    names = {"synthetic": "this release", "chance": "commonest label", "real": "real records"}
+    names = {
+        "synthetic": "this release",
+        "chance": "commonest label",
+        "public": "public model alone",
+        "real": "real records",
+    }
     bars = [
         Bar(
             said,

@@ -256,13 +256,19 @@ def _convert(
     progress: Progress,
     form: str = "gguf",
 ) -> None:
-    if form == "gguf":
-        from privsyn.models.gguf_convert import convert
-    else:
-        from privsyn.models.images.efficientnet import convert
-
     whole = part / "whole"
-    convert(file, whole, lambda done, total: progress(stage, done, total))
+
+    def tell(done: int, total: int) -> None:
+        progress(stage, done, total)
+
+    if form == "gguf":
+        from privsyn.models import gguf_convert
+
+        gguf_convert.convert(file, whole, tell)
+    else:
+        from privsyn.models.images import efficientnet
+
+        efficientnet.convert(file, whole, tell)
     files = file_digests(whole, None, ("*",))
     source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
     (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")

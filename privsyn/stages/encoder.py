@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from privsyn.errors import ModelError
+from privsyn.methods.base import Role
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_identity import fingerprint, locate
 from privsyn.models.references import ModelReference
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
-_VOTER = "image_embedder"
+_VOTER: Role = "image_embedder"
 """The role whose model casts votes over images."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privsyn.data.images import decode
 from privsyn.data.records import Record
-from privsyn.evaluation.beside import headline, labelled
+from privsyn.evaluation.beside import Texts, headline, labelled
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.corpora import compare_labels, compare_words
 from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
@@ -63,7 +63,7 @@ def _texts(
         *compare_lengths(synthetic, texts),
         *compare_words(synthetic, texts),
         *compare_labels(labels, [record.label for record in real]),
-        *_by_reading(ctx, (synthetic, labels), real, backends),
+        *_by_reading(ctx, plan, (synthetic, labels), real, backends),
     ]
     if ctx.config.evaluate.embeddings:
         config, theirs = ctx.config, [record.label for record in real]
@@ -86,16 +86,22 @@ def _headline(
     """The release beside its baselines. See evaluation.beside."""
     settings = ctx.config.evaluate
     ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
-    public = None
-    if settings.public_alone:
-        names = [label for _, label in ours]
-        written = public_alone(ctx, plan, names, backends)
-        public = None if written is None else list(zip(written, names, strict=True))
+    public = _public(ctx, plan, ours, backends)
     return headline(ours, theirs, public, once.embed, _called(ctx))
+
+
+def _public(ctx: Context, plan: Plan, ours: Texts, backends: Backends | None) -> Texts | None:
+    """As many texts of the same labels by the public model alone; written once and kept."""
+    if not ours or not ctx.config.evaluate.public_alone:
+        return None
+    names = [label for _, label in ours]
+    written = public_alone(ctx, plan, names, backends)
+    return None if written is None else list(zip(written, names, strict=True))
 
 
 def _by_reading(
     ctx: Context,
+    plan: Plan,
     synthetic: tuple[Sequence[str], Sequence[str | None]],
     real: Sequence[Record],
     backends: Backends | None,
@@ -119,6 +125,8 @@ def _by_reading(
             [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
         )
         sets = {"synthetic": ours, "real": known[: len(ours)]}
+        if (public := _public(ctx, plan, ours, backends)) is not None:
+            sets["public"] = public
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 
