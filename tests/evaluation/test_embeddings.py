@@ -112,6 +112,19 @@ def test_sides_are_taken_at_one_size_and_labelled_internal() -> None:
     assert alike.value > 0.8 > 0.2 > apart.value
 
 
+def test_the_interval_of_mauve_holds_it_and_narrows_with_more_texts() -> None:
+    def width(count: int) -> float:
+        sides = [sample("a b c d", count), sample("c d e f", count)]
+        found = compare_embeddings(*both(*sides, HashEmbedder(), count), "hash")
+        value, low, high = (metric.value for metric in found)
+        assert [metric.name for metric in found] == ["mauve", "mauve_low", "mauve_high"]
+        assert {metric.cls for metric in found} == {"internal"}
+        assert 0 <= low < value < high <= 1
+        return high - low
+
+    assert width(400) < width(50)
+
+
 def test_vectors_stand_beside_their_rows() -> None:
     embedder = HashEmbedder()
     texts = sample("a b c d e f g", 100)

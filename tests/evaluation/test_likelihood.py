@@ -70,5 +70,7 @@ def test_a_model_that_learns_from_its_prompt_is_right_and_one_that_cannot_is_not
     blind = named(in_context({"synthetic": records}, records, lambda p: [(-1.0, 1)] * len(p), 60))
     assert blind["in_context.synthetic"] == 0.5
     assert in_context({"synthetic": records}, records[:10], reads, 24) == []
+    few = named(in_context({"synthetic": records, "public": records}, records, reads, 8))
+    assert (few["in_context.records"], few["in_context.public"]) == (8, 1)
     assert in_context({"synthetic": records}, [("a", "cats")] * 30, reads, 24) == []
     assert np.isfinite(list(values.values())).all()

@@ -156,3 +156,45 @@ def test_every_section_is_internal_and_holds_every_number():
     shown = [item for section in found for item in items(section, (Numbers, Bars))]
     assert {0.7, 0.2, 0.5, 0.75, 0.95, 0.05} <= {item.value for item in shown}
     assert Number("mauve", 0.95, "what mauve is") in shown
+
+
+IMAGES = Circumstances(**(vars(ABOUT) | {"texts": False}))
+
+
+def of_images(about=(), **values):
+    note = "24 a side, 8 features of evaluate.image_encoder=efficientnet-lite0"
+    metrics = [
+        {"name": name, "value": value, "note": values.get("note", note)}
+        for name, value in values.items()
+        if name != "note"
+    ]
+    found = Circumstances(**(vars(IMAGES) | dict(about)))
+    return next(one for one in sections(metrics, found) if one.key == "likeness")
+
+
+def test_images_are_graded_by_an_encoder_that_did_not_vote():
+    found = of_images(fid=3.0, precision=0.9, recall=0.9)
+    assert (found.grade, items(found, Missing)) == ("good", [])
+
+
+def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
+    note = "24 a side, 8 features of models.image_embedder=builtin"
+    found = of_images(fid=3.0, precision=0.9, recall=0.9, note=note)
+    assert "they flatter" in " ".join(items(found, Missing))
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"encoder": "It is not here. Fetch it."}, "since It is not here. Fetch it."),
+        ({"enabled": False, "encoder": "It is not here."}, "evaluate.enabled is off"),
+        ({"held_out": False}, "no real records are held out"),
+        ({"measured": False}, "was cut off"),
+        ({"embedded": False}, "evaluate.embeddings is off"),
+        ({}, "fewer than 20 images"),
+    ],
+)
+def test_what_no_encoder_measured_says_why(about, why):
+    found = of_images(about)
+    assert (found.grade, found.advice) == (None, "Not measured.")
+    assert why in " ".join(items(found, Missing))

@@ -19,6 +19,8 @@ from privsyn.models.settings import ModelsConfig
 
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
 BUILTIN_ENCODER = Path(__file__).parents[1] / "builtin" / "image_encoder"
+EFFICIENTNET = "efficientnet-lite0"
+"""Model type of the folder that models/images/efficientnet.py writes and reads."""
 SETTINGS = "privsyn.json"
 """Optional file of a generator's folder: its labels, null class, block, steps and guidance."""
 
@@ -219,3 +221,8 @@ def _refuse_damaged(weights: Sequence[Path], where: str) -> None:
 def is_own_encoder(folder: Path, where: str) -> bool:
     """Whether a folder is of the embedded encoder's kind, rather than of transformers."""
     return "channels" in read_json(folder / "config.json", where)
+
+
+def is_efficientnet(folder: Path, where: str) -> bool:
+    """Whether a folder is one that models/images/efficientnet.py wrote."""
+    return read_json(folder / "config.json", where).get("model_type") == EFFICIENTNET

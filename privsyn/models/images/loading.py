@@ -112,6 +112,16 @@ def load_image_embedder(
 ) -> ImageEmbedder:
     """Load the encoder of images a config names. Arguments and errors as load_language_model."""
     wanted = ModelReference.image_embedder(cfg)
+    return load_encoder(wanted, performance, cache_dir, cfg.trust_remote_code)
+
+
+def load_encoder(
+    wanted: ModelReference,
+    performance: PerformanceConfig,
+    cache_dir: Path | None = None,
+    trust_remote_code: bool = False,
+) -> ImageEmbedder:
+    """Load an encoder of images. Arguments and errors as load_language_model."""
     place = locate(wanted, image_folders.check_encoder)
     prepare_torch()
     common: Any = {
@@ -128,10 +138,15 @@ def load_image_embedder(
         if image_folders.is_own_encoder(folder, str(wanted)):
             encoder = settled(image_embed.ImageEncoder.read(folder, str(wanted)), device)
             return image_embed.encoder_embedder(encoder, device, **common)
+        if image_folders.is_efficientnet(folder, str(wanted)):
+            from privsyn.models.images import efficientnet
+
+            network = settled(efficientnet.EfficientNetLite.read(folder, str(wanted)), device)
+            return efficientnet.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
         options: dict[str, Any] = {
-            "trust_remote_code": cfg.trust_remote_code,
+            "trust_remote_code": trust_remote_code,
             "local_files_only": True,
         }
         try:

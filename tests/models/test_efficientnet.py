@@ -1,0 +1,84 @@
+"""EfficientNet-Lite0: the features of its authors' layers, one image at a time, or a plain no."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privsyn.errors import ModelError, StorageError
+from privsyn.models.images.loading import load_encoder
+from privsyn.models.model_identity import locate
+from privsyn.models.model_store import fetch, find
+from privsyn.models.packaged import EFFICIENTNET_LITE0
+from privsyn.models.references import ModelReference
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+
+NAMED = ModelReference.measuring_encoder("efficientnet-lite0")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    try:
+        return fetch(EFFICIENTNET_LITE0, lambda stage, done, total: None, print)
+    except (ModelError, StorageError) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"EfficientNet-Lite0 is not here and cannot be fetched: {error}")
+
+
+def test_its_features_are_those_of_the_package_efficientnet_lite_pytorch(folder: Path) -> None:
+    rows, columns, colours = np.meshgrid(
+        np.arange(224), np.arange(224), np.arange(3), indexing="ij"
+    )
+    shade = rows * columns // 7 + 31 * colours + (rows // 32) * (columns // 16) * 5
+    encoder = load_encoder(NAMED, PerformanceConfig(device="cpu"))
+    [vector] = encoder.embed([(shade % 256).astype(np.uint8)])
+    # Written down from that package's own layers, batch norms and all.
+    assert np.argsort(-vector)[:6].tolist() == [109, 944, 7, 113, 971, 119]
+    assert np.sort(vector)[::-1][:6] == pytest.approx(
+        [4.5033, 3.9963, 3.8843, 3.7327, 3.6958, 3.632], abs=2e-4
+    )
+    assert float(vector.mean()) == pytest.approx(0.21522, abs=2e-5)
+    assert encoder.width == 1280
+    assert encoder.revision.startswith("sha256:")
+
+
+def test_a_folder_that_was_altered_or_is_of_another_network_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
+    own = tmp_path / folder.name
+    shutil.copytree(folder, own)
+    (own / "config.json").write_text(json.dumps({"model_type": "efficientnet-lite0"}))
+    with pytest.raises(ModelError, match="damaged or altered") as caught:
+        load_encoder(NAMED, PerformanceConfig(device="cpu"))
+    assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
+    (own / "source.json").unlink()
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(1, np.float32)}, own / "model.safetensors")
+    with pytest.raises(ModelError, match="does not fit efficientnet-lite0"):
+        load_encoder(NAMED, PerformanceConfig(device="cpu"))
+
+
+def test_where_it_was_not_fetched_the_message_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVSYN_MODELS", str(tmp_path))
+    with pytest.raises(ModelError, match=r"evaluate\.image_encoder=efficientnet-lite0") as caught:
+        find(EFFICIENTNET_LITE0)
+    assert "privsyn models fetch efficientnet-lite0" in str(caught.value.hint)
+    assert "evaluate.image_encoder=builtin" in str(caught.value.hint)
+    assert "models.language" not in str(caught.value)
+
+
+def test_a_setting_takes_the_packaged_models_that_are_its_own() -> None:
+    language = ModelReference.language(ModelsConfig(language="efficientnet-lite0"))
+    refusal = r"models\.language=efficientnet-lite0 is neither a directory"
+    with pytest.raises(ModelError, match=refusal):
+        locate(language)
