@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Overrides, Params, Release, context_of, out
-from privsyn.errors import ConfigError
+from privsyn.errors import BudgetError, ConfigError
 from privsyn.tables import Verbatim, facts, show
 
 if TYPE_CHECKING:
     from privsyn.ledger.decisions import What
+    from privsyn.stages.approval import Question
+    from privsyn.stages.base import Context
 
 Spend = Annotated[bool, typer.Option("--spend", help="That its cost is reserved.")]
 Publish = Annotated[bool, typer.Option("--publish", help="That it is published.")]
@@ -79,12 +81,32 @@ def _decide(
     # Whatever a scheduler set for this process: who decides here is the user of this machine.
     ctx.origin = {"driver": "cli", "user": os_user()}
     question = question_of(ctx, ctx.workspace.release_id(release), what)
+    approver = by or os_user()
+    if approved:
+        _refuse_again(ctx, question, approver)
     rows = {key: Verbatim(value) for key, value in question.facts.items()}
     facts(out, rows, title=question.subject)
-    decision = decide(ctx, question, approved=approved, approver=by or os_user(), comment=comment)
+    decision = decide(ctx, question, approved=approved, approver=approver, comment=comment)
     said = "approved" if approved else "rejected"
     show(
         out,
         f"{question.name}: {said} to {question.what} by {decision.approver}, row {decision.seq} of "
         "the ledger's chain",
     )
+    if approved:
+        show(out, "Go on with the command that asked: privsyn run")
+
+
+def _refuse_again(ctx: Context, question: Question, approver: str) -> None:
+    """Refuse what is on record already: the last word on this digest, by the same person."""
+    about = [
+        one
+        for one in ctx.ledger.decisions(question.release_id)
+        if one.what is question.what and one.digest == question.digest
+    ]
+    if about and about[-1].approved and about[-1].approver == approver:
+        raise BudgetError(
+            f"{question.name}: {approver} approved to {question.what} exactly this already, in "
+            f"row {about[-1].seq} of the ledger's chain.",
+            hint="Go on with the command that asked: privsyn run",
+        )

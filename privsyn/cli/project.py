@@ -109,6 +109,7 @@ def _first_steps(folder: Path, sample: bool) -> dict[str, str]:
     """The commands of a new project, in order."""
     steps = {
         "look over": "params.yaml",
+        "what is in it": "privsyn check",
         "what it costs": "privsyn plan",
         "one release": "privsyn run",
         "what is left": "privsyn ledger show",

@@ -28,6 +28,8 @@ from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
+from privsyn.report.blocks import Bars, Missing, Numbers
+from privsyn.report.document import Section
 from privsyn.tables import GAP, Verbatim, facts, show
 
 
@@ -228,6 +230,7 @@ def report(
     from privsyn.derived.parent import open_parent
     from privsyn.stages.report import graded
     from privsyn.stages.report import report as write_report
+    from privsyn.stages.summary import short
 
     ctx = context_of(params, overrides)
     parent = open_parent(ctx, ctx.workspace.release_id(release))
@@ -236,15 +239,21 @@ def report(
     if json_:
         print(numbers.read_text(encoding="utf-8"))
         return
-    rows = {
-        section.title: f"{(section.grade or 'unavailable').upper()}: {section.advice}"
-        for section in sections
-    }
+    rows = {section.title: _in_words(section) for section in sections}
     documents = {
-        "may leave the room": Verbatim(layout.page_of(parent.folder)),
-        "stays inside": Verbatim(page),
+        "may leave the room": Verbatim(short(layout.page_of(parent.folder))),
+        "stays inside": Verbatim(short(page)),
     }
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")
+
+
+def _in_words(section: Section) -> str:
+    """A section of the internal report: its grade and advice, or why there is neither."""
+    if section.grade is not None:
+        return f"{section.grade.upper()}: {section.advice}"
+    why = [item for block in section.blocks if isinstance(block, Missing) for item in block.items]
+    measured = any(isinstance(block, Numbers | Bars) for block in section.blocks)
+    return section.advice if measured else " ".join((section.advice, *why))
 
 
 def record(
@@ -280,6 +289,8 @@ def record(
     )
     for setting, what in found.missing.items():
         show(out, f"not stated: {what} ({setting})")
+    if found.missing:
+        show(out, "Set what you know of these in params.yaml and record it again.")
 
 
 def _from_folder_alone(folder: Path, to: Path) -> None:

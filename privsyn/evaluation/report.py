@@ -206,7 +206,7 @@ def _likeness(
     """Do the records look like real ones?"""
     title = "Does it look like the real records?"
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
-    numbers = [Number(str(m["name"]), float(m["value"]), str(m["note"])) for m in shown]
+    numbers = [Number(_called(str(m["name"])), float(m["value"]), str(m["note"])) for m in shown]
     graded = {name: _grade_of(name, value[name]) for name in _ALIKE if name in value}
     if not graded:
         why = (
@@ -226,7 +226,7 @@ def _likeness(
     if worst == "good":
         said = "By every number measured."
         return _section("likeness", title, worst, said, (), numbers, _of_images(metrics, about))
-    advice = f"Weakest by {' and '.join(weak)}."
+    advice = f"Weakest by {' and '.join(map(_called, weak))}."
     if "labels_apart" in weak:
         advice += " Labels are in other proportions: the release has as many of each as was asked."
     if "length_ks" in weak:
@@ -268,6 +268,12 @@ _VOTER = "models.image_embedder="
 """In the notes of releases that the voter's own encoder measured."""
 
 
+def _called(name: str) -> str:
+    """A metric as people call it."""
+    written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
+    return written.get(name) or name.replace("_", " ").replace(".", " ")
+
+
 def _of_likeness(name: str) -> bool:
     return not name.startswith(("downstream.", "vectors.", "audit.", *_READ))
 
@@ -283,7 +289,7 @@ def _reading(
         return []
     title = "What does the public model make of it?"
     numbers = [
-        Number(str(m["name"]).replace("_", " "), float(m["value"]), str(m["note"]))
+        Number(_called(str(m["name"])), float(m["value"]), str(m["note"]))
         for m in metrics
         if str(m["name"]).startswith(_READ)
     ]

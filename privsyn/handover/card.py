@@ -83,8 +83,8 @@ def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> s
         "`release/` is the release as it was certified, with its certificate and the reports of "
         "its checks. Digests, identity and guarantee are recomputed by\n",
         "```console\n$ pip install privsyn\n$ privsyn verify release\n```\n",
-        "which needs no private data. Whoever holds the ledger adds `--ledger URL`: only a ledger "
-        "says who made it.\n",
+        "which needs no private data. Who made it a ledger says (`--ledger URL`) or, where "
+        "`release/` holds a signature, the public key of its maker (`--key PUBLIC.PEM`).\n",
     ]
     return "\n".join(part for part in parts if part)
 

@@ -188,6 +188,11 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
         raw = read_file(file)
         parsed = parse_json(raw)
     except FileNotFoundError:
+        if not folder.exists():
+            raise VerificationError(
+                f"{folder} is neither a folder nor a release that is here.",
+                hint="privsyn ledger show lists releases; privsyn restore ID brings one back.",
+            ) from None
         raise VerificationError(
             f"{folder} holds no {CERTIFICATE}.", hint="Pass the folder of a release."
         ) from None

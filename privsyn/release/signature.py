@@ -49,7 +49,10 @@ def public_key(file: Path) -> SSlibKey:
     try:
         return SSlibKey.from_crypto(load_pem_public_key(read_file(file)))
     except OSError as error:
-        raise ConfigError(f"public key {file} cannot be read: {error.strerror}.") from None
+        raise ConfigError(
+            f"public key {file} cannot be read: {error.strerror}.",
+            hint="Name the file whose path `privsyn keys new` printed: it ends in .pub.pem.",
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(
             f"{file} holds no public key in PEM of a kind that can be used.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from privsyn.dp.accountant import shown
 
@@ -40,7 +40,8 @@ def _environment() -> Environment:
     )
     environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
     environment.filters |= {
-        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts, "said": _said
+        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts, "said": _said,
+        "coded": _coded,
     }  # fmt: skip
     return environment
 
@@ -93,6 +94,18 @@ def _said(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _coded(words: str) -> Markup:
+    """Words with what stands in backticks as code; all of it escaped."""
+    pieces = [escape(_visible(piece)) for piece in words.split("`")]
+    if len(pieces) % 2 == 0:  # one backtick has no other
+        return escape(_visible(words))
+    tagged = [
+        Markup("<code>{}</code>").format(piece) if index % 2 else piece
+        for index, piece in enumerate(pieces)
+    ]
+    return Markup("").join(tagged)
 
 
 def _grouped(value: float) -> str:

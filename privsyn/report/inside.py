@@ -9,9 +9,9 @@ from privsyn.report.blocks import Answer, Answers, Picture, Words
 from privsyn.report.document import STAYS, Document, Section
 
 WARNING = (
-    "Numbers marked so read held-out real records and are not differentially private. Keep this "
-    "page where the records are, and hand out the report in the release folder in its place. "
-    "Choosing among releases by these numbers is a query on the records."
+    'Sections marked "stays inside" read held-out real records and are not differentially '
+    "private. Keep this page where the records are, and hand out the report in the release folder "
+    "in its place. Choosing among releases by these numbers is a query on the records."
 )
 
 

@@ -200,7 +200,7 @@ def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str
     if not passed:
         return "No. It failed its checks and stays in quarantine; its cost stays charged.", "bad"
     if said.get("cautions"):
-        return "Yes, with its certificate, once you have read the cautions below.", "plain"
+        return "Yes, with its certificate, once you have read the cautions on this page.", "plain"
     return "Yes: the whole folder, with its certificate, and this page.", "good"
 
 
@@ -259,8 +259,10 @@ def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
     cap, budget, left = account["cap"], account["budget"], account["left_epsilon"]
     yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
     if budget:
-        yield Fact("This release", f"{float(account['loss']) / float(budget):.1%} of the cap")
-        yield Fact("Spent with it", f"{float(account['spent']) / float(budget):.1%} of the cap")
+        # By one filter of the account's; `privsyn ledger show` takes the one that is least full.
+        yield Fact("This release", f"{float(account['loss']) / float(budget):.1%} in Renyi loss")
+        spent = f"{float(account['spent']) / float(budget):.1%} in Renyi loss"
+        yield Fact("Spent of the cap", f"at most {spent}")
     if left is not None:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 
@@ -333,7 +335,7 @@ def _exhibits(folder: Path) -> list[Section]:
 def _review(sealed: Mapping[str, Any]) -> Section:
     """The questions of NIST SP 800-226; what only the owner knows is in `privsyn record`."""
     rows = checklist(About(sealed, DeploymentConfig(), one_line))
-    items = tuple(Answer(row.question, f"{row.answer} ({row.where})") for row in rows)
+    items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in rows)
     return Section("review", "Questions of a privacy review", LEAVES, (Answers(items),))
 
 
@@ -349,10 +351,16 @@ def _handing_out(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section
                 answer,
                 "Hand out the whole folder: the certificate says what was spent and on what, and "
                 "names every other file by its digest. Whoever receives it can check that it is "
-                "consistent; who made it only the ledger tells.",
+                "consistent; who made it the ledger tells, or a signature and its public key.",
             )
         ),
-        Commands((f"privsyn verify {name}", f"privsyn verify {name} --require-ledger")),
+        Commands(
+            (
+                f"privsyn verify {name}",
+                f"privsyn verify {name} --require-ledger",
+                f"privsyn verify {name} --key PUBLIC.PEM",
+            )
+        ),
     )
     title = "May I hand it out, and how do I check it?"
     return Section("check", title, LEAVES, blocks, tone="bad" if tone == "bad" else "plain")
@@ -363,8 +371,11 @@ def _up(value: Any) -> str:
 
 
 def _sentence(words: Any) -> str:
-    said = str(words)
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{_upper(str(words))}."
+
+
+def _upper(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _date(moment: str) -> str:

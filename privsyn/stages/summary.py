@@ -59,7 +59,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     lines = {"release": Verbatim(plan.id), "state": entry.state.value}
     if folder is not None:
         _, sealed = certificate.read(folder)
-        lines["synthetic data"] = Verbatim(_short(folder / layout.ARTIFACT))
+        lines["synthetic data"] = Verbatim(short(folder / layout.ARTIFACT))
         lines[plan.things] = str(sealed["artifact"]["rows"])
         drawn = sealed.get("drawn", {})
         if "public_tokens" in drawn:
@@ -113,14 +113,14 @@ def summary(console: Console, ctx: Context, plan: Plan) -> None:
 
 def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     """Commands that can be given now, by what they are for."""
-    place, pointer = _short(folder), _short(ctx.workspace.pointer(plan.id))
+    place, pointer = short(folder), short(ctx.workspace.pointer(plan.id))
     commands = modality_of(plan.dataset).look(place) | {
         "certificate": f"privsyn verify {place}",
-        "report": f"xdg-open {_short(layout.page_of(folder))}",
+        "report": f"xdg-open {short(layout.page_of(folder))}",
     }
     report = ctx.workspace.internal(plan.id) / layout.INSIDE_PAGE
     if report.is_file():
-        commands["report (internal)"] = f"xdg-open {_short(report)}"
+        commands["report (internal)"] = f"xdg-open {short(report)}"
     commands["accounts"] = "privsyn ledger show"
     if ctx.config.services.mlflow is None and not _answers(ctx.config.services.mlflow_ui):
         port = urlsplit(ctx.config.services.mlflow_ui).port
@@ -412,11 +412,11 @@ def _utility(ctx: Context, plan: Plan) -> str:
     told = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
     words = verdict(metrics)
     if words is None:
-        return ", ".join(told) or f"in {_short(file)}"
+        return ", ".join(told) or f"in {short(file)}"
     return f"{words}. By TF-IDF: {', '.join(told)}"
 
 
-def _short(path: Path) -> Path:
+def short(path: Path) -> Path:
     """Relative to the working folder where that is shorter."""
     try:
         return path.relative_to(Path.cwd())

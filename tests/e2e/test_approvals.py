@@ -213,6 +213,12 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     )
     assert (code, "approved to publish by bob" in said) == (0, True)
     assert "checks of form" in said
+    assert "privsyn run" in said
+    rows = len(alice.ledger.decisions(planned.id))
+    code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")
+    assert (code, said) == (3, "")
+    assert "exactly this already" in err
+    assert len(alice.ledger.decisions(planned.id)) == rows
     code, said, _ = cli(project, monkeypatch, capsys, "ledger", "show")
     for fact in ("policy", "spend_above", "as agreed", "approved to spend"):
         assert fact in said, fact

@@ -73,7 +73,7 @@ def test_plan_for_people_says_what_it_costs(make_project, run):
             3,
             "ledger",
         ),
-        (("verify", "nowhere"), 4, "nowhere"),
+        (("verify", "nowhere"), 4, "nowhere is neither a folder nor a release"),
         (("stage", "generate", "--plan", "nowhere.json"), 2, "nowhere.json does not exist"),
         (("restore", "invisible_ink-0000000000000000"), 2, "not published here"),
         (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "does not exist"),

@@ -78,8 +78,10 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
         cli.main()
     out = capsys.readouterr().out
     assert ended.value.code == 0
-    assert str(page) in out
-    assert str(ctx.workspace.release(planned.id) / "report.html") in out
+    assert str(page.relative_to(project.root)) in out
+    assert f"releases/{planned.id}/report.html" in out
+    assert "UNAVAILABLE:" not in out  # what is measured and not graded is not called so
+    assert "Disclosure audit: UNAVAILABLE, since" in out
     assert page.read_bytes() == first  # from the same numbers the same page
     monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
     with pytest.raises(SystemExit):

@@ -68,7 +68,7 @@ class Runs(NullTracker):
         self.metrics[run_id].update(metrics)
 
     def log_artifact(self, run_id, path, folder=""):
-        self.files[run_id].add(path.name)
+        self.files[run_id].add((path.name, path.read_bytes()))
 
 
 def release(ctx, backends):
@@ -430,9 +430,10 @@ def test_private_numbers_reach_no_public_run(make_project, fake):
     assert private
     assert not private & tracker.metrics["public"]
     assert private <= tracker.metrics["internal/evaluate"]
-    plots = {path.name for path in internal.rglob("*.png")}
+    plots = list(internal.rglob("*.png"))
     assert plots
-    shown = plots | {"report.html", "report.json"}
+    shown = {(path.name, path.read_bytes()) for path in [*plots, *internal.glob("report.*")]}
+    assert len(shown) == len(plots) + 2
     assert not shown & tracker.files["public"]
     assert shown <= tracker.files["internal/evaluate"]
 

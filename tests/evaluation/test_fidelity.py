@@ -16,6 +16,7 @@ def test_variety_by_hand() -> None:
     texts = ["The cat, the dog", "the CAT sat", "the CAT sat", " \n"]
     assert values(fidelity(texts)) == {
         "texts": 4,
+        "vocabulary": 4,  # the cat dog sat
         "words_mean": 10 / 4,
         "distinct_1": 4 / 10,  # the cat dog sat
         "distinct_2": 4 / 7,  # the-cat cat-the the-dog cat-sat
@@ -25,9 +26,10 @@ def test_variety_by_hand() -> None:
 
 
 def test_what_has_nothing_to_count_is_left_out() -> None:
-    assert values(fidelity([])) == {"texts": 0}
+    assert values(fidelity([])) == {"texts": 0, "vocabulary": 0}
     assert set(values(fidelity(["", "one"]))) == {
         "texts",
+        "vocabulary",
         "words_mean",
         "distinct_1",
         "duplicate_share",

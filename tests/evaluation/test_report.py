@@ -139,9 +139,9 @@ def test_what_cannot_be_measured_says_why(about, why):
     ("values", "grade", "weak"),
     [
         ({}, "good", ""),
-        ({"mauve": 0.7}, "fair", "mauve"),
-        ({"length_ks": 0.4}, "poor", "length_ks"),
-        ({"mauve": 0.1, "length_ks": 0.2}, "poor", "mauve"),
+        ({"mauve": 0.7}, "fair", "MAUVE"),
+        ({"length_ks": 0.4}, "poor", "lengths (KS)"),
+        ({"mauve": 0.1, "length_ks": 0.2}, "poor", "MAUVE"),
     ],
 )
 def test_likeness_is_as_good_as_its_weakest_number(values, grade, weak):
@@ -155,7 +155,7 @@ def test_every_section_is_internal_and_holds_every_number():
     assert {section.cls for section in found} == {STAYS}
     shown = [item for section in found for item in items(section, (Numbers, Bars))]
     assert {0.7, 0.2, 0.5, 0.75, 0.95, 0.05} <= {item.value for item in shown}
-    assert Number("mauve", 0.95, "what mauve is") in shown
+    assert Number("MAUVE", 0.95, "what mauve is") in shown
 
 
 IMAGES = Circumstances(**(vars(ABOUT) | {"texts": False}))

@@ -16,7 +16,8 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import layout
 from privsyn.release.accuracy import accuracy_figures
-from privsyn.report.document import LEAVES, STAYS, Section
+from privsyn.report.blocks import Answer, Answers
+from privsyn.report.document import LEAVES, STAYS, Document, Section
 from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
@@ -86,7 +87,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "May I hand it out? Yes: the whole folder",
         "Take any one patient out of the data, or add one",
         "e^epsilon = 22,027, plus delta. At most 4 records of each patient are used.",
-        "This release 7.1% of the cap",
+        "This release 7.1% in Renyi loss",
         "privsyn verify invisible_ink-00ff --require-ledger",
         "median",
         "number i",
@@ -98,6 +99,20 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
     assert not re.search(r"(src|href)=\"(?!data:)|url\(|@import|https?:", html)
     for way in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
         assert way in html
+
+
+def test_what_stands_in_backticks_is_code_and_escaped(made):
+    html = outward(made(good_rows())).to_html()
+    assert "<code>privsyn verify</code>" in html
+    assert "`" not in html
+    for words, drawn in (
+        ("a `b <i>` c", "a <code>b &lt;i&gt;</code> c"),
+        ("<b>`x`", "&lt;b&gt;<code>x</code>"),
+        ("one ` alone", "one ` alone"),
+    ):
+        item = Answers((Answer("?", words),))
+        page = Document("dp-release", "", "", "", {}, (Section("k", "t", "dp-release", (item,)),))
+        assert drawn in page.to_html()
 
 
 def test_a_failed_release_says_what_failed_first(made):
