@@ -47,8 +47,8 @@ from canary_attack import Answer, Recorded, Run, contributions, scores
 from numpy.typing import NDArray
 
 from privsyn.data.journal import Journal
-from privsyn.data.partition import _Key
 from privsyn.data.sample import SHIPPED
+from privsyn.data.unit_key import UnitKey
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.evaluation.one_run import CONFIDENCE, Guesses
@@ -298,7 +298,7 @@ def audited(folder: Path, method: str, name: str, models: str) -> dict[str, Any]
         run = released(params, method, build, models)
         units = [f"canary-{i:03d}" for i in range(CANARIES)]
         scored = scores(contributions(run, units), CANARIES)
-    key = _Key(run.ctx.open_account().partition_key.reveal())
+    key = UnitKey(run.ctx.open_account().partition_key.reveal())
     inside = np.array([key.place(unit).share >= 0.5 for unit in units])
     order = np.argsort(scored, kind="stable")
     right = int(inside[order[-NAMED:]].sum() + (~inside[order[:NAMED]]).sum())

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from privsyn.data.partition import _Key, load_shard, partition
+from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Bucket, Private
+from privsyn.data.unit_key import UnitKey
 from privsyn.dp.mechanisms import _FINER
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.methods.base import Backends, Draw, TrainsModel
@@ -192,7 +193,7 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
     out = ctx.workspace.root / "everybody"
     if not out.exists():
         partition(source.model_copy(update={"holdout": 0.0}), key, cells, out, parts)
-    names = {_Key(key).place(unit).unit: i for i, unit in enumerate(units)}
+    names = {UnitKey(key).place(unit).unit: i for i, unit in enumerate(units)}
     for shard, answers in enumerate(run.shards):
         everybody = load_shard(out, shard, cells, parts)
         if isinstance(method, TrainsModel):

@@ -152,6 +152,8 @@ def curve(
     low = max(-variance / 2 - _DEVIATIONS * deviation, _LOWEST)
     high = reach + min(4 * deviation, 8.0) + largest
     finest = largest / cells if draws else deviation / (20 * cells)
+    if not finest:  # the squares of such small losses are 0
+        return None
     # Work is points times cells times steps, and points and cells grow alike on a finer grid.
     work = (high - low) / finest * steps * (largest / finest if draws else 1)
     width = finest * max(1.0, math.sqrt(work / _WORK) if draws else work / _WORK)

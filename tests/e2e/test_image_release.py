@@ -308,7 +308,7 @@ def test_published_exported_and_restored_byte_for_byte(project):
     planned, folder = release(ctx)
     folder = validate(ctx, planned)
     before = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    assert len(before) == 5 + 6 + 2
+    assert len(before) == 6 + 6 + 2
     answer = publish(ctx, planned)
     assert answer["rows"] == 6
     synthetic = ctx.workspace.synthetic("tiny_images")

@@ -16,6 +16,7 @@ def undone(states, unchanged=(), tasks=TASKS):
 
     ti = SimpleNamespace(
         dag_id="d",
+        task_id="settle",
         run_id="r",
         get_task_states=lambda dag_id, run_ids: {run_ids[0]: states},
         xcom_pull=lambda task_ids, key: task_ids in unchanged or None,

@@ -127,7 +127,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
         default=None,
         gt=0,
         le=1,
-        exclude_if=lambda share: share is None,  # ids of releases stay what they were
         description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
         "since a small model's tail is heavy.",
     )
@@ -154,3 +153,9 @@ class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     vocabulary_digest: Sha256
     bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        exclude_if=lambda share: share is None,  # ids of releases stay what they were
+    )
