@@ -28,8 +28,6 @@ from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
-from privsyn.report.blocks import Bars, Missing, Numbers
-from privsyn.report.document import Section
 from privsyn.tables import GAP, Verbatim, facts, show
 
 
@@ -228,7 +226,7 @@ def report(
         _from_folder_alone(Path(release), to)
         return
     from privsyn.derived.parent import open_parent
-    from privsyn.stages.report import graded
+    from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
     from privsyn.stages.summary import short
 
@@ -239,21 +237,12 @@ def report(
     if json_:
         print(numbers.read_text(encoding="utf-8"))
         return
-    rows = {section.title: _in_words(section) for section in sections}
+    rows = {section.title: in_words(section) for section in sections}
     documents = {
         "may leave the room": Verbatim(short(layout.page_of(parent.folder))),
         "stays inside": Verbatim(short(page)),
     }
     facts(out, rows | documents, title=f"Report of {parent.plan.id}")
-
-
-def _in_words(section: Section) -> str:
-    """A section of the internal report: its grade and advice, or why there is neither."""
-    if section.grade is not None:
-        return f"{section.grade.upper()}: {section.advice}"
-    why = [item for block in section.blocks if isinstance(block, Missing) for item in block.items]
-    measured = any(isinstance(block, Numbers | Bars) for block in section.blocks)
-    return section.advice if measured else " ".join((section.advice, *why))
 
 
 def record(

@@ -261,7 +261,7 @@ def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
     if budget:
         # By one filter of the account's; `privsyn ledger show` takes the one that is least full.
         yield Fact("This release", f"{float(account['loss']) / float(budget):.1%} in Renyi loss")
-        spent = f"{float(account['spent']) / float(budget):.1%} in Renyi loss"
+        spent = f"{float(account['spent']) / float(budget):.1%}"
         yield Fact("Spent of the cap", f"at most {spent}")
     if left is not None:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")

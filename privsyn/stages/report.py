@@ -15,7 +15,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import layout
 from privsyn.release.plan import Plan
-from privsyn.report.blocks import Picture
+from privsyn.report.blocks import Bars, Missing, Numbers, Picture
 from privsyn.report.document import Section
 from privsyn.report.inside import inside
 from privsyn.report.outward import outward
@@ -90,3 +90,12 @@ def _sentence(said: str | None) -> str:
     if said is None:
         return "With nothing: the comparison was not measured."
     return f"{said[:1].upper()}{said[1:]}."
+
+
+def in_words(section: Section) -> str:
+    """A section of the internal report: its grade and advice, or why there is neither."""
+    if section.grade is not None:
+        return f"{section.grade.upper()}: {section.advice}"
+    why = [item for block in section.blocks if isinstance(block, Missing) for item in block.items]
+    measured = any(isinstance(block, Numbers | Bars) for block in section.blocks)
+    return section.advice if measured else " ".join((section.advice, *why))
