@@ -65,10 +65,11 @@ def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path)
     assert ".privsyn/" in (tmp_path / "new/.gitignore").read_text().splitlines()
     assert (tmp_path / "new/.dvc/config").is_file()
     assert "no_scm" in (tmp_path / "new/.dvc/config.local").read_text()  # there is no git here
-    assert [line.split("  ")[-1].strip() for line in out.splitlines()[-7:-1]] == [
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()[-8:-1]] == [
         "privsyn sample-data",
         "privsyn models fetch smollm2",
         "params.yaml",
+        "privsyn check",
         "privsyn plan",
         "privsyn run",
         "privsyn ledger show",
