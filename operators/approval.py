@@ -185,7 +185,9 @@ class ApprovePublishOperator(AskOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """The folder that would be published."""
-        return ctx.workspace.release(self.planned().id)
+        from privsyn.stages.stored import locate
+
+        return locate(ctx, self.planned().id) or ctx.workspace.release(self.planned().id)
 
 
 class ApproveStudentOperator(ApprovePublishOperator):
@@ -196,5 +198,7 @@ class ApproveStudentOperator(ApprovePublishOperator):
     def made(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
         from privsyn.derived.student.release import plan_student
+        from privsyn.stages.stored import locate
 
-        return ctx.workspace.release(plan_student(ctx, self.planned()).id)
+        name = plan_student(ctx, self.planned()).id
+        return locate(ctx, name) or ctx.workspace.release(name)

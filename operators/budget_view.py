@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,18 @@ def _context(project: Project) -> StageContext:
 
 
 def _reports(base: str) -> Callable[[Entry], str | None]:
-    from privsyn.release.workspace import Workspace
+    stored: dict[Project, list[str]] = {}
+
+    def there(project: Project, dag_id: str, release_id: str) -> bool:
+        """Whether a page would be shown: what is stored is fetched when it is asked for."""
+        workspace = project.workspace
+        if workspace.store is not None:
+            if project not in stored:
+                stored[project] = workspace.store.names()
+            if release_id in stored[project]:
+                return True
+        local = replace(workspace, store=None)
+        return report_page(local, dag_id, release_id, project) is not None
 
     def report(entry: Entry) -> str | None:
         known = (entry.reserved_by or {}).get("dag_id")
@@ -129,7 +140,8 @@ def _reports(base: str) -> Callable[[Entry], str | None]:
         project = project_of(known) if known else None
         if known is None or project is None:
             return None
-        page = report_page(Workspace(project.root), known, entry.release_id, project)
-        return base + REPORT.format(dag_id=known, release_id=entry.release_id) if page else None
+        if not there(project, known, entry.release_id):
+            return None
+        return base + REPORT.format(dag_id=known, release_id=entry.release_id)
 
     return report

@@ -195,10 +195,10 @@ def release_task(
 
         def consume(made: Mapping[str, Any]) -> Any:
             from privsyn.api.released import Release
-            from privsyn.release.workspace import Workspace
 
-            root = (Path(params_path) if params_path else params_file()).resolve().parent
-            return function(Release.open(Workspace(root).release(made["release_id"])))
+            workspace = Project(Path(params_path) if params_path else params_file()).workspace
+            folder = workspace.locate(made["release_id"])
+            return function(Release.open(folder or workspace.release(made["release_id"])))
 
         consume.__name__, consume.__doc__ = name, function.__doc__
 

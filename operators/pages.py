@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from privsyn.airflow.budget_view import budget_html, readable
 from privsyn.airflow.links import PREFIX, report_page
 from privsyn.airflow.project import project_of
-from privsyn.release.workspace import Workspace
+from privsyn.errors import PrivsynError
 
 RELEASE_ID = re.compile(r"[a-z0-9_]+-[0-9a-f]{16}")
 HEADERS = {
@@ -34,7 +34,10 @@ def pages_app() -> FastAPI:
     def report(dag_id: str, release_id: str) -> HTMLResponse:
         page = None
         if RELEASE_ID.fullmatch(release_id) and (project := project_of(dag_id)) is not None:
-            page = report_page(Workspace(project.root), dag_id, release_id, project)
+            try:
+                page = report_page(project.workspace, dag_id, release_id, project)
+            except PrivsynError as error:  # a store that is down, or a release changed in it
+                raise HTTPException(503, str(error)) from None
         if page is None:
             raise HTTPException(404, "This DAG has no validated release of that name here.")
         return HTMLResponse(page.read_text(encoding="utf-8"), headers=HEADERS)

@@ -6,10 +6,14 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from privsyn.errors import ConfigError
 from privsyn.methods.base import TrainsModel, as_teacher
 from privsyn.methods.registry import load_method
+
+if TYPE_CHECKING:
+    from privsyn.release.workspace import Workspace
 
 PARAMS = "PRIVSYN_PARAMS"
 DVC_POOL = "dvc"
@@ -33,6 +37,18 @@ class Project:
     def root(self) -> Path:
         """Folder of its ledger, scratch and releases."""
         return self.params.resolve().parent
+
+    @property
+    def workspace(self) -> Workspace:
+        """Its folder and store of releases.
+
+        Raises:
+            ConfigError: params.yaml does not load.
+        """
+        from privsyn.config import environment_overrides, load_config
+        from privsyn.stages.base import workspace_of
+
+        return workspace_of(self.params, load_config(self.params, environment_overrides()))
 
     @property
     def dvc_pool(self) -> str:

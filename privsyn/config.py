@@ -30,6 +30,7 @@ from privsyn.files import parse_json, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.object_store import check_url
 from privsyn.on_disk import LocalPath, OnDisk
 from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import NAME, Section
@@ -59,12 +60,24 @@ class ServicesConfig(Section):
     airflow_ui: str | None = Field(
         default=None, description="Address of the Airflow UI, for links to runs."
     )
+    releases: Annotated[str, OnDisk("place")] | None = Field(
+        default=None,
+        description="Store of finished releases that all machines reach: file:///folder, "
+        "s3://bucket/prefix, gs:// or az://. Null: the project's folder alone.",
+    )
     dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="DVC remote. Null: the default one."
     )
     git_commit: bool = Field(
         default=False, description="Commit the published DVC files to git as a step of publish."
     )
+
+    @field_validator("releases")
+    @classmethod
+    def _is_a_store(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_url(value, "services.releases")
+        return value
 
 
 PARTITION_KEY = "partition_key"

@@ -269,10 +269,14 @@ class Project(Shown):
 
     @guarded
     def releases(self) -> list[Release]:
-        """The finished releases of this project that are here, those in quarantine left out."""
+        """The finished releases of this project, here or stored, those in quarantine left out."""
         workspace = self._context(()).workspace
-        here = workspace.here()
-        return [self._release(name) for name in here if workspace.release(name).is_dir()]
+        found = [workspace.locate(name) for name in workspace.reachable()]
+        return [
+            self._release(folder.name)
+            for folder in found
+            if folder is not None and folder == workspace.release(folder.name)
+        ]
 
     @guarded
     def open_release(self, name: str) -> Release:

@@ -17,9 +17,9 @@ from privsyn.cli.options import (
     context_of,
     known_here,
     out,
+    workspace_of,
 )
 from privsyn.handover.formats import FORMATS
-from privsyn.release.workspace import Workspace
 from privsyn.tables import show
 
 
@@ -71,7 +71,7 @@ def export(
     """Write a release as a folder for other tools, with a dataset card and its certificate."""
     from privsyn.handover.export import export as write_export
 
-    folder = Workspace(params.parent).folder(release)
+    folder = workspace_of(params).folder(release)
     book = context_of(params, None).ledger_at_hand if params.is_file() else None
     place = target or params.parent / "exports" / f"{folder.name}-{form}"
     made = write_export(folder, form, place, ledger=book, licence=licence)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,6 +88,13 @@ def context_of(
         origin=_origin(),
         group=group,
     )
+
+
+def workspace_of(params: Path) -> Workspace:
+    """The paths of a project, also where there is no params.yaml and so no store of releases."""
+    if not params.is_file():
+        return Workspace(params.parent)
+    return replace(context_of(params, None).workspace, root=params.parent)
 
 
 @contextmanager

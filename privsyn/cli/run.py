@@ -21,6 +21,7 @@ from privsyn.cli.options import (
     context_of,
     err,
     out,
+    workspace_of,
 )
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, NotAuthenticated
@@ -121,6 +122,14 @@ def verify(
             help="Public key of who should have signed it; else exit code 6. Works offline.",
         ),
     ] = None,
+    releases: Annotated[
+        str | None,
+        typer.Option(
+            "--releases",
+            metavar="URL",
+            help="Store to fetch the release from where it is not here: s3://bucket/prefix.",
+        ),
+    ] = None,
     params: Params = PARAMS,
     as_json: Json = False,
 ) -> None:
@@ -133,7 +142,13 @@ def verify(
     from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, signature, verification
 
-    folder = Workspace(params.parent).folder(release)
+    if releases is not None:
+        from privsyn.release.release_store import ReleaseStore
+
+        workspace = Workspace(params.absolute().parent, ReleaseStore(releases))
+    else:
+        workspace = workspace_of(params)
+    folder = workspace.folder(release)
     book = None
     if ledger is not None:
         book = open_existing(ledger)
@@ -261,7 +276,7 @@ def record(
     from privsyn.release.settings import DeploymentConfig
     from privsyn.stages.record import record as write_records
 
-    workspace = Workspace(params.absolute().parent)
+    workspace = workspace_of(params.absolute())
     stated, ledger = DeploymentConfig(), None
     if params.is_file():
         ctx = context_of(params, overrides)
@@ -301,7 +316,7 @@ def restore(
     release: Release,
     params: Params = PARAMS,
 ) -> None:
-    """Bring a published release back from the DVC remote."""
+    """Bring a release back: from `services.releases` where that is set, else from DVC."""
     from privsyn.stages.publish import restore as bring_back
 
     ctx = context_of(params, None)

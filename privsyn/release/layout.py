@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 ARTIFACT = "synthetic.jsonl"
@@ -50,3 +51,12 @@ def page_of(folder: Path) -> Path:
     earlier = folder / EARLIER_PAGE
     report = folder / REPORT_PAGE
     return earlier if earlier.is_file() and not report.is_file() else report
+
+
+def passed(folder: Path) -> bool | None:
+    """What the checks of a release or student said; None where there is no report to read."""
+    try:
+        success = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))["success"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return success is True

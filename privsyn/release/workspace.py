@@ -5,12 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from privsyn.errors import DataError
 from privsyn.files import read_file, read_json
 from privsyn.release import layout
+
+if TYPE_CHECKING:
+    from privsyn.release.release_store import ReleaseStore
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,11 @@ class Workspace:
 
     Attributes:
         root: Folder of params.yaml.
+        store: Where finished releases are for all machines, if they are.
     """
 
     root: Path
+    store: ReleaseStore | None = None
 
     @property
     def state(self) -> Path:
@@ -135,14 +141,34 @@ class Workspace:
         return path.name.removesuffix(".dvc")
 
     def folder(self, named: str) -> Path:
-        """The folder a person names: a path, or the id of a release that lies here."""
+        """The folder a person names: a path, or the id of a release that lies here or is stored.
+
+        What lies here is taken as it is.
+        """
         path = Path(named)
         if path.exists() or path.name != named:
             return path
-        return self.locate(named) or path
+        return self.here_in(named) or self.locate(named) or path
 
     def locate(self, release_id: str) -> Path | None:
-        """Folder of a finished release: released, or in quarantine; None if neither is here."""
+        """Folder of a finished release: released, or in quarantine; None if neither is here.
+
+        Where there is a store the folder is made to be what that holds.
+
+        Raises:
+            StorageError: The store cannot be reached.
+            VerificationError: What it holds is not what was certified.
+        """
+        stored = None if self.store is None else self.store.fetch(release_id, self.root)
+        return stored or self.here_in(release_id)
+
+    def reachable(self) -> list[str]:
+        """Ids of the releases and students that are here or in the store, sorted."""
+        stored = () if self.store is None else self.store.names()
+        return sorted({*self.here(), *stored})
+
+    def here_in(self, release_id: str) -> Path | None:
+        """Folder of a finished release on this machine; None if it is not here."""
         for folder in (self.release(release_id), self.quarantine(release_id)):
             if (folder / layout.CERTIFICATE).is_file():
                 return folder

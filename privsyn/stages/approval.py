@@ -21,6 +21,7 @@ from privsyn.release import certificate, layout, verification
 from privsyn.release.cautions import factor
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.stored import locate
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,8 @@ def question_of(ctx: Context, release_id: str, what: What | None) -> Question:
         BudgetError: Nothing of that name waits.
         VerificationError: What is to be published is not what was certified.
     """
+    if what is not What.SPEND:
+        locate(ctx, release_id)
     folder = ctx.workspace.release(release_id)
     here = (folder / layout.CERTIFICATE).is_file()
     if what is What.SPEND or (what is None and not here):

@@ -154,9 +154,16 @@ class Context:
                 forget what is spent.
         """
         spec = self.account
-        return self.ledger.open_account(
-            spec, known_releases=self.workspace.known_releases(spec.name)
-        )
+        return self.ledger.open_account(spec, known_releases=self._charged(spec.name))
+
+    def _charged(self, account: str | None) -> list[str]:
+        """Releases that lie, are published or are stored, charged to an account or to any."""
+        here, store = self.workspace.known_releases(account), self.workspace.store
+        if store is None:
+            return here
+        ledger = self.ledger_at_hand
+        paid = () if ledger is None else (entry.release_id for entry in ledger.entries())
+        return sorted({*here, *store.charged(account, {*paid})})
 
     def check_releases(self) -> None:
         """Check that the ledger knows the releases that lie or are published here.
@@ -165,7 +172,7 @@ class Context:
             VerificationError: It does not: what they spent is in no balance.
         """
         known = {entry.release_id for entry in self.ledger.entries()}
-        unknown = [name for name in self.workspace.known_releases() if name not in known]
+        unknown = [name for name in self._charged(None) if name not in known]
         if unknown:
             raise VerificationError(
                 f"ledger {self.ledger.where} does not know {len(unknown)} of the releases here, "
@@ -305,7 +312,7 @@ def open_context(
     config = load_config(params, overrides)
     return Context(
         config=config,
-        workspace=Workspace(params.resolve().parent),
+        workspace=workspace_of(params, config),
         day=day or _now().date(),
         origin=origin or {},
         as_filed=params.name == PARAMS_FILE
@@ -313,6 +320,14 @@ def open_context(
         progress=progress,
         group=group,
     )
+
+
+def workspace_of(params: Path, config: Config) -> Workspace:
+    """The paths of a project, and its store of releases where one is set."""
+    from privsyn.release.release_store import ReleaseStore
+
+    url = config.services.releases
+    return Workspace(params.resolve().parent, None if url is None else ReleaseStore(url))
 
 
 def _shapes_output(config: Config) -> tuple[object, ...]:

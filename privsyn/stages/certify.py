@@ -32,6 +32,7 @@ from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import certified, traced
 from privsyn.stages.pinned import Run
+from privsyn.stages.stored import before_commit, locate, store
 
 
 @traced("certify")
@@ -53,6 +54,7 @@ def certify(ctx: Context, plan: Plan) -> Path:
     if entry.state == "COMMITTED":
         wipe(ctx.workspace.scratch(plan.id))
         folder = find(ctx, plan)
+        store(ctx, folder)
         certified(ctx, plan, folder)
         return folder
     scratch = ctx.workspace.scratch(plan.id)
@@ -65,7 +67,9 @@ def certify(ctx: Context, plan: Plan) -> Path:
     artifact = folder / str(sealed["artifact"]["file"])
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
         raise VerificationError(f"{artifact} was changed before its release was committed.")
+    before_commit(ctx, folder)
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
+    store(ctx, folder)
     wipe(scratch)
     certified(ctx, plan, folder)
     return folder
@@ -77,7 +81,7 @@ def find(ctx: Context, plan: Plan) -> Path:
     Raises:
         DataError: It is not on this machine; says how to bring it back.
     """
-    folder = ctx.workspace.locate(plan.id)
+    folder = locate(ctx, plan.id)
     if folder is None:
         raise DataError(
             f"release {plan.id} is committed, but its folder is not here.",

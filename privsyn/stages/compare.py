@@ -17,11 +17,11 @@ from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
-from privsyn.release import certificate
+from privsyn.release import certificate, layout
 from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
-from privsyn.stages.validate import passed, refuse_failed
+from privsyn.stages.validate import refuse_failed
 
 NOTE = (
     "Utility is internal: it reads held-out real records, and no account is charged for it. To "
@@ -230,12 +230,15 @@ def compare(ctx: Context, names: Sequence[str]) -> Comparison:
 
 
 def paid(ctx: Context) -> list[str]:
-    """Releases that are here and passed their suite; what was made from them is left out."""
-    here = [ctx.workspace.release(name) for name in ctx.workspace.here()]
+    """Releases that are here or stored and passed their suite, none that were made from others."""
+    found = [ctx.workspace.locate(name) for name in ctx.workspace.reachable()]
     return [
         folder.name
-        for folder in here
-        if folder.is_dir() and passed(folder) and "derived" not in certificate.read(folder)[1]
+        for folder in found
+        if folder is not None
+        and folder == ctx.workspace.release(folder.name)
+        and layout.passed(folder)
+        and "derived" not in certificate.read(folder)[1]
     ]
 
 

@@ -18,7 +18,7 @@ from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.report import report
 from privsyn.stages.trend import fallen
-from privsyn.stages.validate import passed, place
+from privsyn.stages.validate import place
 
 WARNING = "privsyn.warning"
 """Tag of the nested run, which is internal, where the release is worth less than the last."""
@@ -80,7 +80,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         ctx.lineage.log_artifact(run, plot, "plots")
     for file in report(ctx, plan):
         ctx.lineage.log_artifact(run, file)
-    if passed(artifact.parent):
+    if layout.passed(artifact.parent):
         lies = place(ctx, plan.id, artifact.parent, released=not held_back(ctx, plan))
         if ctx.config.evaluate.audit == "block":  # validate could not say it yet
             validated(ctx, plan, lies, passed=True)

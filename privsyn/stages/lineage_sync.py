@@ -9,10 +9,9 @@ from privsyn.derived.base import kind_of
 from privsyn.derived.parent import planned_by
 from privsyn.errors import DataError
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import certificate
+from privsyn.release import certificate, layout
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
-from privsyn.stages.validate import passed
 
 
 def sync(ctx: Context, release_id: str | None = None) -> list[str]:
@@ -62,7 +61,7 @@ def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
         )
     lineage.open_release(ctx, plan, entry)
     lineage.certified(ctx, plan, folder)
-    holds = passed(folder)
+    holds = layout.passed(folder)
     if holds is not None:
         lineage.validated(ctx, plan, folder, passed=holds)
     lineage.ended(ctx, plan.id)

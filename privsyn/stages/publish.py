@@ -8,7 +8,7 @@ from typing import Any
 from privsyn.data.artifacts import write_json_atomic
 from privsyn.errors import PrivsynError, ValidationFailed
 from privsyn.publishing.dvc import DvcPublisher
-from privsyn.release import certificate, verification
+from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_held_back
@@ -17,7 +17,7 @@ from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
 from privsyn.stages.lineage import published as trace_published
 from privsyn.stages.sign import sign
-from privsyn.stages.validate import passed
+from privsyn.stages.stored import locate, store
 
 
 @traced("publish")
@@ -38,12 +38,13 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     """
     folder = find(ctx, plan)
     refuse_held_back(ctx, plan)
-    if folder != ctx.workspace.release(plan.id) or not passed(folder):
+    if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
         raise ValidationFailed(
             f"release {plan.id} has not passed its suite and is not published.",
             hint="Run validate first, or look into quarantine/.",
         )
-    sign(ctx, folder)  # where validate ran on a machine without the key
+    if sign(ctx, folder) is not None:  # where validate ran on a machine without the key
+        store(ctx, folder)
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
     if ctx.as_filed:
@@ -93,12 +94,16 @@ def published(ctx: Context, plan: Plan) -> str | None:
 
 
 def restore(ctx: Context, release_id: str) -> Path:
-    """Bring a published release back from the DVC remote, byte for byte.
+    """Bring a release back, byte for byte: from the store of releases, else from the DVC remote.
 
     Raises:
-        DataError: It was never published here.
+        DataError: It is not stored, and was never published here.
         PublishError: The remote cannot be read.
+        StorageError: The store cannot be reached.
+        VerificationError: What is stored is not what was certified.
     """
+    if ctx.workspace.store is not None and (folder := locate(ctx, release_id)) is not None:
+        return folder
     return _publisher(ctx).restore(release_id)
 
 

@@ -13,7 +13,6 @@ from privsyn.release.records.croissant import croissant, to_json
 from privsyn.release.records.deployment import deployment, to_yaml
 from privsyn.release.records.facts import Facts
 from privsyn.release.settings import DeploymentConfig
-from privsyn.stages.validate import passed
 
 DEPLOYMENT, CROISSANT, CHECKLIST = "deployment.yaml", "croissant.json", "checklist.md"
 
@@ -42,7 +41,7 @@ def record(
     """
     verification.raise_failed(folder, verification.verify(folder, ledger))
     _, sealed = certificate.read(folder)
-    if passed(folder) is False:
+    if layout.passed(folder) is False:
         raise ValidationFailed(
             f"{folder} failed its suite: it is not to be published.",
             hint=f"See {layout.page_of(folder)}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
+from privsyn.release.release_store import set_modes
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back
 from privsyn.stages.base import Context
@@ -21,6 +21,7 @@ from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.sign import sign, unsign
+from privsyn.stages.stored import store
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
 
@@ -142,32 +143,18 @@ def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
         unsign(folder)
     try:
         if not released:
-            _set_modes(folder, 0o700, 0o600)  # before it moves: at no moment is it open there
+            set_modes(folder, private=True)  # before it moves: at no moment is it open there
             private_folder(target.parent)
         if folder != target:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             folder.replace(target)
             if released:
-                _set_modes(target, 0o755, 0o644)
+                set_modes(target, private=False)
     except OSError as error:
         raise storage_error("move", folder, error) from error
+    store(ctx, target)
     return target
-
-
-def _set_modes(folder: Path, folders: int, files: int) -> None:
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(folders if path.is_dir() else files)
-
-
-def passed(folder: Path) -> bool | None:
-    """What the checks of a release or student said; None where there is no report to read."""
-    try:
-        success = json.loads((folder / layout.VALIDATION).read_text(encoding="utf-8"))["success"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return success is True
 
 
 def refuse_failed(folder: Path) -> None:
@@ -176,7 +163,7 @@ def refuse_failed(folder: Path) -> None:
     Raises:
         ValidationFailed: It failed, or was not validated.
     """
-    if not passed(folder):
+    if not layout.passed(folder):
         raise ValidationFailed(
             f"{folder.name} has not passed its suite: its records are not handed out.",
             hint=f"See {layout.page_of(folder)}, or run validate first.",

@@ -12,7 +12,6 @@ from privsyn.derived.student.plan import StudentPlan
 from privsyn.release import certificate, layout
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
-from privsyn.stages.validate import passed
 from privsyn.tracking.base import MODEL_FOLDER
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
     parent = planned_by(certificate.origin(sealed))
     planned = StudentPlan(parent=parent, settings=made["settings"], models=made["models"])
     trace_student(ctx, planned, folder)
-    if passed(folder):
+    if layout.passed(folder):
         register_student(ctx, planned, folder)
 
 

@@ -37,6 +37,7 @@ from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import settle
 from privsyn.stages.run import draw
+from privsyn.stages.stored import locate as locate_stored
 
 if TYPE_CHECKING:
     from privsyn.config import Config
@@ -184,7 +185,7 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
 
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
     """Train and certify a planned student, unless it exists. See distill."""
-    folder = ctx.workspace.release(planned.id)
+    folder = locate_stored(ctx, planned.id) or ctx.workspace.release(planned.id)
     with alone(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
             verification.raise_failed(folder, verification.verify(folder, ctx.ledger))

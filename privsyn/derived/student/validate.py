@@ -12,7 +12,7 @@ from privsyn.errors import DataError, ValidationFailed
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import VALIDATION_TAG
-from privsyn.stages.validate import copy_reports, passed, place, write_report
+from privsyn.stages.validate import copy_reports, place, write_report
 
 SCHEMA = "privsyn-model-validation/1"
 
@@ -38,9 +38,9 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
             f"student {planned.id} is not here.",
             hint=f"Make it with: privsyn distill {planned.parent.id}",
         )
-    if not (passed(folder) and verification.covers_reports(folder, ctx.ledger)):
+    if not (layout.passed(folder) and verification.covers_reports(folder, ctx.ledger)):
         _examine(ctx, folder)
-    holds = passed(folder) is True
+    holds = layout.passed(folder) is True
     folder = place(ctx, planned.id, folder, released=holds)
     if filed and holds:
         copy_reports(ctx, planned.method, folder)

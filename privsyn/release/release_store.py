@@ -1,0 +1,355 @@
+"""Finished releases in a store that several machines reach: ``services.releases``.
+
+    releases/<name>/manifest.json       those that passed their checks
+    quarantine/<name>/manifest.json     all others
+    <either>/<name>/files/<sha256>      their files, by content
+
+A manifest is written last and names every file with its digest, so a reader sees the release
+before or after a change, never between. What a certificate or its checks do not name is not
+stored. Only what lies in a release's folder goes there: it is as public as the release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from privsyn.data.artifacts import sha256_file, storage_error, wipe, write_json_atomic
+from privsyn.errors import VerificationError
+from privsyn.files import parse_json
+from privsyn.object_store import NoSuchObject, ObjectStore, open_store
+from privsyn.release import certificate, layout
+
+SETTING = "services.releases"
+RELEASES, QUARANTINE = "releases", "quarantine"
+"""Places of a store, and of a project: who may read a bucket's quarantine is its owner's to say."""
+
+_MANIFEST = "manifest.json"
+_SCHEMA = "privsyn-stored-release/1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PLAIN = frozenset(
+    {
+        layout.ARTIFACT,
+        layout.MODEL_ARTIFACT,
+        layout.CERTIFICATE,
+        layout.SIGNATURE,
+        *layout.NOTED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a store holds of a release.
+
+    Attributes:
+        name: The release, or what was made from one.
+        account: Account that paid; empty for what was made from a release, which costs nothing.
+        certificate: SHA-256 of its certificate.
+        lies: Its place in a project.
+        change: Number of this version of it, from 1.
+        files: SHA-256 by name.
+    """
+
+    name: str
+    account: str
+    certificate: str
+    lies: str
+    change: int
+    files: Mapping[str, str]
+
+    @classmethod
+    def read(cls, raw: bytes, name: str) -> Manifest:
+        """A manifest, believed in nothing.
+
+        Raises:
+            VerificationError: It is none, or of another release.
+        """
+        try:
+            found = parse_json(raw)
+            if found.pop("schema") != _SCHEMA:
+                raise ValueError
+            manifest = cls(**found)
+            fine = (
+                manifest.name == name
+                and manifest.lies in (RELEASES, QUARANTINE)
+                and isinstance(manifest.change, int)
+                and isinstance(manifest.account, str)
+                and manifest.files[layout.CERTIFICATE] == manifest.certificate
+                and all(_is_of_release(file) for file in manifest.files)
+                and all(_SHA256.fullmatch(sha) for sha in manifest.files.values())
+            )
+        except (ValueError, LookupError, TypeError, AttributeError):
+            fine = False
+        if not fine:
+            raise VerificationError(
+                f"{SETTING}: the manifest of {name} is none that privsyn wrote.",
+                hint="Somebody changed the store. Bring the release back from DVC.",
+            )
+        return manifest
+
+
+class ReleaseStore:
+    """Finished releases at a URL. Nothing is asked before the first call.
+
+    Args:
+        url: See object_store.open_store.
+
+    Raises:
+        ConfigError: It is no URL of a store.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.where = url.rstrip("/")
+        self._at: dict[str, ObjectStore] = {
+            place: open_store(f"{self.where}/{place}", SETTING) for place in (RELEASES, QUARANTINE)
+        }
+        self._charged: dict[str, str] = {}
+
+    def names(self) -> list[str]:
+        """All releases that are stored, those in quarantine too, in order of name."""
+        found = {name for store in self._at.values() for name in store.folders()}
+        return sorted(name for name in found if _NAME.fullmatch(name))
+
+    def charged(self, account: str | None, known: Collection[str]) -> list[str]:
+        """Releases that are stored, charged to an account or to any, and none of the known ones.
+
+        Raises:
+            StorageError: The store cannot be reached.
+        """
+        found = []
+        for name in self.names():
+            if name in known:
+                continue
+            if name not in self._charged and (manifest := self.manifest(name)) is not None:
+                self._charged[name] = manifest.account  # never changes
+            paid = self._charged.get(name, "")
+            if paid and account in (None, paid):
+                found.append(name)
+        return found
+
+    def manifest(self, name: str) -> Manifest | None:
+        """What is stored of a release; None where nothing is, or not all of it yet.
+
+        Raises:
+            VerificationError: Its manifest was not written by privsyn.
+        """
+        found = self._found(name)
+        return None if found is None else found[1]
+
+    def put(self, folder: Path, lies: str, *, passed: bool) -> None:
+        """Store a finished folder as it is, in place of what is stored of it.
+
+        Args:
+            folder: The release, with its certificate.
+            lies: Its place in the project.
+            passed: Whether it may be read by whoever may read releases.
+
+        Raises:
+            StorageError: The store cannot be reached or refuses. What was stored is as it was.
+        """
+        old = self._found(folder.name)
+        stored = set() if old is None else set(old[1].files.values())
+        place = RELEASES if passed else QUARANTINE
+        same = old is not None and old[0] == place
+        manifest = self._upload(folder, lies, place, stored if same else set())
+        if same and old is not None and manifest.files == old[1].files and old[1].lies == lies:
+            return
+        number = 1 if old is None else old[1].change + 1
+        self._write(place, _MANIFEST, Manifest(**{**asdict(manifest), "change": number}))
+        if old is not None and not same:
+            self._at[old[0]].delete(folder.name)
+
+    def put_draft(self, folder: Path) -> None:
+        """Store a folder that the ledger is about to commit.
+
+        Nobody reads it but a machine that takes over after the ledger's word, by the certificate's
+        digest: of two that certify at once the ledger takes one, and both are here.
+
+        Raises:
+            StorageError: The store cannot be reached or refuses.
+        """
+        manifest = self._upload(folder, RELEASES, QUARANTINE, set())
+        self._write(QUARANTINE, _draft(manifest.certificate), manifest)
+
+    def fetch(
+        self,
+        name: str,
+        root: Path,
+        *,
+        certified: str | None = None,
+        check: Callable[[Path], None] = lambda _: None,
+    ) -> Path | None:
+        """Have a project's folder of a release be what the store holds of it.
+
+        Every file is compared with the manifest's digest, the artifact with the certificate's.
+        What is here already is not fetched again.
+
+        Args:
+            name: The release, or what was made from one.
+            root: Folder of the project.
+            certified: SHA-256 of its certificate, as the ledger knows it.
+            check: Looks at the folder before it is put into its place.
+
+        Returns:
+            The folder; None where the store holds no such release.
+
+        Raises:
+            VerificationError: What is stored is not what was certified. Nothing here is changed.
+            StorageError: The store cannot be reached, or the disk is full.
+        """
+        found = self._found(name)
+        if found is None and certified is not None:
+            found = self._draft(name, certified)
+        if found is None:
+            return None
+        place, manifest = found
+        if certified not in (None, manifest.certificate):
+            raise VerificationError(
+                f"{SETTING}: what is stored of {name} is not what its ledger entry committed.",
+                hint="Bring the release back from DVC, and look who writes to the store.",
+            )
+        target = root / manifest.lies / name
+        other = root / (QUARANTINE if manifest.lies == RELEASES else RELEASES) / name
+        if _held(target) == manifest.files:
+            return target
+        building = target.with_name(f".{name}.{secrets.token_hex(4)}.fetched")
+        sources = {sha: folder / file for folder in (target, other)
+                   for file, sha in _held(folder).items()}  # fmt: skip
+        try:
+            self._build(place, manifest, building, sources)
+            _refuse_other(building, manifest)
+            check(building)
+            set_modes(building, private=manifest.lies == QUARANTINE)
+            for earlier in (target, other):
+                shutil.rmtree(earlier, ignore_errors=True)
+            building.replace(target)
+        except OSError as error:
+            raise storage_error("write", target, error) from error
+        finally:
+            with suppress(OSError):
+                wipe(building)
+        return target
+
+    def _found(self, name: str) -> tuple[str, Manifest] | None:
+        """Place and manifest of a release; the newer one while it moves between places."""
+        both = [(place, self._read(place, name, _MANIFEST)) for place in self._at]
+        known = [(place, manifest) for place, manifest in both if manifest is not None]
+        return max(known, key=lambda item: item[1].change, default=None)
+
+    def _draft(self, name: str, certified: str) -> tuple[str, Manifest] | None:
+        manifest = self._read(QUARANTINE, name, _draft(certified))
+        return None if manifest is None else (QUARANTINE, manifest)
+
+    def _read(self, place: str, name: str, file: str) -> Manifest | None:
+        if not _NAME.fullmatch(name):
+            return None
+        store, content = self._at[place], io.BytesIO()
+        try:
+            if not store.exists(f"{name}/{file}"):
+                return None
+            store.get(f"{name}/{file}", content)
+        except NoSuchObject:  # it moved meanwhile
+            return None
+        return Manifest.read(content.getvalue(), name)
+
+    def _write(self, place: str, file: str, manifest: Manifest) -> None:
+        with NamedTemporaryFile() as temporary:
+            draft = Path(temporary.name)
+            write_json_atomic(draft, {"schema": _SCHEMA} | asdict(manifest))
+            self._at[place].put(f"{manifest.name}/{file}", draft)
+
+    def _upload(self, folder: Path, lies: str, place: str, stored: set[str]) -> Manifest:
+        """Store the files of a folder that are not stored yet; say what there is to name."""
+        _, sealed = certificate.read(folder)
+        files = _held(folder)
+        for file, sha in files.items():
+            if sha not in stored:
+                self._at[place].put(f"{folder.name}/files/{sha}", folder / file)
+        return Manifest(
+            name=folder.name,
+            account="" if "derived" in sealed else str(sealed["plan"]["account"]),
+            certificate=files[layout.CERTIFICATE],
+            lies=lies,
+            change=1,
+            files=files,
+        )
+
+    def _build(
+        self, place: str, manifest: Manifest, building: Path, sources: Mapping[str, Path]
+    ) -> None:
+        for file, sha in manifest.files.items():
+            part = building / file
+            part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if sha in sources:
+                shutil.copyfile(sources[sha], part)
+            else:
+                with part.open("xb") as stream:
+                    self._at[place].get(f"{manifest.name}/files/{sha}", stream)
+            if sha256_file(part) != sha:
+                raise VerificationError(
+                    f"{SETTING}: {file} of {manifest.name} is not what its manifest names.",
+                    hint="It was changed or cut off in the store: bring the release back from DVC.",
+                )
+
+
+def set_modes(folder: Path, *, private: bool) -> None:
+    """Open a release folder for all to read, or for its owner alone."""
+    folders, files = (0o700, 0o600) if private else (0o755, 0o644)
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(folders if path.is_dir() else files)
+
+
+def _draft(certified: str) -> str:
+    return f"draft-{certified}.json"
+
+
+def _held(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a release folder by name, those of a release alone."""
+    return {
+        name: sha256_file(path)
+        for path in sorted(folder.rglob("*"))
+        if certificate.is_plain_file(path)
+        and _is_of_release(name := path.relative_to(folder).as_posix())
+    }
+
+
+def _is_of_release(file: Any) -> bool:
+    """Whether a name is one that a file of a release may have, in a place it may lie in."""
+    if not isinstance(file, str):
+        return False
+    above, slash, name = file.rpartition("/")
+    if not slash:
+        return name in _PLAIN
+    return above in layout.FOLDERS and bool(name) and not name.startswith(".") and "\0" not in name
+
+
+def _refuse_other(folder: Path, manifest: Manifest) -> None:
+    """Refuse a folder that is not what its own certificate says."""
+    raw, sealed = certificate.read(folder)
+    try:
+        artifact = sealed["artifact"]
+        fine = (
+            hashlib.sha256(raw).hexdigest() == certificate.digest(sealed) == manifest.certificate
+            and sha256_file(folder / Path(str(artifact["file"])).name) == artifact["sha256"]
+            and sealed.get("name", certificate.origin(sealed)["plan"]["release_id"])
+            == manifest.name
+        )
+    except (LookupError, TypeError, AttributeError):
+        fine = False
+    if not fine:
+        raise VerificationError(
+            f"{SETTING}: what is stored of {manifest.name} does not agree with its certificate.",
+            hint="Bring the release back from DVC, and look who writes to the store.",
+        )
