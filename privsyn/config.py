@@ -18,6 +18,7 @@ from pydantic import (
     BaseModel,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -30,6 +31,7 @@ from privsyn.files import parse_json, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.object_store import check_url
 from privsyn.on_disk import LocalPath, OnDisk
 from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import NAME, Section
@@ -49,6 +51,16 @@ class ServicesConfig(Section):
     ledger: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="SQLAlchemy URL. Null: .privsyn/ledger.db in the project."
     )
+    vault: Annotated[str, OnDisk("place")] | None = Field(
+        default=None,
+        description="Where private intermediates lie while a release is made, encrypted: file:///, "
+        "s3://, gs:// or az://. Null: in the project's state folder, as they are.",
+    )
+    vault_key: Annotated[LocalPath, OnDisk("place")] | None = Field(
+        default=None,
+        description="File with the vault's key, as `privsyn keys new --vault` writes it. The "
+        "environment variable PRIVSYN_VAULT_KEY, which holds the key itself, goes before it.",
+    )
     mlflow: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
     )
@@ -65,6 +77,13 @@ class ServicesConfig(Section):
     git_commit: bool = Field(
         default=False, description="Commit the published DVC files to git as a step of publish."
     )
+
+    @field_validator("vault")
+    @classmethod
+    def _is_a_store(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None:
+            check_url(value, f"services.{info.field_name}")
+        return value
 
 
 PARTITION_KEY = "partition_key"
