@@ -18,6 +18,7 @@ from pydantic import (
     BaseModel,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -50,6 +51,16 @@ class ServicesConfig(Section):
     ledger: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="SQLAlchemy URL. Null: .privsyn/ledger.db in the project."
     )
+    vault: Annotated[str, OnDisk("place")] | None = Field(
+        default=None,
+        description="Where private intermediates lie while a release is made, encrypted: file:///, "
+        "s3://, gs:// or az://. Null: in the project's state folder, as they are.",
+    )
+    vault_key: Annotated[LocalPath, OnDisk("place")] | None = Field(
+        default=None,
+        description="File with the vault's key, as `privsyn keys new --vault` writes it. The "
+        "environment variable PRIVSYN_VAULT_KEY, which holds the key itself, goes before it.",
+    )
     mlflow: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="Tracking URI. Null: .privsyn/mlflow.db in the project."
     )
@@ -72,11 +83,11 @@ class ServicesConfig(Section):
         default=False, description="Commit the published DVC files to git as a step of publish."
     )
 
-    @field_validator("releases")
+    @field_validator("vault", "releases")
     @classmethod
-    def _is_a_store(cls, value: str | None) -> str | None:
+    def _is_a_store(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
-            check_url(value, "services.releases")
+            check_url(value, f"services.{info.field_name}")
         return value
 
 

@@ -27,23 +27,18 @@ the state of a model in training. All these files have mode 0600 in a folder of 
 
 from __future__ import annotations
 
-import base64
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from privsyn.data.artifacts import private_opener, storage_error, sync_folder
+from privsyn.data.draws import Draws
 from privsyn.data.journal_files import opener, store_file, stored_file
 from privsyn.data.journal_lines import (
     damaged,
@@ -54,36 +49,22 @@ from privsyn.data.journal_lines import (
     parsed,
     refuse_other,
 )
-from privsyn.errors import LeaseHeld, PrivsynError, ReleaseLost
-
-T = TypeVar("T")
-
-_KEPT = "kept "
-"""Prefix of the keys of public values, which are no draws."""
-
-_DRAWN = b"drawn"
-"""Marks the names of files that are private draws; files of public values lack it."""
-
-_VALUE = 32
-"""Characters every value has room for in its line: any 64-bit integer, any float."""
+from privsyn.errors import LeaseHeld, ReleaseLost
 
 
-class Journal:
-    """An open journal, held by one process at a time.
+class Journal(Draws):
+    """An open journal in a file, held by one process at a time. See ``Draws`` for what it does.
 
     ``Journal.create`` makes the file, ``Journal.open`` opens it; as a context manager it closes the
     file and frees the lock.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
+        super().__init__(str(path))
         self._path = path
         self._descriptor = descriptor
-        self._values: dict[str, Any] = {}
         self._crc = 0
         self._length = 0
-        self._drawn = False
-        self._durable = 0
-        self._failure: PrivsynError | None = None
 
     @classmethod
     def create(cls, path: Path, header: Mapping[str, Any]) -> None:
@@ -152,170 +133,11 @@ class Journal:
             raise
         return journal
 
-    @property
-    def drawn(self) -> bool:
-        """Whether a private draw is on file or was begun by this process, even one that raised."""
-        return self._drawn
-
-    def __len__(self) -> int:
-        """Number of entries on file: draws, and public values that are kept."""
-        return len(self._values)
-
-    @property
-    def durable(self) -> int:
-        """Number of entries on disk. Another thread may read it while this one draws."""
-        return self._durable
-
-    def has(self, key: str) -> bool:
-        """Whether the draw of this key is on file."""
-        return key in self._values
-
-    def draw_all(
-        self, items: Sequence[tuple[str, Callable[[], T]]], *, room: int | None = None
-    ) -> list[T]:
-        """The values of some draws: replayed where on file, drawn in order where not.
-
-        Each fresh value is written right after its draw, and all are on disk before any is
-        returned. A value comes back as JSON gives it (a tuple as a list), first time and replayed.
-
-        Args:
-            items: Pairs of a key and its draw; the draw returns a plain JSON value. Keys are unique
-                in the journal's life.
-            room: Characters every value's line has room for; None: 32.
-
-        Raises:
-            StorageError: There is no room for the next draw, which was not made; or there was and
-                then a write failed, so that a later run makes that one draw again. This object
-                draws nothing more.
-            ReleaseLost: An earlier draw of this object raised.
-            ValueError: A key occurs twice in ``items``, or a draw returned what JSON cannot hold.
-        """
-        keys = [key for key, _ in items]
-        if len(set(keys)) != len(keys):
-            raise ValueError("a key occurs twice among the items of one draw_all")
-        fresh = False
-        for key, draw in items:
-            if key in self._values:
-                continue
-            if self._failure:
-                raise self._failure
-            self._try_room(key, room or _VALUE)
-            self._drawn = fresh = True
-            # An exception may carry what was drawn, so a second draw must not follow it.
-            self._failure = ReleaseLost(
-                f"journal {self._path}: a draw raised before it was written."
-            )
-            body = entry_of(key, draw(), room or _VALUE)
-            self._append(body)
-            self._values[key] = json.loads(body)["v"]
-            self._failure = None
-        if fresh:
-            self._sync()
-        return [self._values[key] for key in keys]
-
-    def draw_array(
-        self, key: str, draw: Callable[[], NDArray[np.int64]], size: int
-    ) -> NDArray[np.int64]:
-        """A draw of ``size`` integers as one entry, replayed where on file. Read-only.
-
-        Its line is as long as its key and size make it. Errors as draw_all; ValueError where the
-        draw is not an int64 array of this size, and the release is lost then.
-        """
-
-        def encoded() -> str:
-            values = draw()
-            if values.dtype != np.int64 or values.shape != (size,):
-                raise ValueError(
-                    f"{key}: {values.dtype} of shape {values.shape}, not int64[{size}]"
-                )
-            return base64.b64encode(values.astype("<i8").tobytes()).decode("ascii")
-
-        [text] = self.draw_all([(key, encoded)], room=4 * -(-8 * size // 3) + 2)
-        return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64, copy=False)
-
-    def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """A public value that later draws depend on: made once, then read back.
-
-        On disk before it is returned, so that a resumed run votes on the same population. A value
-        whose digest a killed run had not noted yet is made again.
-
-        Raises:
-            ReleaseLost: The file is gone or was changed: draws that depend on it mean nothing now.
-            StorageError: It cannot be written.
-        """
-        file, drawn = self._place(key), self._drawn
-        key = _KEPT + key
-        if not self.has(key):
-            value = make()
-            store_file(file, value)
-        [digest] = self.draw_all([(key, lambda: digest_of(value))])
-        self._drawn = drawn  # nothing private came out
-        return stored_file(file, digest)
-
-    def draw_file(self, key: str, draw: Callable[[], bytes]) -> bytes:
-        """A private draw whose value is a file: drawn once, then read back.
-
-        The file is on disk before its digest is noted, and the digest before the file is returned.
-        A file whose digest a killed run had not noted was seen by nobody: it is drawn again.
-        privacy: its length must not depend on the draw, as a full disk is noticed after the draw.
-
-        Args:
-            key: Unique among the draws of the journal's life.
-            draw: Returns the bytes of the file. An exception in it is one of ``draw_all``.
-
-        Raises:
-            ReleaseLost: The file is gone, dropped or changed: it is never drawn a second time. Or
-                an earlier draw of this object raised.
-            StorageError: It cannot be written, so that a later run makes the draw again, or read.
-        """
-        file = self._place(key, _DRAWN)
-
-        def stored() -> str:
-            value = draw()
-            store_file(file, value)
-            return digest_of(value)
-
-        [digest] = self.draw_all([(key, stored)])
-        return stored_file(file, digest)
-
-    def drop_file(self, key: str) -> None:
-        """Delete the file of a draw_file that a later one replaced, to free its room.
-
-        That it was drawn stays on file, so asking for it again raises ReleaseLost. Dropping twice
-        is fine: a resumed run may do so.
-
-        Raises:
-            StorageError: It cannot be deleted.
-            ValueError: No such draw is on file.
-        """
-        if not self.has(key):
-            raise ValueError(f"{key}: no such draw is on file")
-        file = self._place(key, _DRAWN)
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            raise storage_error("delete", file, error) from error
-
-    def _place(self, key: str, person: bytes = b"") -> Path:
-        name = hashlib.blake2b(key.encode(), person=person, digest_size=12).hexdigest()
-        return self._path.with_name(f"{self._path.name}.kept") / name
-
     def close(self) -> None:
         """Close the file and free the lock. Closing twice is fine."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _lock(self) -> None:
         refusal = LeaseHeld(
@@ -347,11 +169,7 @@ class Journal:
         if not bodies:  # never a new journal: ``create`` leaves a whole header or no file
             raise damaged(self._path, 1)
         refuse_other(self._path, bodies[0], header_of(header))
-        for n, body in enumerate(bodies[1:], 2):
-            if set(body) != {"k", "v"} or body["k"] in self._values:
-                raise damaged(self._path, n)
-            self._values[body["k"]] = body["v"]
-        self._drawn = any(not key.startswith(_KEPT) for key in self._values)
+        self._replay(bodies[1:], lambda number: damaged(self._path, number + 2))
         self._length = whole
         if whole < len(data):
             self._truncate()
@@ -403,3 +221,20 @@ class Journal:
             self._failure = storage_error("write", self._path, error)
             raise self._failure from error
         self._durable = entries
+
+    def _store(self, name: str, value: bytes) -> str:
+        store_file(self._file(name), value)
+        return digest_of(value)
+
+    def _stored(self, name: str, digest: str) -> bytes:
+        return stored_file(self._file(name), digest)
+
+    def _delete(self, name: str, digest: str) -> None:
+        file = self._file(name)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error("delete", file, error) from error
+
+    def _file(self, name: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.kept") / name

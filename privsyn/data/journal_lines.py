@@ -38,7 +38,7 @@ def line_of(text: str, crc: int) -> tuple[bytes, int]:
     return b"%08x %s\n" % (crc, body), crc
 
 
-def parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
+def parsed(path: Path | str, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
     """The value of a line, and the checksum that the next line continues."""
     body = line[9:-1]
     crc = zlib.crc32(body, crc)
@@ -53,14 +53,14 @@ def parsed(path: Path, number: int, line: bytes, crc: int) -> tuple[dict[str, An
     return value, crc
 
 
-def damaged(path: Path, number: int) -> VerificationError:
+def damaged(path: Path | str, number: int) -> VerificationError:
     """The error for a line that differs from what was written."""
     return VerificationError(
         f"journal {path} is damaged at line {number}; its draws cannot be replayed."
     )
 
 
-def refuse_other(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def refuse_other(path: Path | str, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Refuse a journal that was begun with another header.
 
     Raises:

@@ -112,6 +112,29 @@ class Database:
             with self._write() as connection:
                 yield connection
 
+    def hold(self) -> Held:
+        """A connection of its own for a process that writes often, such as at every draw."""
+        return Held(self)
+
+    def connect(self) -> Connection:
+        """A connection to write with; the caller closes it."""
+        with self._translated():
+            if self._missing():
+                raise LedgerUnavailable(f"ledger {self.where} does not exist.")
+            if not self._ready:
+                self._prepare()
+                self._ready = True
+            return self._engine.connect().execution_options(privsyn_write=True)
+
+    @contextmanager
+    def on(self, connection: Connection) -> Iterator[Connection]:
+        """A durable transaction on such a connection, rolled back on any exception."""
+        with self._translated():
+            if self._missing():
+                raise LedgerUnavailable(f"ledger {self.where} does not exist.")
+            with connection.begin():
+                yield connection
+
     def _missing(self) -> bool:
         """Whether there is no SQLite file yet."""
         if self._path is None:
@@ -202,6 +225,36 @@ class Database:
             f"ledger {self.where} cannot be used: {reason}.",
             hint="Check services.ledger and that its database is up.",
         )
+
+
+class Held:
+    """A connection that stays open between durable transactions, and is made anew once it broke.
+
+    Of one thread, and of the process that made its first transaction.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A durable transaction, rolled back on any exception."""
+        if self._connection is None:
+            self._connection = self._database.connect()
+        try:
+            with self._database.on(self._connection) as connection:
+                yield connection
+        except LedgerUnavailable:  # whether it was committed is not known: the next look tells
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection. Closing twice is fine."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):  # broken already, perhaps
+                connection.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -24,6 +24,10 @@ class State(StrEnum):
     VOID = "VOID"
 
 
+ENDED = (State.COMMITTED, State.LOST, State.VOID)
+"""Of these nothing can be drawn any more: their intermediates are of no use to anybody."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One release in the ledger.

@@ -11,11 +11,11 @@ from sqlalchemy.engine import Connection
 
 from privsyn.dp.events import Event, dump
 from privsyn.errors import ApprovalNeeded, BudgetError
-from privsyn.ledger import audit, chain, decisions, rows
+from privsyn.ledger import audit, chain, decisions, draws, rows
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
 from privsyn.ledger.decisions import Decision, What, cost_digest
-from privsyn.ledger.entries import Change, Entry, State
+from privsyn.ledger.entries import ENDED, Change, Entry, State
 from privsyn.ledger.terms import Asked, Terms
 from privsyn.ledger.views import TIMEOUT, LedgerView, utc_now
 
@@ -55,7 +55,10 @@ class GovernedLedger(LedgerView):
         body: Mapping[str, Any],
     ) -> Change:
         by = {"by": self._who} if self._who else {}
-        return chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
+        row = chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
+        if release_id is not None and change in ENDED:
+            draws.destroy(connection, release_id)
+        return row
 
     # Terms
 

@@ -35,6 +35,8 @@ PRIVILEGES: Mapping[sa.Table, str] = {
     tables.refusals: "SELECT, INSERT",
     tables.sources: "SELECT, INSERT, DELETE",
     tables.secrets: "SELECT",
+    tables.vault: "SELECT, INSERT, DELETE",
+    tables.draws: "SELECT, INSERT, DELETE",
 }
 """What the app's role may do with each table."""
 
@@ -98,6 +100,11 @@ _WORDS: Mapping[str, Any] = {
 }
 
 _NEVER = "RAISE EXCEPTION 'privsyn: rows of % are never changed', TG_TABLE_NAME;"
+
+_ENDED = """IF TG_OP = 'UPDATE' OR EXISTS (SELECT FROM {schema}.ledger_entry
+  WHERE release_id = OLD.release_id AND state IN ('RESERVED', 'BEGUN')) THEN {never}
+END IF;
+RETURN OLD;""".replace("{never}", _NEVER)
 
 _TRIGGERS: Mapping[str, tuple[sa.Table, str, str]] = {
     "privsyn_history_stays": (
@@ -195,4 +202,6 @@ RETURN NEW;""".replace("{never}", _NEVER),
 END IF;
 RETURN OLD;""".replace("{never}", _NEVER),
     ),
+    "privsyn_vault_ends": (tables.vault, "BEFORE UPDATE OR DELETE", _ENDED),
+    "privsyn_draw_ends": (tables.draws, "BEFORE UPDATE OR DELETE", _ENDED),
 }

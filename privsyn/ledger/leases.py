@@ -242,13 +242,18 @@ def take(connection: Connection, release_id: str, part: str, ttl: float, now: da
     return token
 
 
-def check(connection: Connection, lease: Lease) -> None:
+def check(connection: Connection, lease: Lease, *, hold: bool = False) -> None:
     """Refuse a lease that is not its part's newest.
+
+    Args:
+        connection: A transaction.
+        lease: The lease.
+        hold: Whether it cannot be overtaken before the transaction ends.
 
     Raises:
         LeaseHeld: It was overtaken or given back.
     """
-    row = _row(connection, lease.release_id, lease.part)
+    row = _row(connection, lease.release_id, lease.part, hold=hold)
     if row is None or row["token"] != lease.token or row["machine"] is None:
         raise LeaseHeld(
             f"release {lease.release_id}, {lease.part}: this process's lease (token {lease.token}) "
@@ -314,12 +319,19 @@ def _key(release_id: str, part: str) -> tuple[sa.ColumnElement[bool], ...]:
     return leases.c.release_id == release_id, leases.c.part == part
 
 
-def _row(connection: Connection, release_id: str, part: str) -> RowMapping | None:
-    return (
-        connection.execute(sa.select(leases).where(*_key(release_id, part)))
-        .mappings()
-        .one_or_none()
-    )
+def hold(connection: Connection, release_id: str) -> None:
+    """Wait for, and keep out, whoever writes under a lease of a release. In order of the parts."""
+    query = sa.select(leases.c.part).where(leases.c.release_id == release_id)
+    connection.execute(query.order_by(leases.c.part).with_for_update(key_share=True)).all()
+
+
+def _row(
+    connection: Connection, release_id: str, part: str, *, hold: bool = False
+) -> RowMapping | None:
+    query = sa.select(leases).where(*_key(release_id, part))
+    if hold:  # SQLite has one writer at a time, and leaves this out
+        query = query.with_for_update(key_share=True)
+    return connection.execute(query).mappings().one_or_none()
 
 
 def _live(row: RowMapping, now: datetime) -> bool:

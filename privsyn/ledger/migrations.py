@@ -102,11 +102,26 @@ def m004_terms(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE ledger_account ADD COLUMN terms TEXT")
 
 
+def m005_vault(connection: Connection) -> None:
+    """Keys and draws of releases whose private intermediates lie in a vault."""
+    binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
+    for statement in (
+        "CREATE TABLE ledger_vault (release_id TEXT PRIMARY KEY, key_id TEXT NOT NULL,"
+        f" wrapped_key {binary} NOT NULL, nonce TEXT NOT NULL, shards INTEGER NOT NULL,"
+        " made_at TEXT NOT NULL)",
+        "CREATE TABLE ledger_draw (release_id TEXT NOT NULL, part TEXT NOT NULL,"
+        f" number BIGINT NOT NULL, token BIGINT NOT NULL, body {binary} NOT NULL,"
+        " PRIMARY KEY (release_id, part, number))",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     m001_first_tables,
     m002_who_sources_steps,
     m003_filters,
     m004_terms,
+    m005_vault,
 )
 """Step n brings a ledger from version n-1 to n."""
 

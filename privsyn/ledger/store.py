@@ -31,7 +31,7 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import audit, balances, chain, leases, rows, tables
+from privsyn.ledger import audit, balances, chain, draws, leases, rows, tables
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import (
@@ -48,6 +48,7 @@ from privsyn.ledger.checks import (
     matching,
 )
 from privsyn.ledger.decisions import cost_digest
+from privsyn.ledger.draws import DrawRows, VaultRow
 from privsyn.ledger.entries import Change, DatasetSource, Entry, State, stamp
 from privsyn.ledger.governance import LONGEST_REASON, GovernedLedger
 from privsyn.ledger.leases import Lease
@@ -348,7 +349,7 @@ class Ledger(GovernedLedger):
 
         Args:
             release_id: A reserved release, or a begun one to resume.
-            scratch: Folder of buckets and journals.
+            scratch: Folder of buckets and journals, or URL of their place in a vault.
             nonce: Random text that lies in that folder, and pins the release to it.
 
         Raises:
@@ -360,7 +361,8 @@ class Ledger(GovernedLedger):
             BudgetError: It is void or already committed.
             VerificationError: The chain or the account's rows were edited.
         """
-        scratch, host, now = os.path.abspath(scratch), platform.node(), self._clock()
+        scratch = scratch if "://" in scratch else os.path.abspath(scratch)
+        host, now = platform.node(), self._clock()
         with self._refusals(release_id), self._write() as connection:
             entry = entry_row(connection, release_id)
             audit.check_account(connection, entry.account)
@@ -521,6 +523,39 @@ class Ledger(GovernedLedger):
     ) -> Entry:
         self._append(connection, entry.account, entry.release_id, state, body)
         return entry_row(connection, entry.release_id)
+
+    # Vault
+
+    def pin(self, release_id: str, row: VaultRow) -> VaultRow:
+        """Pin a reserved release to a place in a vault, and keep its wrapped key, once.
+
+        Returns:
+            What stands: of two processes that start at once one wins, and both get its row.
+
+        Raises:
+            BudgetError: It is not pinned, and has begun or ended.
+        """
+        with self._write() as connection:
+            return draws.pin(connection, release_id, row, self._clock())
+
+    def pinned(self, release_id: str) -> VaultRow | None:
+        """What pins a release to a vault; None where nothing does, or it has ended."""
+        with self._database.read() as connection:
+            return draws.pinned(connection, release_id) if connection else None
+
+    def create_draws(self, release_id: str, part: str, header: bytes) -> bytes:
+        """The sealed header of a part's journal: ``header``, unless there is one."""
+        with self._write() as connection:
+            return draws.create(connection, release_id, part, header)
+
+    def draws(self, release_id: str, part: str) -> list[bytes]:
+        """The sealed rows of a part, its header first; none where it has no journal here."""
+        with self._database.read() as connection:
+            return draws.rows_of(connection, release_id, part) if connection else []
+
+    def draw_rows(self, lease: Lease) -> DrawRows:
+        """The rows of a part, to be read and added to by the holder of its lease."""
+        return DrawRows(self._database, lease)
 
     # Leases
 

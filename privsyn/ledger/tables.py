@@ -131,3 +131,24 @@ secrets = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),  # hex
 )
+
+vault = sa.Table(  # beside the chain: gone with the end of its release, and with it all it sealed
+    "ledger_vault",
+    metadata,
+    sa.Column("release_id", sa.Text, primary_key=True),
+    sa.Column("key_id", sa.Text, nullable=False),  # of the deployment's key
+    sa.Column("wrapped_key", sa.LargeBinary, nullable=False),
+    sa.Column("nonce", sa.Text, nullable=False),
+    sa.Column("shards", sa.Integer, nullable=False),
+    sa.Column("made_at", sa.Text, nullable=False),
+)
+
+draws = sa.Table(  # of releases in the vault; number 0 of a part is its journal's header
+    "ledger_draw",
+    metadata,
+    sa.Column("release_id", sa.Text, primary_key=True),
+    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("token", sa.BigInteger, nullable=False),  # of the lease it was drawn under
+    sa.Column("body", sa.LargeBinary, nullable=False),  # sealed
+)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from privsyn.data.journal import Journal
+    from privsyn.data.draws import Draws
     from privsyn.data.records import Bucket, Cell
     from privsyn.dp.accountant import Guarantee
     from privsyn.dp.events import Event
@@ -200,7 +200,7 @@ class Draw:
 
     models: Backends
     noise: NoiseSource
-    journal: Journal
+    journal: Draws
     performance: PerformanceConfig
     progress: Callable[[int, int], None] = unwatched
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 import secrets
 import shutil
@@ -20,10 +21,9 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
-from privsyn.data.artifacts import sha256_file, storage_error, wipe, write_json_atomic
+from privsyn.data.artifacts import sha256_file, storage_error, wipe
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json
 from privsyn.object_store import NoSuchObject, ObjectStore, open_store
@@ -264,10 +264,8 @@ class ReleaseStore:
         return Manifest.read(content.getvalue(), name)
 
     def _write(self, place: str, file: str, manifest: Manifest) -> None:
-        with NamedTemporaryFile() as temporary:
-            draft = Path(temporary.name)
-            write_json_atomic(draft, {"schema": _SCHEMA} | asdict(manifest))
-            self._at[place].put(f"{manifest.name}/{file}", draft)
+        said = json.dumps({"schema": _SCHEMA} | asdict(manifest), sort_keys=True, indent=2)
+        self._at[place].put(f"{manifest.name}/{file}", io.BytesIO(said.encode()))
 
     def _upload(self, folder: Path, lies: str, place: str, stored: set[str]) -> Manifest:
         """Store the files of a folder that are not stored yet; say what there is to name."""
@@ -275,7 +273,8 @@ class ReleaseStore:
         files = _held(folder)
         for file, sha in files.items():
             if sha not in stored:
-                self._at[place].put(f"{folder.name}/files/{sha}", folder / file)
+                with (folder / file).open("rb") as stream:
+                    self._at[place].put(f"{folder.name}/files/{sha}", stream)
         return Manifest(
             name=folder.name,
             account="" if "derived" in sealed else str(sealed["plan"]["account"]),

@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from privsyn.data.partition_marker import MARKER, shard_name
 from privsyn.errors import DataError
 
 
-def shard_file(scratch: Path, shard: int) -> Path:
+def samples(shard: int) -> str:
     """Where the finished samples of a shard lie until certify merges them."""
-    return scratch / "samples" / f"shard-{shard:05d}.json"
+    return f"samples/shard-{shard:05d}.json"
 
 
-def exhibits(scratch: Path) -> Path:
-    """Where the pictures and tables of a draw lie until certify takes them along."""
-    return scratch / "exhibits"
+EXHIBITS = "exhibits"
+"""Where the pictures and tables of a draw lie until certify takes them along."""
 
+MODEL = "model"
+"""Where the files of a model lie that the release is drawn from, until certify takes them.
 
-def trained(scratch: Path) -> Path:
-    """Where the files of a model lie that the release is drawn from, until certify takes them.
-
-    Public like the samples: only what a private mechanism gave out may be put there.
-    """
-    return scratch / "model"
-
+Public like the samples: only what a private mechanism gave out may be put there.
+"""
 
 TRAINED_BY = "trained.json"
 """Says that the model is whole, and by which noise it was trained."""
@@ -48,6 +45,12 @@ def noise_of_training(scratch: Path) -> str:
 BUCKETS = "buckets"
 """Folder of the records, in their buckets."""
 
+
+def bucket_files(shard: int) -> tuple[str, str]:
+    """Names of the files that a shard's records are read from."""
+    return f"{BUCKETS}/{MARKER}", f"{BUCKETS}/{shard_name(shard)}"
+
+
 RUN = "run.json"
 """What is pinned when the release begins, such as how many shards it has."""
 
@@ -65,9 +68,13 @@ HELD_OUT = "held-out"
 """Records of the held-out units, for that; beside the buckets."""
 
 
+PARTITION = "partition"
+"""The part that sorts the records; it draws nothing."""
+
+
 def part_name(part: int | str) -> str:
-    """What the ledger calls the part of a release that a journal is of."""
-    return f"shard-{part}"
+    """What the ledger calls a part of a release."""
+    return PARTITION if part == PARTITION else f"shard-{part}"
 
 
 def journal_file(scratch: Path, part: int | str) -> Path:

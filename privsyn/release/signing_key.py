@@ -6,15 +6,12 @@ Its bytes are in no message, log, pickle or other file.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsyn.data.artifacts import private_opener, storage_error, sync_folder
 from privsyn.errors import ConfigError
-from privsyn.files import open_file
+from privsyn.release.key_files import check_place, put_key, read_key, refuse_repository
 from privsyn.release.settings import PASSPHRASE_VARIABLE
 
 if TYPE_CHECKING:
@@ -39,19 +36,7 @@ def load(file: Path) -> CryptoSigner:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from securesystemslib.signer import CryptoSigner
 
-    try:
-        with open_file(file) as stream:
-            mode = os.fstat(stream.fileno()).st_mode
-            pem = stream.read()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ConfigError(f"signing.key: {file} cannot be read: {error.strerror}.") from None
-    if mode & 0o027:
-        raise ConfigError(
-            f"signing.key: {file} can be read or written by others (mode {mode & 0o777:04o}).",
-            hint=f"chmod 600 {file}; if others may have read it, make a new key.",
-        )
+    pem = read_key(file, "signing.key")
     passphrase = os.environ.get(PASSPHRASE_VARIABLE)
     try:
         return CryptoSigner(load_pem_private_key(pem, passphrase.encode() if passphrase else None))
@@ -99,9 +84,9 @@ def new(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> 
     from securesystemslib.signer import SSlibKey
 
     public = file.with_name(f"{file.stem}{PUBLIC}")
-    check_place(file, refused)
+    check_place(file, refused, "signing.key")
     if not anywhere:
-        _refuse_repository(file)
+        refuse_repository(file, "signing.key")
     for path in (file, public):
         if os.path.lexists(path):
             raise ConfigError(
@@ -112,52 +97,7 @@ def new(file: Path, *, refused: Sequence[Path] = (), anywhere: bool = False) -> 
     how: KeySerializationEncryption = (
         BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
     )
-    _put(file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how), 0o600)
+    put_key(file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how), 0o600)
     shown = key.public_key()
-    _put(public, shown.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), 0o644)
+    put_key(public, shown.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), 0o644)
     return public, str(SSlibKey.from_crypto(shown).keyid)
-
-
-def check_place(file: Path, refused: Sequence[Path]) -> None:
-    """Refuse a key in a folder whose content leaves.
-
-    Raises:
-        ConfigError: It lies in one.
-    """
-    place = file.resolve()
-    for folder in refused:
-        if place.is_relative_to(folder.resolve()):
-            raise ConfigError(
-                f"signing.key: {file} lies in {folder}, whose content is published.",
-                hint="Keep the key outside of the project.",
-            )
-
-
-def _refuse_repository(file: Path) -> None:
-    for folder in file.resolve().parents:
-        if (folder / ".git").exists():
-            raise ConfigError(
-                f"{file} lies in the git repository {folder}, where it could be committed.",
-                hint="Name a place outside, or set signing.key to it first.",
-            )
-
-
-def _put(file: Path, content: bytes, mode: int) -> None:
-    """Write a file whole, or not at all where there is one."""
-    half = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(half, "xb", opener=private_opener) as stream:
-            stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), mode)
-            os.fsync(stream.fileno())
-        os.link(half, file)  # fails where there is a file; a rename would replace it
-        sync_folder(file.parent)
-    except FileExistsError:
-        raise ConfigError(f"{file} is there already, and a key is never overwritten.") from None
-    except OSError as error:
-        raise storage_error("write", file, error) from error
-    finally:
-        with suppress(OSError):
-            half.unlink()

@@ -14,9 +14,10 @@ from privsyn.evaluation.images import image_classifier
 from privsyn.modalities.registry import modality_of
 from privsyn.release.accuracy import accuracy_figures
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import ACCURACY, HELD_OUT
+from privsyn.release.scratch import ACCURACY, HELD_OUT, PARTITION
 from privsyn.stages.base import Context
 from privsyn.stages.drawing import begun, holding
+from privsyn.stages.place import Place
 from privsyn.validation.image_profile import load_images, read_image_rows
 from privsyn.validation.profile import read_rows
 
@@ -26,7 +27,9 @@ Answer = Callable[[str], str]
 _DRAW = "right and wrong"
 
 
-def draw_accuracy(ctx: Context, plan: Plan, artifact: Path) -> tuple[str, dict[str, Any]] | None:
+def draw_accuracy(
+    ctx: Context, plan: Plan, artifact: Path, place: Place
+) -> tuple[str, dict[str, Any]] | None:
     """Draw the accuracy of a classifier trained on the release, on units held out of it.
 
     Guarantee: plan.accuracy, which is in the release's event. The classifier is a function of the
@@ -39,6 +42,7 @@ def draw_accuracy(ctx: Context, plan: Plan, artifact: Path) -> tuple[str, dict[s
         ctx: Config and ledger.
         plan: The release; begun, and all of it drawn.
         artifact: Its records, as they will be published.
+        place: Where its private intermediates are.
 
     Returns:
         Kind of the noise source, and the certificate's figures; None where it pays for none.
@@ -52,8 +56,10 @@ def draw_accuracy(ctx: Context, plan: Plan, artifact: Path) -> tuple[str, dict[s
         return None
     if begun(ctx, plan) is None:
         raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
-    file = ctx.workspace.scratch(plan.id) / HELD_OUT
-    with holding(ctx, plan, ACCURACY) as (lease, journal, noise):
+    file = place.folder / HELD_OUT
+    with holding(ctx, plan, ACCURACY, place) as (lease, journal, noise):
+        if not journal.has(_DRAW):
+            place.bring(PARTITION, HELD_OUT)
         # Before the draw begins, since an exception within it would lose the release.
         answers = [] if journal.has(_DRAW) else list(_answers(plan, artifact, file))
         lease.check()

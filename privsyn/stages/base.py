@@ -23,11 +23,14 @@ from privsyn.ledger.accounts import Account, AccountSpec, terms_of
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.methods.base import Method
 from privsyn.methods.registry import load_method
+from privsyn.object_store import local_folder
 from privsyn.on_disk import DIGEST, OnDisk, values
+from privsyn.release.key_files import check_place
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.tracking.mlflow import MlflowTracker
+from privsyn.vault.release import Vault
 
 if TYPE_CHECKING:
     from privsyn.models.training.distributed.rank_group import Group
@@ -136,6 +139,21 @@ class Context:
         """The tracker as stages write to it: a store that is down is a warning."""
         return BestEffort(self.tracker)
 
+    @cached_property
+    def vault(self) -> Vault | None:
+        """The vault of the settings; None where private intermediates stay on this machine.
+
+        Raises:
+            ConfigError: It lies in a folder of the project whose content is published.
+        """
+        url, key = self.config.services.vault, self.config.services.vault_key
+        if url is None:
+            return None
+        folder = local_folder(url)
+        if folder is not None:
+            check_place(folder, self.workspace.published, "services.vault")
+        return Vault(url, None if key is None else self.path(key))
+
     @property
     def account(self) -> AccountSpec:
         """The account the config names."""
@@ -213,6 +231,11 @@ class Context:
         ]
         if config.signing.file is not None:
             private.append(("the signing key (signing.key)", self.path(config.signing.file)))
+        if config.services.vault_key is not None:
+            private.append(("the vault's key", self.path(config.services.vault_key)))
+        vault = local_folder(config.services.vault or "")
+        if vault is not None:
+            private.append(("the vault (services.vault)", vault))
         for name, url in services.items():
             if url is not None and url.startswith("sqlite:///"):
                 private.append((name, self.workspace.root / url.removeprefix("sqlite:///")))

@@ -18,7 +18,6 @@ from privsyn.data.artifacts import (
     sha256_file,
     storage_error,
     sync_folder,
-    wipe,
     write_jsonl_atomic,
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
@@ -26,12 +25,12 @@ from privsyn.ledger.entries import State
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import exhibits as exhibit_folder
-from privsyn.release.scratch import shard_file, trained
+from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
 from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import certified, traced
 from privsyn.stages.pinned import Run
+from privsyn.stages.place import Place, at, wipe_place
 from privsyn.stages.stored import before_commit, locate, store
 
 
@@ -52,17 +51,18 @@ def certify(ctx: Context, plan: Plan) -> Path:
     """
     entry = ctx.ledger.entry(plan.id)
     if entry.state == "COMMITTED":
-        wipe(ctx.workspace.scratch(plan.id))
+        wipe_place(ctx, entry)
         folder = find(ctx, plan)
         store(ctx, folder)
         certified(ctx, plan, folder)
         return folder
-    scratch = ctx.workspace.scratch(plan.id)
     folder = ctx.workspace.release(plan.id)
     if not (folder / layout.CERTIFICATE).is_file():
         if entry.state != "BEGUN":
             raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
-        _write(ctx, plan, scratch, Run.resume(ctx, plan).shards, folder)
+        shards = Run.resume(ctx, plan).shards
+        with at(ctx, plan.id) as place:
+            _write(ctx, plan, place, shards, folder)
     _, sealed = certificate.read(folder)
     artifact = folder / str(sealed["artifact"]["file"])
     if sha256_file(artifact) != sealed["artifact"]["sha256"]:
@@ -70,7 +70,7 @@ def certify(ctx: Context, plan: Plan) -> Path:
     before_commit(ctx, folder)
     ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
     store(ctx, folder)
-    wipe(scratch)
+    wipe_place(ctx, ctx.ledger.entry(plan.id))
     certified(ctx, plan, folder)
     return folder
 
@@ -118,15 +118,18 @@ def copy_release(source: Path, target: Path) -> Path:
     return target
 
 
-def _write(ctx: Context, plan: Plan, scratch: Path, shards: int, folder: Path) -> None:
+def _write(ctx: Context, plan: Plan, place: Place, shards: int, folder: Path) -> None:
     """Build the folder beside its place and rename it."""
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
+    for part in (*range(shards), TRAIN):
+        place.bring(part)
+    scratch = place.folder
     noise, rows, counts = _merged(ctx, plan, scratch, shards)
     artifact = modality_of(plan.dataset).write(building, rows)
-    by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT) or (noise, None)
-    exhibits = _take_along(exhibit_folder(scratch), building / layout.EXHIBITS)
-    model = _take_along(trained(scratch), building / layout.MODEL)
+    by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT, place) or (noise, None)
+    exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)
+    model = _take_along(scratch / MODEL, building / layout.MODEL)
     sealed = certificate.build(
         plan,
         artifact,
@@ -202,7 +205,7 @@ def _merged(
     kinds: set[str] = set()
     for shard in range(shards):
         try:
-            part = json.loads(shard_file(scratch, shard).read_text(encoding="utf-8"))
+            part = json.loads((scratch / samples(shard)).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise DataError(
                 f"shard {shard} of release {plan.id} is not generated yet.",

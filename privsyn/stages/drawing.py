@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.journal import Journal
+from privsyn.data.draws import Draws
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
@@ -18,11 +18,12 @@ from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import journal_file, part_name
+from privsyn.release.scratch import part_name
 from privsyn.stages.base import Context
 from privsyn.stages.pace import note
-from privsyn.stages.partition import journal_header, open_journal
+from privsyn.stages.partition import journal_header
 from privsyn.stages.pinned import Run, give_up
+from privsyn.stages.place import Place
 
 
 def begun(ctx: Context, plan: Plan) -> Run | None:
@@ -65,14 +66,14 @@ class Drawing:
     """
 
     lease: Lease
-    journal: Journal
+    journal: Draws
     noise: NoiseSource
     backends: Backends
 
 
 @contextmanager
 def drawing(
-    ctx: Context, plan: Plan, part: int | str, backends: Backends | None
+    ctx: Context, plan: Plan, part: int | str, backends: Backends | None, place: Place
 ) -> Iterator[Drawing]:
     """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
 
@@ -84,14 +85,14 @@ def drawing(
     if backends is None:
         backends = load_models(ctx, plan)
     check_models(plan, backends)
-    with holding(ctx, plan, part) as (lease, journal, noise):
+    with holding(ctx, plan, part, place) as (lease, journal, noise):
         yield Drawing(lease, journal, noise, backends)
 
 
 @contextmanager
 def holding(
-    ctx: Context, plan: Plan, part: int | str
-) -> Iterator[tuple[Lease, Journal, NoiseSource]]:
+    ctx: Context, plan: Plan, part: int | str, place: Place
+) -> Iterator[tuple[Lease, Draws, NoiseSource]]:
     """Hold a part of a begun release that is drawn without a model. See ``drawing``.
 
     An exception of our own after a private draw makes the release LOST.
@@ -103,7 +104,7 @@ def holding(
     header = journal_header(ctx, plan) | {"shard": part}
     with (
         ctx.ledger.acquire(plan.id, part_name(part)) as lease,
-        _journal(ctx, plan, part, header, lease) as journal,
+        _journal(ctx, plan, part, header, lease, place) as journal,
     ):
         began = time.monotonic()
         try:
@@ -151,8 +152,13 @@ def check_models(plan: Plan, backends: Backends) -> None:
 
 
 def _journal(
-    ctx: Context, plan: Plan, part: int | str, header: Mapping[str, Any], lease: Lease
-) -> Journal:
+    ctx: Context,
+    plan: Plan,
+    part: int | str,
+    header: Mapping[str, Any],
+    lease: Lease,
+    place: Place,
+) -> Draws:
     """The part's journal, counted in the ledger from now on.
 
     Raises:
@@ -160,14 +166,13 @@ def _journal(
             was drawn since would be drawn again.
         ReleaseLost: It is gone.
     """
-    file = journal_file(ctx.workspace.scratch(plan.id), part)
     counted = ctx.ledger.parts(plan.id).get(lease.part, 0)
-    journal = open_journal(ctx, plan, file, header)
+    journal = place.journal(part, header, lease)
     if len(journal) < counted:
         journal.close()
         raise VerificationError(
-            f"release {plan.id}, {lease.part}: the ledger has counted {counted} draws and {file} "
-            f"holds {len(journal)}: this scratch is an older copy.",
+            f"release {plan.id}, {lease.part}: the ledger has counted {counted} draws and "
+            f"{journal.where} holds {len(journal)}: this scratch is an older copy.",
             hint="Put the newest one back: its cost is paid. Only where that is gone for good: "
             f"privsyn ledger lose {plan.id}",
         )

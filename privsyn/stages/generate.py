@@ -11,10 +11,20 @@ from privsyn.data.partition import load_shard
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import BUCKETS, exhibits, noise_of_training, shard_file, trained
+from privsyn.release.scratch import (
+    BUCKETS,
+    EXHIBITS,
+    MODEL,
+    PARTITION,
+    TRAIN,
+    bucket_files,
+    noise_of_training,
+    samples,
+)
 from privsyn.stages.base import Context
 from privsyn.stages.drawing import Drawing, begun, drawing
 from privsyn.stages.lineage import traced
+from privsyn.stages.place import Place, at
 
 
 @traced("generate", shard="shard")
@@ -31,18 +41,22 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
         backends: Models already loaded; None loads what the config names.
 
     Returns:
-        The shard's file; None where the release is already committed.
+        The shard's file, which is no longer here where it lies in the vault; None where the release
+        is already committed.
     """
     run = begun(ctx, plan)
     if run is None:
         return None
-    target = shard_file(ctx.workspace.scratch(plan.id), shard)
-    if target.exists():
-        return target
-    with drawing(ctx, plan, shard, backends) as drawn:
-        kind, rows = _draw(ctx, plan, shard, run.shards, drawn)
-        ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
-        write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+    name = samples(shard)
+    with at(ctx, plan.id) as place:
+        target = place.folder / name
+        if place.finished(shard, name):
+            return target
+        with drawing(ctx, plan, shard, backends, place) as drawn:
+            kind, rows, shown = _draw(ctx, plan, shard, run.shards, drawn, place)
+            ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
+            write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+            place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
     return target
 
 
@@ -52,9 +66,10 @@ def _draw(
     shard: int,
     shards: int,
     drawn: Drawing,
-) -> tuple[str, Sequence[dict[str, Any]]]:
-    """Kind of the noise behind the samples of a shard, and their rows."""
-    performance, scratch = ctx.config.performance, ctx.workspace.scratch(plan.id)
+    place: Place,
+) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
+    """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
+    performance = ctx.config.performance
     method, settings = ctx.planned(plan)
     kind, lease = drawn.noise.kind, drawn.lease
 
@@ -62,27 +77,29 @@ def _draw(
         lease.check()
         ctx.progress(f"generate {shard + 1}/{shards}", done, total, method.counts)
 
-    samples: Iterator[Sample | Exhibit]
+    written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):
-        kind = noise_of_training(scratch)
-        samples = method.write(
+        place.bring(TRAIN)
+        kind = noise_of_training(place.folder)
+        written = method.write(
             settings,
             plan.privacy_unit,
             plan.dataset.labels,
             drawn.backends,
-            trained(scratch),
+            place.folder / MODEL,
             (shard, shards),
             progress,
         )
     else:
         assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
+        place.bring(PARTITION, *bucket_files(shard))
         buckets = load_shard(
-            scratch / BUCKETS,
+            place.folder / BUCKETS,
             shard,
             method.cells(settings, plan.dataset.labels),
             shards,
         )
-        samples = method.run(
+        written = method.run(
             settings,
             plan.mechanism(),
             buckets,
@@ -90,9 +107,11 @@ def _draw(
         )
     kind_of_record = modality_of(plan.dataset)
     rows: list[dict[str, Any]] = []
-    for sample in samples:
+    shown: list[str] = []
+    for sample in written:
         if isinstance(sample, Exhibit):
-            with atomic_file(exhibits(scratch) / sample.name) as stream:
+            shown.append(f"{EXHIBITS}/{sample.name}")
+            with atomic_file(place.folder / shown[-1]) as stream:
                 stream.write(sample.content)
             continue
         lease.check()  # an overtaken process stops before its next draw
@@ -102,4 +121,4 @@ def _draw(
         if sample.cell.label is not None:
             row["label"] = sample.cell.label
         rows.append(row)
-    return kind, rows
+    return kind, rows, shown

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from privsyn.data.journal import Journal
 from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import lines_and_values
 from privsyn.data.tally import Tally
-from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
+from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import ACCURACY, BUCKETS, HELD_OUT, TRAIN, journal_file, part_name
+from privsyn.release.scratch import (
+    ACCURACY,
+    BUCKETS,
+    HELD_OUT,
+    PARTITION,
+    TRAIN,
+    bucket_files,
+    part_name,
+)
 from privsyn.stages.base import Context
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced
 from privsyn.stages.pinned import Run, refuse_given_up
+from privsyn.stages.place import at
 
 
 @traced("partition")
@@ -55,8 +61,7 @@ def partition(ctx: Context, plan: Plan) -> int:
         _refuse_private_text(ctx, plan)
         refuse_empty(ctx, plan, ctx.open_account().partition_key.reveal())
     account = ctx.open_account()
-    scratch = ctx.workspace.scratch(plan.id)
-    run = Run.pin(scratch, plan.shards)
+    run = Run.pin(ctx, plan)
     run.begin(ctx, plan)
     method, settings = ctx.planned(plan)
     header = journal_header(ctx, plan)
@@ -71,31 +76,34 @@ def partition(ctx: Context, plan: Plan) -> int:
         lease.check()
         held = ctx.ledger.parts(plan.id)
         for shard in parts:
-            file, own = journal_file(scratch, shard), header | {"shard": shard}
+            own = header | {"shard": shard}
             if part_name(shard) not in held:  # else draws were made into one: it must be there
-                Journal.create(file, own)
-            with open_journal(ctx, plan, file, own) as journal:
-                if len(journal) or held.get(part_name(shard)):
-                    raise VerificationError(
-                        f"release {plan.id} has drawn from a partition that is gone.",
-                        hint="Put its scratch back as it was: its cost is paid. Only where that is "
-                        f"gone for good: privsyn ledger lose {plan.id}",
-                    )
+                place.create_journal(shard, own)
+            if place.entries(shard, own) or held.get(part_name(shard)):
+                raise VerificationError(
+                    f"release {plan.id} has drawn from a partition that is gone.",
+                    hint="Put its scratch back as it was: its cost is paid. Only where that is "
+                    f"gone for good: privsyn ledger lose {plan.id}",
+                )
         if plan.accuracy is not None:  # now, for the file may change before it is drawn
             key = account.partition_key.reveal()
-            keep_holdout(ctx.source(plan), key, scratch / HELD_OUT)
+            keep_holdout(ctx.source(plan), key, place.folder / HELD_OUT)
 
-    tally = Tally()
-    with ctx.ledger.acquire(plan.id, "partition") as lease:
-        write_partition(
-            ctx.source(plan),
-            account.partition_key.reveal(),
-            method.cells(settings, plan.dataset.labels),
-            scratch / BUCKETS,
-            1 if method.whole else run.shards,
-            before_finish=before_finish,
-            tally=tally,
-        )
+    tally, files = Tally(), 1 if method.whole else run.shards
+    with ctx.ledger.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
+        if not place.finished(PARTITION):
+            write_partition(
+                ctx.source(plan),
+                account.partition_key.reveal(),
+                method.cells(settings, plan.dataset.labels),
+                place.folder / BUCKETS,
+                files,
+                before_finish=before_finish,
+                tally=tally,
+            )
+            names = [name for shard in range(files) for name in bucket_files(shard)]
+            names += [HELD_OUT] if plan.accuracy is not None else []
+            place.hand_on(PARTITION, lease, sorted(set(names)), header=header)
     keep(ctx, plan, tally)
     return run.shards
 
@@ -142,15 +150,6 @@ def source_changed(ctx: Context, plan: Plan) -> bool:
         return bool(held) and ctx.fingerprint(ctx.source(plan).path) not in held
     except DataError:
         return False
-
-
-def open_journal(ctx: Context, plan: Plan, file: Path, header: Mapping[str, Any]) -> Journal:
-    """A part's journal. One that is gone cannot be replayed: the release is LOST."""
-    try:
-        return Journal.open(file, header)
-    except ReleaseLost:
-        ctx.ledger.lose(plan.id, "a journal is gone")
-        raise
 
 
 def journal_header(ctx: Context, plan: Plan) -> dict[str, Any]:

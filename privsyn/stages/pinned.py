@@ -15,6 +15,8 @@ from privsyn.ledger.checks import lost
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN
 from privsyn.stages.base import Context
+from privsyn.stages.place import vault_of
+from privsyn.vault.release import ReleaseVault
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,16 @@ class Run:
                 LOST.
             LeaseHeld: It runs elsewhere, or its scratch is another one.
         """
-        scratch = ctx.workspace.scratch(plan.id)
         refuse_given_up(ctx, plan.id)
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            found = vault.find(ctx.ledger, plan.id)
+            if found is None:
+                raise ReleaseLost(f"release {plan.id} has ended: its place in the vault is gone.")
+            there = cls(found.nonce, found.shards)
+            there.begin(ctx, plan)
+            return there
+        scratch = ctx.workspace.scratch(plan.id)
         run = cls.load(scratch)
         # A nonce nobody knows makes the ledger tell a lost scratch from one that lies elsewhere.
         (run or cls(secrets.token_hex(16), 0)).begin(ctx, plan)
@@ -56,12 +66,16 @@ class Run:
         return run
 
     def begin(self, ctx: Context, plan: Plan) -> None:
-        """Begin or resume the release in the ledger, from this project's scratch.
+        """Begin or resume the release in the ledger, from this project's scratch or the vault.
 
         Raises:
             LeaseHeld: This scratch is a copy, and the one it was copied from is still there.
             ReleaseLost: See Ledger.begin; its other errors as well.
         """
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            ctx.ledger.begin(plan.id, vault.place(plan.id, self.nonce), self.nonce)
+            return
         scratch = ctx.workspace.scratch(plan.id)
         entry = ctx.ledger.begin(plan.id, str(scratch), self.nonce)
         first = Path(entry.scratch or scratch)
@@ -74,11 +88,22 @@ class Run:
             )
 
     @classmethod
-    def pin(cls, scratch: Path, shards: int) -> Run:
-        """The run of this scratch place, started with ``shards`` parts if it is new.
+    def pin(cls, ctx: Context, plan: Plan) -> Run:
+        """The run of a release's place, started with the plan's shards if it is new.
 
         Of two processes that start at once one wins, and both get its run.
+
+        Raises:
+            ConfigError: It lies in another vault, or under another key.
         """
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            found = vault.pin(ctx.ledger, plan.id, plan.shards)
+            return cls(found.nonce, found.shards)
+        return cls._pinned(ctx.workspace.scratch(plan.id), plan.shards)
+
+    @classmethod
+    def _pinned(cls, scratch: Path, shards: int) -> Run:
         run = cls.load(scratch)
         if run is None:
             private_folder(scratch)
@@ -99,8 +124,8 @@ class Run:
 def give_up(ctx: Context, release_id: str, reason: str) -> bool:
     """Lose a begun release after a draw that must not be followed by another.
 
-    The scratch is made unusable first, by a rename, which a full disk does not stop: the release
-    can no longer be resumed, whatever becomes of the ledger.
+    The scratch is made unusable first, by a rename, which a full disk does not stop, or by an
+    object in the vault: the release can no longer be resumed, whatever becomes of the ledger.
 
     Args:
         ctx: Ledger and project.
@@ -114,6 +139,9 @@ def give_up(ctx: Context, release_id: str, reason: str) -> bool:
     with suppress(OSError):  # then the ledger's word has to do
         os.replace(scratch / RUN, scratch / GIVEN_UP)
         sync_folder(scratch)
+    with suppress(PrivsynError):
+        if (place := _in_vault(ctx, release_id)) is not None:
+            place.put_bytes(GIVEN_UP, b"")
     try:
         ctx.ledger.lose(release_id, reason)
     except PrivsynError:
@@ -128,6 +156,17 @@ def refuse_given_up(ctx: Context, release_id: str) -> None:
         ReleaseLost: It was.
         LedgerUnavailable: It cannot be told now either.
     """
-    if (ctx.workspace.scratch(release_id) / GIVEN_UP).exists():
+    place = _in_vault(ctx, release_id)
+    here = (ctx.workspace.scratch(release_id) / GIVEN_UP).exists()
+    if here or (place is not None and place.exists(GIVEN_UP)):
         entry = ctx.ledger.lose(release_id, "given up after a draw")
         raise lost(release_id, entry.reason or "")
+
+
+def _in_vault(ctx: Context, release_id: str) -> ReleaseVault | None:
+    """The place of a begun release in the vault; None where it has none."""
+    entry = ctx.ledger.find(release_id)
+    if entry is None or entry.state != "BEGUN":
+        return None
+    vault = vault_of(ctx, entry)
+    return None if vault is None else vault.find(ctx.ledger, release_id)

@@ -65,7 +65,7 @@ def preflight(
 
 
 def check_places(ctx: Context, plan: Plan, *, published: bool) -> None:
-    """Write to every folder that the release will be written to, and take it back.
+    """Write to every folder that the release will be written to and to the vault; take it back.
 
     Raises:
         StorageError: One cannot be written.
@@ -78,6 +78,8 @@ def check_places(ctx: Context, plan: Plan, *, published: bool) -> None:
         workspace.quarantine(plan.id),
     ):
         check_writable(folder.parent)
+    if ctx.vault is not None:
+        ctx.vault.check()
     if ctx.as_filed:
         check_writable(workspace.synthetic(plan.method))
     if published:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from privsyn.data.artifacts import wipe
 from privsyn.data.readers.formats import check_source
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
@@ -19,6 +18,7 @@ from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
 from privsyn.stages.pinned import refuse_given_up
+from privsyn.stages.place import wipe_place
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.sign import check_key
 from privsyn.validation.kinds import kind_of
@@ -42,6 +42,8 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     """
     _check_plan(ctx, plan)
     check_key(ctx)
+    if ctx.vault is not None:
+        ctx.vault.key  # noqa: B018  it can be read here
     ctx.tracker.check()
     ctx.open_account()
     source = ctx.source(plan)
@@ -114,7 +116,7 @@ def settle(ctx: Context, plan: Plan) -> str:
     # A VOID release never began, so its scratch holds no record, and another run may begin in it.
     if entry.state in ("COMMITTED", "LOST"):
         ended(ctx, plan.id)
-        wipe(ctx.workspace.scratch(plan.id))
+        wipe_place(ctx, entry)
     return str(entry.state)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from privsyn.errors import ConfigError
 from privsyn.release import layout, signature
+from privsyn.release.key_files import check_place
 from privsyn.release.settings import KEY_VARIABLE
-from privsyn.release.signing_key import check_place, load
+from privsyn.release.signing_key import load
 from privsyn.stages.base import Context
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _signer(ctx: Context) -> CryptoSigner | None:
             )
         return None
     file = ctx.path(config.file)
-    check_place(file, ctx.workspace.published)
+    check_place(file, ctx.workspace.published, "signing.key")
     try:
         return load(file)
     except FileNotFoundError:

@@ -11,13 +11,11 @@ from contextlib import suppress
 from privsyn.data.artifacts import wipe
 from privsyn.derived.student.release import alone
 from privsyn.errors import LeaseHeld, ReleaseLost
-from privsyn.ledger.entries import State
+from privsyn.ledger.entries import ENDED, State
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended
 from privsyn.stages.pinned import refuse_given_up
-
-ENDED = (State.COMMITTED, State.LOST, State.VOID)
-"""Of these nothing can be drawn any more: their scratch is of no use to anybody."""
+from privsyn.stages.place import wipe_dead, wipe_place
 
 
 def leftovers(ctx: Context) -> list[str]:
@@ -27,7 +25,9 @@ def leftovers(ctx: Context) -> list[str]:
 
 
 def sweep(ctx: Context) -> list[str]:
-    """Wipe the scratch of ended releases, and of students whose process was killed.
+    """Wipe the scratch of ended releases, here and in the vault, and of killed students.
+
+    Of a release that is begun, the caches of processes that were killed on this machine go too.
 
     A release that is reserved or begun keeps its scratch, as does one that the ledger does not
     know: it may be another ledger's.
@@ -39,7 +39,12 @@ def sweep(ctx: Context) -> list[str]:
         StorageError: Something cannot be deleted.
     """
     known = {entry.release_id for entry in ctx.ledger.entries()}
-    return [name for name in ctx.workspace.scratches() if _swept(ctx, name, known)]
+    found = set(ctx.workspace.scratches())
+    if found:
+        wipe_dead(ctx.workspace.scratch("").parent)
+    if ctx.vault is not None:
+        found |= set(ctx.vault.releases()) & known
+    return [name for name in sorted(found) if _swept(ctx, name, known)]
 
 
 def _swept(ctx: Context, name: str, known: set[str]) -> bool:
@@ -59,7 +64,7 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
             return False
         if entry.state is State.VOID:  # it holds no record, and no other run may begin in it now
             wipe(scratch)
-    wipe(scratch)
+    wipe_place(ctx, entry)
     if entry.state is not State.VOID:
         ended(ctx, name)
     return True

@@ -12,10 +12,11 @@ from privsyn.data.partition import load_shard
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.models.training.distributed.rank_processes import started
 from privsyn.release.plan import Plan
-from privsyn.release.scratch import BUCKETS, TRAIN, TRAINED_BY, trained
+from privsyn.release.scratch import BUCKETS, MODEL, PARTITION, TRAIN, TRAINED_BY, bucket_files
 from privsyn.stages.base import Context
 from privsyn.stages.drawing import begun, drawing, load_models
 from privsyn.stages.lineage import traced
+from privsyn.stages.place import Place, at
 
 
 @traced("train")
@@ -33,22 +34,34 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         backends: Models already loaded; None loads what the config names.
 
     Returns:
-        The folder of the model; None where the method trains none or the release is committed.
+        The folder of the model, which is no longer here where it lies in the vault; None where the
+        method trains none or the release is committed.
     """
     method, settings = ctx.planned(plan)
     if not isinstance(method, TrainsModel) or begun(ctx, plan) is None:
         return None
-    scratch = ctx.workspace.scratch(plan.id)
-    folder, done = trained(scratch), scratch / TRAINED_BY
-    if done.exists() and folder.is_dir():
-        return folder
-    with _shared(ctx, plan, backends) as shared, drawing(ctx, plan, TRAIN, shared) as drawn:
+    with at(ctx, plan.id) as place:
+        folder = place.folder / MODEL
+        if not place.finished(TRAIN, TRAINED_BY, MODEL):
+            _train(ctx, plan, backends, place)
+    return folder
+
+
+def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) -> None:
+    method, settings = ctx.planned(plan)
+    assert isinstance(method, TrainsModel)  # noqa: S101  as asked by train
+    with (
+        _shared(ctx, plan, backends) as shared,
+        drawing(ctx, plan, TRAIN, shared, place) as drawn,
+    ):
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
             ctx.progress("train", step, total, "steps")
 
-        buckets = load_shard(scratch / BUCKETS, 0, method.cells(settings, plan.dataset.labels), 1)
+        place.bring(PARTITION, *bucket_files(0))
+        cells = method.cells(settings, plan.dataset.labels)
+        buckets = load_shard(place.folder / BUCKETS, 0, cells, 1)
         files = method.train(
             settings,
             plan.mechanism(),
@@ -56,13 +69,15 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
             Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
         ctx.ledger.renew(drawn.lease)  # every draw is counted before the model is handed on
+        folder = place.folder / MODEL
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in files.items():
             with atomic_file(folder / name) as stream:
                 stream.write(content)
         sync_folder(folder)
-        write_json_atomic(done, {"noise": drawn.noise.kind}, mode=0o600)
-    return folder
+        write_json_atomic(place.folder / TRAINED_BY, {"noise": drawn.noise.kind}, mode=0o600)
+        names = [*(f"{MODEL}/{name}" for name in files), TRAINED_BY]
+        place.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
 
 
 @contextmanager

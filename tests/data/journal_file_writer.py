@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import privsyn.data.journal as module
+from privsyn.data.draws import _DRAWN, _name
 from privsyn.data.journal import Journal
 from privsyn.data.journal_lines import digest_of, line_of
 
@@ -28,7 +29,7 @@ class NotesFirst(Journal):
     def draw_file(self, key, draw):
         held = []
         [_] = self.draw_all([(key, lambda: held.append(draw()) or digest_of(held[0]))])
-        module.store_file(self._place(key, module._DRAWN), held[0])
+        self._store(_name(key, _DRAWN), held[0])
         return held[0]
 
 

@@ -65,9 +65,7 @@ def services(base: Path) -> dict[str, str]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Homes:
     """A release that the first machine has drawn and certified."""
     base = tmp_path_factory.mktemp("homes")
-    first = build_project(
-        base / "first", services=services(base), evaluate={"enabled": False}
-    )
+    first = build_project(base / "first", services=services(base), evaluate={"enabled": False})
     ctx = first.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)

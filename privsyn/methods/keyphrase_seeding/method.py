@@ -45,7 +45,7 @@ from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, try_embedder
 
 if TYPE_CHECKING:
-    from privsyn.data.journal import Journal
+    from privsyn.data.draws import Draws
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
@@ -355,7 +355,7 @@ def _texts(
     cell: Cell,
     lists: Sequence[Sequence[str]],
     model: TextModel,
-    journal: Journal,
+    journal: Draws,
     steps: Steps,
 ) -> Iterator[str]:
     """One completion per sequence, journalled page by page."""

@@ -50,7 +50,7 @@ from privsyn.models.protocols import VariationAPI
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
-    from privsyn.data.journal import Journal
+    from privsyn.data.draws import Draws
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
@@ -357,7 +357,7 @@ def _checked(samples: list[T], count: int) -> list[T]:
 
 
 def _kept(
-    kind: Samples[T], journal: Journal, key: str, makes: Sequence[Callable[[], list[T]]]
+    kind: Samples[T], journal: Draws, key: str, makes: Sequence[Callable[[], list[T]]]
 ) -> list[list[T]]:
     """A population read back from the journal, made if it is not there: a file for every label."""
 
@@ -367,6 +367,6 @@ def _kept(
     return [kept(place, make) for place, make in enumerate(makes)]
 
 
-def _kept_array(journal: Journal, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+def _kept_array(journal: Draws, key: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     """An array read back from the journal, made if it is not there."""
     return from_npy(journal.keep(key, lambda: to_npy(make())))

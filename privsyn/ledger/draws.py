@@ -1,0 +1,164 @@
+"""Draws of a release whose parts several machines draw: rows, sealed by whoever draws them.
+
+A row is written under the part's lease, in a transaction that holds the lease's row and finds its
+token there: of two processes that believe that they hold a part, the overtaken one writes nothing
+more. With the end of a release its rows go, and the key that can open them, in the transaction that
+ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from privsyn.errors import VerificationError
+from privsyn.ledger import leases, tables
+from privsyn.ledger.checks import check_state, entry_row
+from privsyn.ledger.database import Database
+from privsyn.ledger.entries import State, stamp
+from privsyn.ledger.leases import Lease
+
+_DRAWS = tables.draws.c
+
+
+@dataclass(frozen=True)
+class VaultRow:
+    """What pins a release to its place in the vault, from before it begins until it ends.
+
+    Attributes:
+        key_id: Which key of the deployment wraps the release's.
+        wrapped_key: The release's key, wrapped.
+        nonce: Of the run; its objects lie under it.
+        shards: Parts the run was started with.
+    """
+
+    key_id: str
+    wrapped_key: bytes = field(repr=False)
+    nonce: str
+    shards: int
+
+
+class DrawRows:
+    """The rows of one part, for the holder of its lease."""
+
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._held = database.hold()
+        self._lease = lease
+
+    def load(self) -> list[bytes]:
+        """All rows, oldest first: what an overtaken holder wrote, too.
+
+        Raises:
+            LeaseHeld: The lease was overtaken.
+            VerificationError: One is missing.
+        """
+        with self._held.write() as connection:
+            self._check(connection)
+            return rows_of(connection, self._lease.release_id, self._lease.part)
+
+    def append(self, number: int, bodies: Sequence[bytes]) -> None:
+        """Write rows, durably, all or none; ``number`` is the first one's.
+
+        Raises:
+            LeaseHeld: The lease was overtaken: nothing was written.
+            ReleaseLost: The release was given up: nothing was written.
+            LedgerUnavailable: Whether they were written is not known. Load them to see.
+        """
+        with self._held.write() as connection:
+            self._check(connection)
+            connection.execute(
+                sa.insert(tables.draws),
+                [
+                    {
+                        "release_id": self._lease.release_id,
+                        "part": self._lease.part,
+                        "number": number + place,
+                        "token": self._lease.token,
+                        "body": body,
+                    }
+                    for place, body in enumerate(bodies)
+                ],
+            )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._held.close()
+
+    def _check(self, connection: Connection) -> None:
+        """Hold the lease's row: who takes the part over, or ends the release, waits for us."""
+        leases.check(connection, self._lease, hold=True)
+        check_state(entry_row(connection, self._lease.release_id), State.BEGUN)
+
+
+def rows_of(connection: Connection, release_id: str, part: str) -> list[bytes]:
+    """The rows of a part, oldest first.
+
+    Raises:
+        VerificationError: One is missing.
+    """
+    query = (
+        sa.select(_DRAWS.number, _DRAWS.body)
+        .where(_DRAWS.release_id == release_id, _DRAWS.part == part)
+        .order_by(_DRAWS.number)
+    )
+    found = [(row.number, bytes(row.body)) for row in connection.execute(query)]
+    if [number for number, _ in found] != list(range(len(found))):
+        raise VerificationError(
+            f"release {release_id}, {part}: a draw is missing from the ledger's database.",
+            hint="Restore the database from its backup, or give the release up: "
+            f"privsyn ledger lose {release_id}",
+        )
+    return [body for _, body in found]
+
+
+def create(connection: Connection, release_id: str, part: str, header: bytes) -> bytes:
+    """The header of a part's journal: made if there is none. Inside a ledger's write."""
+    check_state(entry_row(connection, release_id), State.BEGUN)
+    found = rows_of(connection, release_id, part)
+    if found:
+        return found[0]
+    row = {"release_id": release_id, "part": part, "number": 0, "token": 0, "body": header}
+    connection.execute(sa.insert(tables.draws).values(row))
+    return header
+
+
+def pinned(connection: Connection, release_id: str) -> VaultRow | None:
+    """What pins a release to the vault, if anything does."""
+    table = tables.vault
+    query = sa.select(table).where(table.c.release_id == release_id)
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        return None
+    return VaultRow(row["key_id"], bytes(row["wrapped_key"]), row["nonce"], row["shards"])
+
+
+def pin(connection: Connection, release_id: str, row: VaultRow, now: datetime) -> VaultRow:
+    """Pin a release that has not begun, once: of two processes that start at once one wins."""
+    found = pinned(connection, release_id)
+    if found is not None:
+        return found
+    check_state(entry_row(connection, release_id), State.RESERVED)
+    connection.execute(
+        sa.insert(tables.vault).values(
+            release_id=release_id,
+            key_id=row.key_id,
+            wrapped_key=row.wrapped_key,
+            nonce=row.nonce,
+            shards=row.shards,
+            made_at=stamp(now),
+        )
+    )
+    return row
+
+
+def destroy(connection: Connection, release_id: str) -> None:
+    """Delete a release's key and draws, once nobody can be in the middle of writing one."""
+    if pinned(connection, release_id) is None:
+        return
+    leases.hold(connection, release_id)
+    for table in (tables.draws, tables.vault):
+        connection.execute(sa.delete(table).where(table.c.release_id == release_id))

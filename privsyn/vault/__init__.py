@@ -1,0 +1,1 @@
+"""Private intermediates that several machines reach: sealed objects, draws in the ledger."""

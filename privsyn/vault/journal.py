@@ -1,0 +1,166 @@
+"""The journal of a part that several machines may draw: in the ledger's database, sealed.
+
+The same entries as in a ``Journal``'s file, chained by the same checksums, one row each; what is
+drawn in one call is one commit, before it is used. One process writes: a commit holds the part's
+lease and finds its token there, so an overtaken process's commit fails and its draws are seen by
+nobody.
+
+What a full disk does must not depend on what is drawn. Rows are as long as keys and room make them,
+and encrypted, so a commit that fails for want of room does so whatever was drawn.
+
+Public values that draws depend on and draws that are files lie in the vault, sealed, under names
+that hold a keyed digest of their content: a late write of an overtaken process replaces none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from privsyn.data.draws import Draws, kept_as
+from privsyn.data.journal_lines import damaged, header_of, line_of, parsed, refuse_other
+from privsyn.errors import PrivsynError, ReleaseLost
+from privsyn.ledger.draws import DrawRows
+from privsyn.ledger.leases import Lease
+from privsyn.ledger.store import Ledger
+from privsyn.object_store import NoSuchObject
+from privsyn.vault.release import ReleaseVault
+
+
+class LedgerJournal(Draws):
+    """An open journal in the ledger's database. See ``Draws`` for what it does.
+
+    Args:
+        rows: Its rows.
+        vault: The release's place in the vault, and its key.
+        lease: The right to draw the part.
+    """
+
+    def __init__(self, rows: DrawRows, vault: ReleaseVault, lease: Lease) -> None:
+        super().__init__(f"{lease.part} of {lease.release_id}")
+        self._rows, self._vault, self._lease = rows, vault, lease
+        self._crc = 0
+        self._waiting: list[bytes] = []
+        self._next = 0
+
+    @classmethod
+    def create(
+        cls, ledger: Ledger, vault: ReleaseVault, part: str, header: Mapping[str, Any]
+    ) -> None:
+        """Make a journal without a draw, durably; does nothing where it is there already.
+
+        Raises:
+            VerificationError: One is there with another header, or is damaged.
+        """
+        expected = header_of(header)
+        line, _ = line_of(json.dumps(expected, sort_keys=True), 0)
+        made = ledger.create_draws(vault.release_id, part, vault.key.seal_entry(part, 0, line))
+        where = f"{part} of {vault.release_id}"
+        first, _ = parsed(where, 1, vault.key.open_entry(part, 0, made), 0)
+        refuse_other(where, first, expected)
+
+    @classmethod
+    def open(
+        cls, ledger: Ledger, vault: ReleaseVault, lease: Lease, header: Mapping[str, Any]
+    ) -> LedgerJournal:
+        """Open the journal of the part that the lease is of; never makes one.
+
+        Raises:
+            ReleaseLost: The journal is gone, and the draws with it.
+            LeaseHeld: The lease was overtaken.
+            VerificationError: The header differs, or an entry is damaged or missing.
+        """
+        journal = cls(ledger.draw_rows(lease), vault, lease)
+        try:
+            journal._load(journal._rows.load(), header)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def close(self) -> None:
+        """Close the connection. Closing twice is fine."""
+        self._rows.close()
+
+    def _load(self, sealed: list[bytes], header: Mapping[str, Any]) -> None:
+        bodies = self._opened(sealed)
+        if not bodies:
+            raise ReleaseLost(
+                f"journal {self.where} is gone; its draws cannot be replayed.",
+                hint="Restore the ledger's database, or give the release up: its cost stays "
+                "charged.",
+            )
+        refuse_other(self.where, bodies[0], header_of(header))
+        self._replay(bodies[1:], lambda number: damaged(self.where, number + 2))
+        self._next, self._durable = len(bodies), len(bodies) - 1
+
+    def _opened(self, sealed: list[bytes]) -> list[dict[str, Any]]:
+        bodies = []
+        for number, body in enumerate(sealed):
+            line = self._vault.key.open_entry(self._lease.part, number, body)
+            value, self._crc = parsed(self.where, number + 1, line, self._crc)
+            bodies.append(value)
+        return bodies
+
+    def _try_room(self, key: str, room: int) -> None:
+        self._lease.check()  # before the draw: what an overtaken process draws is thrown away
+
+    def _append(self, text: str) -> None:
+        line, self._crc = line_of(text, self._crc)
+        number = self._next + len(self._waiting)
+        self._waiting.append(self._vault.key.seal_entry(self._lease.part, number, line))
+
+    def _sync(self) -> None:
+        try:
+            self._rows.append(self._next, self._waiting)
+        except PrivsynError as error:
+            self._failure = error
+            raise
+        self._next += len(self._waiting)
+        self._waiting = []
+        self._durable = self._next - 1
+
+    def _store(self, name: str, value: bytes) -> str:
+        digest = self._vault.key.digest(value)
+        self._vault.put_bytes(self._object(name, digest), value)
+        return digest
+
+    def _stored(self, name: str, digest: str) -> bytes:
+        try:
+            content = self._vault.get_bytes(self._object(name, digest))
+        except NoSuchObject:
+            raise ReleaseLost(
+                f"journal {self.where}: a file of it is gone from the vault; what was drawn "
+                "cannot go on from it.",
+                hint="Restore the object, or give the release up: its cost stays charged.",
+            ) from None
+        return content
+
+    def _delete(self, name: str, digest: str) -> None:
+        self._vault.delete(self._object(name, digest))
+
+    def _object(self, name: str, digest: str) -> str:
+        return object_name(self._lease.part, name, digest)
+
+
+def entries(ledger: Ledger, vault: ReleaseVault, part: str) -> int:
+    """Number of entries on file of a part, whoever holds it."""
+    return max(0, len(ledger.draws(vault.release_id, part)) - 1)
+
+
+def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | None:
+    """A public value that a part keeps, for whoever does not hold the part; None: not yet."""
+    entry, name = kept_as(key)
+    crc = 0
+    for number, body in enumerate(ledger.draws(vault.release_id, part)):
+        line = vault.key.open_entry(part, number, body)
+        value, crc = parsed(f"{part} of {vault.release_id}", number + 1, line, crc)
+        if value.get("k") == entry:
+            return vault.get_bytes(object_name(part, name, value["v"]))
+    return None
+
+
+def object_name(part: str, name: str, digest: str) -> str:
+    """Where a file of a journal lies in the release's place."""
+    return f"journal-{part}/{name}-{digest}"

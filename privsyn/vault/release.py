@@ -1,0 +1,178 @@
+"""The place of one release in the vault: sealed objects under ``VAULT/<release id>/<nonce>/``."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from functools import cached_property
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from privsyn.data.artifacts import atomic_file, storage_error
+from privsyn.errors import ConfigError
+from privsyn.ledger.draws import VaultRow
+from privsyn.ledger.store import Ledger
+from privsyn.object_store import ObjectStore, open_store
+from privsyn.vault.deployment_key import DeploymentKey, load
+from privsyn.vault.sealing import ReleaseKey, WrongKey
+
+_SPOOLED = 1 << 23
+"""Bytes of a sealed object on its way that are kept in memory; more goes to a temporary file."""
+
+
+class Vault:
+    """The vault of a deployment. Constructing one touches nothing.
+
+    Args:
+        url: ``services.vault``.
+        key_file: ``services.vault_key``.
+
+    Raises:
+        ConfigError: The URL is none.
+    """
+
+    def __init__(self, url: str, key_file: Path | None) -> None:
+        self._store = open_store(url, "services.vault")
+        self._key_file = key_file
+
+    @property
+    def where(self) -> str:
+        """URL of it."""
+        return self._store.where
+
+    @cached_property
+    def key(self) -> DeploymentKey:
+        """The deployment's key.
+
+        Raises:
+            ConfigError: There is none, or it cannot be read.
+        """
+        return load(self._key_file)
+
+    def check(self) -> None:
+        """Write an object, read it and delete it.
+
+        Raises:
+            StorageError: The store refuses or cannot be reached.
+        """
+        name, value = f".probe-{secrets.token_hex(8)}", secrets.token_bytes(64)
+        probe = ReleaseVault(self._store, name, "0", ReleaseKey.new(name))
+        try:
+            probe.put_bytes("probe", value)
+            probe.get_bytes("probe")
+        finally:
+            self._store.delete(name)
+
+    def place(self, release_id: str, nonce: str) -> str:
+        """URL of a release's place, for the ledger and for messages."""
+        return f"{self._store.where}/{release_id}/{nonce}"
+
+    def pin(self, ledger: Ledger, release_id: str, shards: int) -> ReleaseVault:
+        """The place of a release that is about to begin: made, with a key, unless it is there.
+
+        Raises:
+            ConfigError: It was made with another key of the deployment.
+            BudgetError: It has begun elsewhere, or ended.
+        """
+        fresh = ReleaseKey.new(release_id)
+        row = VaultRow(self.key.id, fresh.wrapped(self.key.secret), secrets.token_hex(16), shards)
+        return self._of(release_id, ledger.pin(release_id, row))
+
+    def find(self, ledger: Ledger, release_id: str) -> ReleaseVault | None:
+        """The place of a release; None where it has none, or has ended.
+
+        Raises:
+            ConfigError: It was made with another key of the deployment.
+        """
+        row = ledger.pinned(release_id)
+        return None if row is None else self._of(release_id, row)
+
+    def _of(self, release_id: str, row: VaultRow) -> ReleaseVault:
+        refusal = ConfigError(
+            f"{self.key.said} holds key {self.key.id}, and release {release_id} lies in the vault "
+            f"under key {row.key_id}: nothing was drawn.",
+            hint="Give this machine the key that the others have.",
+        )
+        if row.key_id != self.key.id:
+            raise refusal
+        try:
+            key = ReleaseKey.unwrapped(release_id, row.wrapped_key, self.key.secret)
+        except WrongKey:
+            raise refusal from None
+        return ReleaseVault(self._store, release_id, row.nonce, key, row.shards)
+
+    def releases(self) -> list[str]:
+        """Ids of the releases that objects lie here of."""
+        return [name for name in self._store.folders() if not name.startswith(".")]
+
+    def wipe(self, release_id: str) -> None:
+        """Delete all objects of a release."""
+        self._store.delete(release_id)
+
+
+class ReleaseVault:
+    """Sealed objects of one release.
+
+    Attributes:
+        release_id: The release.
+        nonce: Of its run.
+        key: Its key.
+        shards: Parts it was started with.
+    """
+
+    def __init__(
+        self, store: ObjectStore, release_id: str, nonce: str, key: ReleaseKey, shards: int = 0
+    ) -> None:
+        self._store = store
+        self.release_id, self.nonce, self.key, self.shards = release_id, nonce, key, shards
+
+    def put(self, name: str, file: Path) -> None:
+        """Seal a file and store it, durably, under a name."""
+        try:
+            with file.open("rb") as source:
+                self._put(name, source)
+        except OSError as error:
+            raise storage_error("read", file, error) from error
+
+    def get(self, name: str, file: Path) -> None:
+        """Fetch an object to a private file, whole or not at all.
+
+        Raises:
+            NoSuchObject: It is not there.
+            VerificationError: It is not what was stored under this name.
+        """
+        with atomic_file(file) as target:
+            self._get(name, target)
+
+    def put_bytes(self, name: str, value: bytes) -> None:
+        """Seal bytes and store them, durably, under a name."""
+        self._put(name, io.BytesIO(value))
+
+    def get_bytes(self, name: str) -> bytes:
+        """The bytes of an object. Errors as ``get``."""
+        target = io.BytesIO()
+        self._get(name, target)
+        return target.getvalue()
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of this name."""
+        return self._store.exists(self._path(name))
+
+    def delete(self, name: str) -> None:
+        """Delete an object. One that is gone is fine."""
+        self._store.remove(self._path(name))
+
+    def _put(self, name: str, source: IO[bytes]) -> None:
+        with SpooledTemporaryFile(_SPOOLED) as sealed:
+            self.key.seal(name, source, sealed)
+            self._store.put(self._path(name), sealed)
+
+    def _get(self, name: str, target: IO[bytes]) -> None:
+        with SpooledTemporaryFile(_SPOOLED) as sealed:
+            self._store.get(self._path(name), sealed)
+            sealed.seek(0)
+            self.key.open(name, sealed, target)
+
+    def _path(self, name: str) -> str:
+        return f"{self.release_id}/{self.nonce}/{name}"

@@ -1,0 +1,179 @@
+"""What is encrypted before it leaves a machine, and how.
+
+A release has a key of its own, 256 random bits. An object is a header (a random salt and a random
+nonce prefix) and segments of AES-256-GCM. Each object's key is derived from the release's by HKDF
+over the salt; a segment's nonce is prefix, number and a mark of the last one (the STREAM
+construction of Hoang, Reyhanitabar, Rogaway and Vizar 2015). So a segment cannot be moved, left
+out, repeated or cut off; and what an object is called is authenticated with it, so that none passes
+for another. An entry of a journal is one AES-256-GCM message under a key derived for its part, with
+a random nonce of 96 bits, authenticated with its number.
+
+The release's key is kept wrapped (RFC 3394) by the deployment's key. To destroy it makes every copy
+of its objects and entries unreadable, wherever one lies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from typing import IO
+
+from privsyn.errors import VerificationError
+
+KEY_BYTES = 32
+SEGMENT_BYTES = 1 << 20
+"""Plain bytes of a segment: what is in memory at once, twice over."""
+
+_MAGIC = b"psv1"
+_SALT, _PREFIX, _NONCE, _TAG = 32, 7, 12, 16
+
+
+class WrongKey(Exception):
+    """A key does not fit what it is to open."""
+
+
+@dataclass(frozen=True)
+class ReleaseKey:
+    """The key of a release, for whoever draws it. Not shown, compared or pickled.
+
+    Attributes:
+        release_id: The release, authenticated with all that the key seals.
+    """
+
+    release_id: str
+    _key: bytes = field(repr=False, compare=False)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a release's key does not leave its process")
+
+    @classmethod
+    def new(cls, release_id: str) -> ReleaseKey:
+        """A fresh key, from the operating system's randomness."""
+        return cls(release_id, secrets.token_bytes(KEY_BYTES))
+
+    def wrapped(self, by: bytes) -> bytes:
+        """This key, encrypted with the deployment's."""
+        from cryptography.hazmat.primitives.keywrap import aes_key_wrap
+
+        return aes_key_wrap(_derived(by, b"", b"wrap " + self.release_id.encode()), self._key)
+
+    @classmethod
+    def unwrapped(cls, release_id: str, wrapped: bytes, by: bytes) -> ReleaseKey:
+        """The key that ``wrapped`` holds.
+
+        Raises:
+            WrongKey: It was wrapped by another key, for another release, or was changed.
+        """
+        from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
+
+        wrapping = _derived(by, b"", b"wrap " + release_id.encode())
+        try:
+            return cls(release_id, aes_key_unwrap(wrapping, wrapped))
+        except InvalidUnwrap:
+            raise WrongKey from None
+
+    def seal(self, name: str, source: IO[bytes], target: IO[bytes]) -> None:
+        """Encrypt a stream as the object of this name, in bounded memory."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        salt, prefix = secrets.token_bytes(_SALT), secrets.token_bytes(_PREFIX)
+        target.write(_MAGIC + salt + prefix)
+        box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
+        segment, number = source.read(SEGMENT_BYTES), 0
+        while True:
+            following = source.read(SEGMENT_BYTES)
+            nonce = _segment_nonce(prefix, number, last=not following)
+            target.write(box.encrypt(nonce, segment, bound))
+            if not following:
+                return
+            segment, number = following, number + 1
+
+    def open(self, name: str, source: IO[bytes], target: IO[bytes]) -> None:
+        """Decrypt the object of this name to a stream. Use what is written only where it returns.
+
+        Raises:
+            VerificationError: It is another object, was changed, cut off, or sealed by another key.
+        """
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        head = source.read(len(_MAGIC) + _SALT + _PREFIX)
+        salt, prefix = head[len(_MAGIC) : len(_MAGIC) + _SALT], head[len(_MAGIC) + _SALT :]
+        if not head.startswith(_MAGIC) or len(prefix) != _PREFIX:
+            raise _changed(name)
+        box, bound = AESGCM(self._object_key(salt)), self._bound("object", name)
+        segment, number = source.read(SEGMENT_BYTES + _TAG), 0
+        while True:
+            following = source.read(SEGMENT_BYTES + _TAG)
+            nonce = _segment_nonce(prefix, number, last=not following)
+            try:
+                target.write(box.decrypt(nonce, segment, bound))
+            except InvalidTag:
+                raise _changed(name) from None
+            if not following:
+                return
+            segment, number = following, number + 1
+
+    def seal_entry(self, part: str, number: int, text: bytes) -> bytes:
+        """Encrypt an entry of a part's journal; 28 bytes longer than its text."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(_NONCE)
+        bound = self._bound("entry", part, str(number))
+        return nonce + AESGCM(self._part_key(part)).encrypt(nonce, text, bound)
+
+    def open_entry(self, part: str, number: int, sealed: bytes) -> bytes:
+        """The text of an entry.
+
+        Raises:
+            VerificationError: It is another entry, or was changed.
+        """
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        bound = self._bound("entry", part, str(number))
+        try:
+            box = AESGCM(self._part_key(part))
+            return box.decrypt(sealed[:_NONCE], sealed[_NONCE:], bound)
+        except (InvalidTag, ValueError):
+            raise _changed(f"entry {number} of {part}") from None
+
+    def digest(self, value: bytes) -> str:
+        """A digest that tells nothing to who lacks the key: 30 hexadecimal digits."""
+        key = _derived(self._key, b"", b"digest")
+        return hashlib.blake2b(value, key=key, digest_size=15).hexdigest()
+
+    def _object_key(self, salt: bytes) -> bytes:
+        return _derived(self._key, salt, b"object")
+
+    def _part_key(self, part: str) -> bytes:
+        return _derived(self._key, b"", b"entries of " + part.encode())
+
+    def _bound(self, *words: str) -> bytes:
+        return "\0".join(("privsyn 1", self.release_id, *words)).encode()
+
+
+def key_id(key: bytes) -> str:
+    """What a deployment's key is called: tells one from another, and nothing of it."""
+    return hmac.digest(key, b"privsyn vault key", "sha256")[:8].hex()
+
+
+def _derived(key: bytes, salt: bytes, purpose: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = b"privsyn vault 1: " + purpose
+    return HKDF(SHA256(), KEY_BYTES, salt or None, info).derive(key)
+
+
+def _segment_nonce(prefix: bytes, number: int, *, last: bool) -> bytes:
+    return prefix + number.to_bytes(4, "big") + bytes([last])
+
+
+def _changed(name: str) -> VerificationError:
+    return VerificationError(
+        f"the vault's {name} is not what was stored: it was changed, cut off or replaced.",
+        hint="Restore it, or give the release up: its cost stays charged.",
+    )
