@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,8 +44,8 @@ def airflow_environment(root: Path, home: Path, port: int = 8080) -> dict[str, s
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://{HOST}:{port}",
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__API__SECRET_KEY": _secret(home / "secret_key"),
-        "AIRFLOW__API_AUTH__JWT_SECRET": _secret(home / "jwt_secret"),
+        "AIRFLOW__API__SECRET_KEY": secret(home / "secret_key"),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secret(home / "jwt_secret"),
         # A busy machine answers late: no reason to end a task or to use up one of its tries.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
@@ -81,7 +81,7 @@ def mlflow_environment(home: Path, address: str) -> dict[str, str]:
         "MLFLOW_AUTH_CONFIG_PATH": str(config),
         "MLFLOW_AUTH_ADMIN_USERNAME": ADMIN,
         "MLFLOW_AUTH_ADMIN_PASSWORD": admin_password(home),
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(home / "mlflow_key"),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secret(home / "mlflow_key"),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_TRACKING_USERNAME": ADMIN,
         "MLFLOW_TRACKING_PASSWORD": admin_password(home),
@@ -103,14 +103,30 @@ def admin_password(home: Path) -> str:
     return password
 
 
-def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) -> None:
+def prepare(
+    home: Path,
+    environment: Mapping[str, str],
+    config: Config,
+    log: Path,
+    *,
+    devices: int | None = None,
+) -> None:
     """Create or upgrade Airflow's database and its pools, once per Airflow version.
+
+    Args:
+        home: AIRFLOW_HOME.
+        environment: Of Airflow.
+        config: Names the pools.
+        log: Where Airflow's words go.
+        devices: Slots of the pool of tasks that draw. None: the GPUs of this machine, or one.
 
     Raises:
         RuntimeError: Airflow refused; its words are in ``log``.
     """
     pools = home / "pools.json"
-    wanted = json.dumps(_pools(config, environment), indent=2)
+    wanted = json.dumps(
+        _pools(config, environment, devices or max(1, len(visible_cards()))), indent=2
+    )
     stamp = home / "prepared"
     state = f"{version('apache-airflow')}\n{wanted}\n"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == state:
@@ -120,7 +136,7 @@ def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) 
         with log.open("ab") as stream:
             done = subprocess.run(
                 [sys.executable, "-m", "airflow", *command],
-                env=os.environ | environment,
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -131,7 +147,9 @@ def prepare(home: Path, environment: dict[str, str], config: Config, log: Path) 
     stamp.write_text(state, encoding="utf-8")
 
 
-def _pools(config: Config, environment: Mapping[str, str]) -> dict[str, dict[str, object]]:
+def _pools(
+    config: Config, environment: Mapping[str, str], devices: int
+) -> dict[str, dict[str, object]]:
     place = Path(environment[PARAMS])
     named = projects(place) if place.is_dir() else []
     configs = [config, *(load_config(project.params) for project in named)]
@@ -139,7 +157,7 @@ def _pools(config: Config, environment: Mapping[str, str]) -> dict[str, dict[str
     return {
         **{
             name: {
-                "slots": max(1, len(visible_cards())),
+                "slots": devices,
                 "description": "Generate tasks: one per device",
                 "include_deferred": False,
             }
@@ -156,10 +174,10 @@ def _pools(config: Config, environment: Mapping[str, str]) -> dict[str, dict[str
     }
 
 
-def _secret(file: Path) -> str:
+def secret(file: Path, make: Callable[[], str] = lambda: secrets.token_hex(64)) -> str:
     """A secret that survives restarts, so that sessions do."""
     if not file.exists():
-        _write_private(file, secrets.token_hex(64))
+        _write_private(file, make())
     return file.read_text(encoding="utf-8").strip()
 
 

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,16 @@ class Part:
         command: What starts it.
         healthy: Whether it answers, or reports to one that does.
         port: Port it listens on; None for one that listens on none.
+        environment: Of this server alone.
+        folder: Where it starts; None: where its log is.
     """
 
     name: str
     command: list[str]
     healthy: Callable[[], bool]
     port: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict[str, str]:
@@ -93,7 +97,9 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
     if "MLflow" in running.ports:
         environment |= mlflow_environment(home, f"http://{HOST}:{running.ports['MLflow']}")
     password = admin_password(home)
-    parts = _parts(root, config, running, password)
+    parts = airflow_parts(running)
+    if (mlflow := running.ports.get("MLflow")) is not None:
+        parts.append(mlflow_part(root, config, mlflow))
     whole = not running.parts
     refuse_taken_ports(running, parts)
     write_sample_if_asked(config, root)
@@ -102,7 +108,7 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
         prepare(home, environment, config, home / "airflow.log")
         started = keep_up(home, running, parts, environment | {TOKEN: running.token})
         deadline = time.monotonic() + START_SECONDS
-        while not _has_dags(running.ports["Airflow"], password):
+        while not has_dags(running.ports["Airflow"], password):
             if time.monotonic() > deadline:
                 raise ServiceError(f"Airflow shows no DAG; see {home}/dag-processor.log")
             time.sleep(0.5)
@@ -116,7 +122,8 @@ def up(root: Path, *, airflow_port: int = 8080, mlflow_port: int = 5000) -> dict
     return answer
 
 
-def _parts(root: Path, config: Config, running: Running, password: str) -> list[Part]:
+def airflow_parts(running: Running) -> list[Part]:
+    """Airflow's servers, without what runs its tasks where that is not the scheduler."""
     port = running.ports["Airflow"]
     airflow = [sys.executable, "-m", "airflow"]
 
@@ -133,17 +140,18 @@ def _parts(root: Path, config: Config, running: Running, password: str) -> list[
 
         return reported
 
-    parts = [
+    return [
         Part("api-server", [*airflow, "api-server"], lambda: bool(_health(port)), port),
         Part("scheduler", [*airflow, "scheduler", "--skip-serve-logs"], reports("scheduler")),
         Part("dag-processor", [*airflow, "dag-processor"], reports("dag_processor")),
         Part("triggerer", [*airflow, "triggerer", "--skip-serve-logs"], reports("triggerer")),
     ]
-    if (mlflow := running.ports.get("MLflow")) is not None:
-        address = f"http://{HOST}:{mlflow}/health"
-        command = _mlflow(root, config, mlflow)
-        parts.append(Part("mlflow", command, lambda: _get(address) is not None, mlflow))
-    return parts
+
+
+def mlflow_part(root: Path, config: Config, port: int) -> Part:
+    """The MLflow server of a project."""
+    address = f"http://{HOST}:{port}/health"
+    return Part("mlflow", _mlflow(root, config, port), lambda: _get(address) is not None, port)
 
 
 def refuse_taken_ports(running: Running, parts: list[Part]) -> None:
@@ -253,8 +261,8 @@ def _start(part: Part, environment: Mapping[str, str], home: Path) -> int:
     with (home / f"{part.name}.log").open("ab") as stream:
         process = subprocess.Popen(
             part.command,
-            env=os.environ | environment,
-            cwd=home,
+            env={**os.environ, **environment, **part.environment},
+            cwd=part.folder or home,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -274,7 +282,7 @@ def _health(port: int) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _has_dags(port: int, password: str) -> bool:
+def has_dags(port: int, password: str) -> bool:
     """Whether the DAGs are there, or the errors of their files."""
     base = f"http://{HOST}:{port}"
     login = _get(f"{base}/auth/token", post={"username": ADMIN, "password": password})
