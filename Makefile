@@ -9,13 +9,14 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test fuzz lint docs up down lock clean
+.PHONY: help setup demo test fuzz lint docs up down cluster-up cluster-down lock clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
 	@echo "             another method: make demo METHOD=private_evolution (images)"
 	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
+	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"
 	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff and mypy"
@@ -57,6 +58,12 @@ up: setup
 
 down: setup
 	@$(BIN)/python -m tools.local.services down
+
+cluster-up: setup
+	@$(BIN)/python -m tools.local.cluster up
+
+cluster-down: setup
+	@$(BIN)/python -m tools.local.cluster down
 
 # torch goes in without its build and without CUDA's packages: the installer adds what the build
 # it finds (CPU or CUDA) asks for, so that one lock serves both.
