@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,16 @@ PART_BYTES = 1 << 23
 
 STALE_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses between looks for an object that is known to be there: stores may be slow to show it."""
+
+CLIENT: dict[str, Any] = {
+    "timeout": timedelta(seconds=120),
+    "connect_timeout": timedelta(seconds=10),
+}
+RETRIES: dict[str, Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=90)}
+"""How long a request may take, and how often one that failed is made again."""
+
+AGAIN_SECONDS = (0.5, 2.0)
+"""Pauses between tries of an upload that broke off, which the library does not make again."""
 
 
 class NoSuchObject(StorageError):
@@ -195,16 +205,11 @@ class BucketStore:
             from obstore.exceptions import BaseError
             from obstore.store import from_url
 
-            options: Any = {
-                "timeout": timedelta(seconds=120),
-                "connect_timeout": timedelta(seconds=10),
-            }
-            retries: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=90)}
             try:
                 self._made = from_url(
                     self.where,
-                    client_options=options | _plain_http(),
-                    retry_config=retries,
+                    client_options=CLIENT | _plain_http(),
+                    retry_config=RETRIES,
                 )
             except (BaseError, ValueError) as error:
                 raise ConfigError(
@@ -217,11 +222,13 @@ class BucketStore:
         """See ObjectStore."""
         import obstore
 
-        source.seek(0)
-        with self._translated("write", name):
+        def once() -> None:
+            source.seek(0)
             obstore.put(
                 self._store, _checked(name), source, chunk_size=PART_BYTES, max_concurrency=2
             )
+
+        self._again("write", name, once, StorageError, AGAIN_SECONDS)
 
     def get(self, name: str, target: IO[bytes]) -> None:
         """See ObjectStore."""
@@ -233,7 +240,7 @@ class BucketStore:
             for part in obstore.get(self._store, _checked(name)).stream(PART_BYTES):
                 target.write(part)
 
-        self._until_shown(name, once)
+        self._again("read", name, once, NoSuchObject, STALE_SECONDS)
 
     def exists(self, name: str) -> bool:
         """See ObjectStore."""
@@ -278,12 +285,20 @@ class BucketStore:
             with self._translated("delete", folder):
                 obstore.delete(self._store, found)
 
-    def _until_shown(self, name: str, once: Callable[[], None]) -> None:
-        for pause in (*STALE_SECONDS, None):
+    def _again(
+        self,
+        action: str,
+        name: str,
+        once: Callable[[], None],
+        passing: type[StorageError],
+        pauses: Sequence[float],
+    ) -> None:
+        """Do something that may be repeated, and again after these pauses where it fails so."""
+        for pause in (*pauses, None):
             try:
-                with self._translated("read", name):
+                with self._translated(action, name):
                     return once()
-            except NoSuchObject:
+            except passing:
                 if pause is None:
                     raise
                 time.sleep(pause)

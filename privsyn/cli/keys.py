@@ -1,4 +1,4 @@
-"""`privsyn keys`: the key that signs releases."""
+"""`privsyn keys`: the key that signs releases, and the one of the vault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from privsyn.cli.options import PARAMS, Params, context_of, out
 from privsyn.release.workspace import Workspace
 from privsyn.tables import Verbatim, facts
 
-keys_app = typer.Typer(help="The key that signs releases.", no_args_is_help=True)
+keys_app = typer.Typer(
+    help="The key that signs releases, and the one of the vault.", no_args_is_help=True
+)
 
 
 @keys_app.command("new")
@@ -20,27 +22,46 @@ def keys_new(
         Path | None,
         typer.Argument(
             metavar="[PATH]",
-            help="Where the private key goes. By default signing.key of params.yaml, else the "
-            "user's config folder.",
+            help="Where the private key goes. By default signing.key of params.yaml "
+            "(services.vault_key), else the user's config folder.",
         ),
     ] = None,
+    vault: Annotated[
+        bool, typer.Option("--vault", help="The vault's key in place of the signing one.")
+    ] = False,
     params: Params = PARAMS,
 ) -> None:
     """Make a key: PATH with mode 0600, and the public key beside it. Never overwrites.
 
-    Encrypted where PRIVSYN_SIGNING_PASSPHRASE is set: signing needs that variable then, too.
+    Encrypted where PRIVSYN_SIGNING_PASSPHRASE is set: signing needs that variable then, too. With
+    --vault it is the key that every machine of a deployment needs which draws releases in a vault.
     """
     from platformdirs import user_config_path
 
     from privsyn.release.signing_key import new
+    from privsyn.vault.deployment_key import VARIABLE
+    from privsyn.vault.deployment_key import new as new_vault_key
 
     configured, refused = None, Workspace(params.absolute().parent).published
     if params.is_file():
         ctx = context_of(params, None)
-        named = ctx.config.signing.file
+        named = ctx.config.services.vault_key if vault else ctx.config.signing.file
         configured = None if named is None else ctx.path(named)
-    file = path or configured or user_config_path("privsyn") / "signing.pem"
+    file = (
+        path
+        or configured
+        or user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
+    )
     anywhere = configured is not None and file.resolve() == configured.resolve()
+    if vault:
+        rows = {
+            "key of the vault": f"{file} (whoever has it, the vault and the ledger reads records)",
+            "key id": new_vault_key(file, refused=refused, anywhere=anywhere),
+            "on every machine": f"set services.vault_key: {file.absolute()}, or {VARIABLE} to "
+            "what the file holds",
+        }
+        facts(out, {key: Verbatim(value) for key, value in rows.items()}, title="New vault key")
+        return
     public, name = new(file, refused=refused, anywhere=anywhere)
     rows = {
         "private key": f"{file} (keep it; whoever has it signs as you)",

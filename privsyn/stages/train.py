@@ -37,7 +37,7 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         The folder of the model, which is no longer here where it lies in the vault; None where the
         method trains none or the release is committed.
     """
-    method, settings = ctx.planned(plan)
+    method, _ = ctx.planned(plan)
     if not isinstance(method, TrainsModel) or begun(ctx, plan) is None:
         return None
     with at(ctx, plan.id) as place:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from privsyn.dp.noise import SeededNoise
@@ -36,12 +38,16 @@ def models() -> Backends:
 def machines(make_project, tmp_path):
     """Homes of a project that share a ledger and a vault, and nothing else."""
 
-    def make(count: int, vault: str | None = "", ledger: str | None = None, **changes):
-        services = {
-            "ledger": ledger or f"sqlite:///{tmp_path / 'shared' / 'ledger.db'}",
-            "vault": f"file://{tmp_path / 'vault'}" if vault == "" else vault,
-        }
-        first = make_project("home-0", services=services, **changes)
+    def make(
+        count: int,
+        name: str = "home-0",
+        *,
+        vault: str | None = f"file://{tmp_path / 'vault'}",
+        ledger: str | None = f"sqlite:///{tmp_path / 'shared' / 'ledger.db'}",
+        **changes,
+    ):
+        services = {"ledger": ledger, "vault": vault}
+        first = make_project(name, services=services, **changes)
         first.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
         homes = [first]
         for number in range(1, count):
@@ -59,7 +65,15 @@ def seeded(project: Project, seed: int = 0):
 
 
 def released(homes) -> Path:
-    """A release whose every task runs in the next home."""
+    """A release whose every task runs in the next home, with the same public randomness."""
+    with pytest.MonkeyPatch.context() as patch:
+        make, own = np.random.default_rng, np.random.Generator(np.random.PCG64(1))
+        patch.setattr(np.random, "default_rng", lambda seed=None: make(seed or own.integers(2**63)))
+        patch.setattr(secrets, "randbits", lambda bits: int(own.integers(2**62)))
+        return _released(homes)
+
+
+def _released(homes) -> Path:
     turn = 0
 
     def next_home():
@@ -82,12 +96,13 @@ def released(homes) -> Path:
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_a_release_over_three_homes_is_that_of_one_machine(machines, make_project, method):
+def test_a_release_over_three_homes_is_that_of_one_machine(machines, tmp_path, method):
     homes = machines(3, methods={method: METHODS[method]})
-    folder = released(homes)
-    alone = make_project("alone", methods={method: METHODS[method]})
-    alone.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
-    expected = released([alone])
+    plan(homes[0].context(), method, open_account=True)
+    [alone] = machines(1, name="alone", vault=None, ledger=None, methods={method: METHODS[method]})
+    (alone.root / ".privsyn").mkdir()
+    shutil.copy(tmp_path / "shared" / "ledger.db", alone.root / ".privsyn")
+    folder, expected = released(homes), released([alone])
     assert folder.name == expected.name
     lines = [(where / "synthetic.jsonl").read_text() for where in (folder, expected)]
     assert lines[0] == lines[1]

@@ -1,0 +1,139 @@
+"""An S3 server of its own, started as a process, and a proxy in front of it that can misbehave."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BUCKET = "private-things"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Address of a running server with an empty bucket."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as server:
+        try:
+            for _ in range(600):
+                try:
+                    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                    connection.request("PUT", f"/{BUCKET}")
+                    assert connection.getresponse().status == 200
+                    connection.close()
+                    break
+                except OSError:
+                    assert server.poll() is None, "the S3 server did not start"
+                    time.sleep(0.1)
+            yield url
+        finally:
+            server.kill()
+
+
+class Faulty:
+    """A proxy of a server.
+
+    Attributes:
+        fail: Answers 500 to this many requests.
+        cut: Breaks this many uploads off in the middle.
+        stale: Answers that nothing is there to this many reads.
+        slow: Seconds every answer takes.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target.removeprefix("http://")
+        self.fail = self.cut = self.stale = 0
+        self.slow = 0.0
+        self.seen: list[str] = []
+
+    def misbehaves(self, request: BaseHTTPRequestHandler) -> bool:
+        """Do the fault that is due, if one is."""
+        self.seen.append(request.command)
+        time.sleep(self.slow)
+        length = int(request.headers.get("Content-Length") or 0)
+        if self.cut and request.command == "PUT":
+            self.cut -= 1
+            request.rfile.read(length // 2)
+            request.connection.close()
+            return True
+        missing = self.stale > 0 and request.command == "GET"
+        if not self.fail and not missing:
+            return False
+        request.rfile.read(length)
+        if self.fail:
+            self.fail -= 1
+        else:
+            self.stale -= 1
+        request.send_response(404 if missing else 500)
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+        return True
+
+    def passes(self, request: BaseHTTPRequestHandler) -> None:
+        """Hand a request to the server, and its answer back."""
+        if self.misbehaves(request):
+            return
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        server = http.client.HTTPConnection(self.target, timeout=60)
+        server.request(request.command, request.path, body, dict(request.headers))
+        answer = server.getresponse()
+        content = answer.read()
+        request.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                request.send_header(name, value)
+        length = answer.getheader("Content-Length") if request.command == "HEAD" else None
+        request.send_header("Content-Length", length or str(len(content)))
+        request.end_headers()
+        request.wfile.write(content)
+        server.close()
+
+
+@contextmanager
+def proxied(target: str) -> Iterator[tuple[str, Faulty]]:
+    """Address of a proxy of a server, and its faults."""
+    faults = Faulty(target)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except (OSError, ValueError):
+                self.close_connection = True
+
+        def log_message(self, *_) -> None:
+            pass
+
+        def answer(self) -> None:
+            faults.passes(self)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", faults
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,107 @@
+"""Sealed objects and entries open whole, in their place, by their key, or not at all."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.errors import VerificationError
+from privsyn.vault import sealing
+from privsyn.vault.sealing import ReleaseKey, WrongKey, key_id
+
+KEY = ReleaseKey.new("r1")
+
+
+def sealed(value: bytes, name: str = "x", key: ReleaseKey = KEY) -> bytes:
+    out = io.BytesIO()
+    key.seal(name, io.BytesIO(value), out)
+    return out.getvalue()
+
+
+def opened(value: bytes, name: str = "x", key: ReleaseKey = KEY) -> bytes:
+    out = io.BytesIO()
+    key.open(name, io.BytesIO(value), out)
+    return out.getvalue()
+
+
+@given(st.integers(0, 70), st.integers(1, 16))
+def test_a_stream_of_any_length_comes_back(length, segment):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "SEGMENT_BYTES", segment)
+        value = bytes(range(length))
+        assert opened(sealed(value)) == value
+
+
+@given(st.data())
+def test_a_changed_cut_longer_or_reordered_object_does_not_open(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "SEGMENT_BYTES", 8)
+        whole = sealed(bytes(40))
+        head, segments = whole[:43], [whole[i : i + 24] for i in range(43, len(whole), 24)]
+        kind = data.draw(st.sampled_from(["bit", "cut", "longer", "swap", "drop", "twice"]))
+        at = data.draw(st.integers(0, len(segments) - 2))
+        if kind == "bit":
+            place = data.draw(st.integers(0, len(whole) - 1))
+            changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        elif kind == "cut":
+            changed = whole[: data.draw(st.integers(0, len(whole) - 1))]
+        elif kind == "longer":
+            changed = whole + data.draw(st.binary(min_size=1, max_size=40))
+        elif kind == "swap":
+            segments[at], segments[at + 1] = segments[at + 1], segments[at]
+            changed = head + b"".join(segments)
+        elif kind == "drop":
+            changed = head + b"".join(segments[:at] + segments[at + 1 :])
+        else:
+            changed = head + b"".join(segments[: at + 1] + segments[at:])
+        with pytest.raises(VerificationError, match="not what was stored"):
+            opened(changed)
+
+
+def test_an_object_opens_under_its_own_name_release_and_key_alone():
+    same_bytes = ReleaseKey("r2", KEY._key)
+    for key, name in ((KEY, "y"), (same_bytes, "x"), (ReleaseKey.new("r1"), "x")):
+        with pytest.raises(VerificationError):
+            opened(sealed(b"text"), name, key)
+    assert sealed(b"text") != sealed(b"text")
+    assert b"text" not in sealed(b"text")
+
+
+def test_an_entry_opens_in_its_own_place_alone_and_is_as_long_as_its_text():
+    body = KEY.seal_entry("shard-0", 3, b"text")
+    assert len(body) == len(b"text") + 28
+    assert KEY.open_entry("shard-0", 3, body) == b"text"
+    for part, number, given_body in (
+        ("shard-1", 3, body),
+        ("shard-0", 4, body),
+        ("shard-0", 3, body[:-1]),
+        ("shard-0", 3, b""),
+    ):
+        with pytest.raises(VerificationError):
+            KEY.open_entry(part, number, given_body)
+
+
+def test_a_key_is_unwrapped_for_its_release_by_its_own_deployment_alone():
+    ours, theirs = bytes(32), bytes([1]) * 32
+    wrapped = KEY.wrapped(ours)
+    assert opened(sealed(b"text"), key=ReleaseKey.unwrapped("r1", wrapped, ours)) == b"text"
+    changed = bytes([wrapped[0] ^ 1]) + wrapped[1:]
+    for release, value, by in (
+        ("r1", wrapped, theirs),
+        ("r2", wrapped, ours),
+        ("r1", changed, ours),
+    ):
+        with pytest.raises(WrongKey):
+            ReleaseKey.unwrapped(release, value, by)
+    assert key_id(ours) != key_id(theirs)
+
+
+def test_a_key_is_neither_shown_nor_pickled():
+    assert KEY._key.hex() not in repr(KEY)
+    assert repr(KEY) == "ReleaseKey(release_id='r1')"
+    with pytest.raises(TypeError):
+        pickle.dumps(KEY)
