@@ -331,8 +331,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--project", type=Path, default=Path(), help="folder of params.yaml")
     for name, port in (("airflow", 8080), ("mlflow", 5000), ("s3", 5050)):
-        said = int(os.environ.get(f"{name.upper()}_PORT") or port)
-        parser.add_argument(f"--{name}-port", type=int, default=said)
+        parser.add_argument(
+            f"--{name}-port", type=int, default=int(os.environ.get(f"{name.upper()}_PORT") or port)
+        )
     arguments = parser.parse_args(argv)
     root = arguments.project.resolve()
     said = {
