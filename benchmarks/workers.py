@@ -1,8 +1,8 @@
-"""python benchmarks/workers.py: shards of one release drawn by 1 and 2 workers, each pinned to a core.
+"""python benchmarks/workers.py: shards of a release by 1 and 2 workers, each pinned to a core.
 
-Each worker is what a Celery worker runs: `privsyn stage generate` of one shard after the other, in a
-project folder of its own, with the vault in a folder and the journal in the ledger's database
-(PRIVSYN_TEST_POSTGRES_URL). Start-up is outside the clock of neither: a task pays it, too.
+Each worker is what a Celery worker runs: `privsyn stage generate` of one shard after the other, in
+a project folder of its own, with the vault in a folder and the journal in the ledger's database
+(PRIVSYN_TEST_POSTGRES_URL). Both pay for starting a process a shard, as tasks do.
 """
 
 from __future__ import annotations
