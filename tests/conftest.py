@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+POSTGRES = "PRIVSYN_TEST_POSTGRES_URL"
+
 # Airflow reads its settings at its first import, so they are set before any test imports it.
 AIRFLOW_HOME = tempfile.mkdtemp(prefix="privsyn-airflow-")
 atexit.register(shutil.rmtree, AIRFLOW_HOME, ignore_errors=True)
@@ -86,3 +88,26 @@ def _full_disk(limit: int) -> Iterator[None]:
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
     """A block in which no file grows beyond so many bytes: a full disk without being root."""
     return _full_disk
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """A schema of its own in the test server's database, dropped afterwards."""
+    import sqlalchemy as sa
+
+    from privsyn.ledger.database import _parse
+
+    base = os.environ.get(POSTGRES)
+    if not base:
+        pytest.skip(f"{POSTGRES} is not set")
+    url = _parse(base)
+    schema = f"ledger_{secrets.token_hex(6)}"
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
+    try:
+        own = url.update_query_dict({"options": f"-csearch_path={schema}"})
+        yield own.render_as_string(hide_password=False)
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"DROP SCHEMA {schema} CASCADE")

@@ -44,6 +44,9 @@ class ReleaseKey:
 
     release_id: str
     _key: bytes = field(repr=False, compare=False)
+    _part_keys: dict[str, bytes] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError("a release's key does not leave its process")
@@ -149,7 +152,9 @@ class ReleaseKey:
         return _derived(self._key, salt, b"object")
 
     def _part_key(self, part: str) -> bytes:
-        return _derived(self._key, b"", b"entries of " + part.encode())
+        if part not in self._part_keys:  # a token a step asks for it
+            self._part_keys[part] = _derived(self._key, b"", b"entries of " + part.encode())
+        return self._part_keys[part]
 
     def _bound(self, *words: str) -> bytes:
         return "\0".join(("privsyn 1", self.release_id, *words)).encode()

@@ -18,7 +18,7 @@ from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
 from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.release import certificate, verification
-from privsyn.release.scratch import TRAINED_BY, trained
+from privsyn.release.scratch import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -524,7 +524,7 @@ def test_a_killed_copy_of_the_model_is_made_anew(make):
     (scratch / TRAINED_BY).unlink()
     (folder / "labels.json").unlink()
     (folder / "stale.bin").write_bytes(b"x")
-    assert train(ctx, planned, backends=Backends(stand_ins())) == trained(scratch)
+    assert train(ctx, planned, backends=Backends(stand_ins())) == scratch / MODEL
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -16,7 +16,7 @@ from privsyn.errors import DataError, TrackingUnavailable, ValidationFailed, Ver
 from privsyn.methods.base import Backends
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
-from privsyn.release.scratch import trained
+from privsyn.release.scratch import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.generate import generate
 from privsyn.stages.lineage_sync import sync
@@ -37,7 +37,7 @@ def release(ctx, files=FILES):
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
     shards = partition(ctx, planned)
-    folder = trained(ctx.workspace.scratch(planned.id))
+    folder = ctx.workspace.scratch(planned.id) / MODEL
     for name, content in files.items():
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -105,7 +105,7 @@ def test_what_a_killed_run_was_writing_stays_behind(make_project):
     assert [file.name for file in (folder / "model").iterdir()] == ["adapter.bin"]
     assert failed(folder, ctx.ledger) == {}
     assert settle(ctx, planned) == "COMMITTED"
-    assert not trained(ctx.workspace.scratch(planned.id)).exists()
+    assert not (ctx.workspace.scratch(planned.id) / MODEL).exists()
 
 
 def test_a_release_without_a_model_says_nothing_of_one(make_project):

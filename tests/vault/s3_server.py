@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BUCKET = "private-things"
@@ -27,16 +27,15 @@ def s3_server() -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as server:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):
                 try:
-                    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                    connection.request("PUT", f"/{BUCKET}")
-                    assert connection.getresponse().status == 200
-                    connection.close()
+                    with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+                        connection.request("PUT", f"/{BUCKET}")
+                        with connection.getresponse() as answer:
+                            answer.read()
+                        assert answer.status == 200
                     break
                 except OSError:
                     assert server.poll() is None, "the S3 server did not start"
@@ -90,10 +89,10 @@ class Faulty:
         if self.misbehaves(request):
             return
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
-        server = http.client.HTTPConnection(self.target, timeout=60)
-        server.request(request.command, request.path, body, dict(request.headers))
-        answer = server.getresponse()
-        content = answer.read()
+        with closing(http.client.HTTPConnection(self.target, timeout=60)) as server:
+            server.request(request.command, request.path, body, dict(request.headers))
+            with server.getresponse() as answer:
+                content = answer.read()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("transfer-encoding", "connection", "content-length"):
@@ -102,7 +101,6 @@ class Faulty:
         request.send_header("Content-Length", length or str(len(content)))
         request.end_headers()
         request.wfile.write(content)
-        server.close()
 
 
 @contextmanager
