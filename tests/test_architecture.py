@@ -130,6 +130,7 @@ def test_imports_point_inward(package, may_not):
                 "section",
                 "report.blocks",
                 "report.document",
+                "validation.fields",
                 "validation.image_profile",
             ),
         ),

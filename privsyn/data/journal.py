@@ -68,6 +68,12 @@ _VALUE = 32
 """Characters every value has room for in its line: any 64-bit integer, any float."""
 
 
+def kept_at(journal: Path, key: str, person: bytes = b"") -> Path:
+    """Where a journal keeps the file of a key."""
+    name = hashlib.blake2b(key.encode(), person=person, digest_size=12).hexdigest()
+    return journal.with_name(f"{journal.name}.kept") / name
+
+
 class Journal:
     """An open journal, held by one process at a time.
 
@@ -297,8 +303,7 @@ class Journal:
             raise storage_error("delete", file, error) from error
 
     def _place(self, key: str, person: bytes = b"") -> Path:
-        name = hashlib.blake2b(key.encode(), person=person, digest_size=12).hexdigest()
-        return self._path.with_name(f"{self._path.name}.kept") / name
+        return kept_at(self._path, key, person)
 
     def close(self) -> None:
         """Close the file and free the lock. Closing twice is fine."""

@@ -13,7 +13,8 @@ from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
-from privsyn.evaluation.report import Circumstances, sections
+from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
+from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
 from privsyn.evaluation.students import section as taught
 from privsyn.modalities.registry import modality_of
@@ -74,9 +75,12 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=f"{method.levers} (methods.{plan.method})",
     )
-    found = sections(measured.get("metrics", ()), about)
+    metrics = measured.get("metrics", ())
+    found, why = sections(metrics, about), _why_not(about)
+    if texts and ctx.config.validation.json_schema is not None:
+        found.append(structured(metrics, why or (None if measured else CUT_OFF)))
     if texts:
-        found.append(taught(students(ctx, plan), plan.id, _why_untaught(about)))
+        found.append(taught(students(ctx, plan), plan.id, why))
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
 
 
@@ -95,7 +99,7 @@ def students(ctx: Context, plan: Plan) -> list[Taught]:
     return found
 
 
-def _why_untaught(about: Circumstances) -> str | None:
+def _why_not(about: Circumstances) -> str | None:
     if not about.enabled:
         return "evaluate.enabled is off"
     return None if about.held_out else "no real records are held out"
