@@ -107,7 +107,9 @@ class CanaryAuditOperator(ConfirmAuditOperator):
             found = audited(folder, Bench(self.method, units=int(self.units)))
         finally:
             discard(folder)
-        said = "{right} of {named} right: epsilon at least {least_epsilon:.2f}, claimed {claimed:.3f}"
+        said = (
+            "{right} of {named} right: epsilon at least {least_epsilon:.2f}, claimed {claimed:.3f}"
+        )
         return found, f"{self.method}: {said.format(**found)}"
 
 

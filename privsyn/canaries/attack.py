@@ -71,9 +71,7 @@ class Recorded:
         self._answers.append(Answer("noisy_max", drawn, scale))
         return drawn
 
-    def _vector(
-        self, draw: str, values: NDArray[np.int64], scale: float
-    ) -> NDArray[np.int64]:
+    def _vector(self, draw: str, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
         drawn: NDArray[np.int64] = getattr(self._true, draw)(values, scale)
         self._answers.append(Answer(draw, drawn, scale))
         return drawn
@@ -303,9 +301,7 @@ def _trained(
         yield answer, np.zeros(own.shape[1]), ordered
 
 
-def scores(
-    found: Iterable[tuple[Answer, Any, Any]], units: int
-) -> NDArray[np.float64]:
+def scores(found: Iterable[tuple[Answer, Any, Any]], units: int) -> NDArray[np.float64]:
     """How much the answers speak for each canary having been in.
 
     Args:
@@ -364,7 +360,8 @@ class _Tokens:
             likelihood += asked[:, given] - logsumexp(asked, axis=1)
         return np.array(
             [
-                logsumexp(likelihood[subsets[:, i] == 1]) - logsumexp(likelihood[subsets[:, i] == 0])
+                logsumexp(likelihood[subsets[:, i] == 1])
+                - logsumexp(likelihood[subsets[:, i] == 0])
                 for i in range(len(part))
             ]
         )

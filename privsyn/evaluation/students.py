@@ -46,7 +46,7 @@ def section(students: Sequence[Taught], release_id: str, why: str | None = None)
         release_id: The release.
         why: Why none can be measured, in words; None where one can.
     """
-    told = sorted(students, key=lambda student: (_student(_ACCURACY) not in student.values))
+    told = sorted(students, key=lambda student: _student(_ACCURACY) not in student.values)
     blocks: list[Block] = []
     advice = []
     for student in told[:MOST]:
@@ -117,8 +117,8 @@ def _advice(student: Taught) -> str:
     if low > public:
         return f"{said}, more than the public model alone ({public:.3f})."
     return (
-        f"{said}, not shown to be more than the public model alone ({public:.3f}), which may be far "
-        "larger."
+        f"{said}, not shown to be more than the public model alone ({public:.3f}), which may be "
+        "far larger."
     )
 
 

@@ -78,7 +78,9 @@ def test_the_interval_is_over_texts_whose_tokens_hang_together():
 def test_the_prompt_and_the_commonest_token_are_as_asked_for():
     tokenizer = student.read_tokenizer(BUILTIN)
     same = [(None, "the"), (None, "the"), (None, "visit")]
-    ends = sum(len(tokenizer(f" {text}", add_special_tokens=False)["input_ids"]) for _, text in same)
+    ends = sum(
+        len(tokenizer(f" {text}", add_special_tokens=False)["input_ids"]) for _, text in same
+    )
     template = PromptTemplate(private="", public="Something else entirely:")
     own, other = (
         {m.name: m.value for m in next_token_accuracy(BUILTIN, same, max_tokens=8, **how)}

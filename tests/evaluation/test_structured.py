@@ -36,7 +36,9 @@ RECORD = {
 SECRET = "vermilion-ocelot"
 
 
-def drawn(count: int, seed: int, bills: float = 0.5, shift: float = 0.0, **more: object) -> list[str]:
+def drawn(
+    count: int, seed: int, bills: float = 0.5, shift: float = 0.0, **more: object
+) -> list[str]:
     """Records of which some are bills, with a cost that may be shifted."""
     rng = random.Random(seed)
     return [
@@ -118,7 +120,10 @@ def test_what_cannot_be_compared_is_unavailable(ours, theirs, schema) -> None:
     (block,) = section([]).blocks
     assert isinstance(block, Missing)
     assert "UNAVAILABLE" in block.items[0]
-    assert "since evaluate.enabled is off." in section([], "evaluate.enabled is off").blocks[0].items[0]
+    assert (
+        "since evaluate.enabled is off."
+        in section([], "evaluate.enabled is off").blocks[0].items[0]
+    )
 
 
 def test_a_section_shows_every_field_with_its_interval() -> None:

@@ -39,7 +39,18 @@ def test_rare_values_and_what_is_no_number_are_counted_together():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{torn", "[1]", "3", '"a"', "NaN", "[" * 100_000, '{"a":' * 100_000, "9" * 10_000, "\ud800"],
+    [
+        "",
+        "{torn",
+        "[1]",
+        "3",
+        '"a"',
+        "NaN",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "9" * 10_000,
+        "\ud800",
+    ],
 )
 def test_what_is_no_object_is_left_out(text):
     assert objects([text]) == []
@@ -49,10 +60,10 @@ def test_hostile_records_are_bounded_and_can_be_written():
     deep = "[" * 900 + "]" * 900
     texts = [
         '{"a": 1e999, "b": -1e308, "\\ud800": "\\ud800"}',
-        '{"a": %s}' % ("9" * 4000),
-        '{"a": %s, "a": null}' % deep,
+        f'{{"a": {"9" * 4000}}}',
+        f'{{"a": {deep}, "b": null}}',
         json.dumps({f"field {i} {'x' * 500}": "y" * 5000 for i in range(100)}),
-    ] * 3 + ['{"n": %d}' % (10**i) for i in range(60)]
+    ] * 3 + [json.dumps({"n": 10**i}) for i in range(60)]
     found = fields(objects(texts))
     assert len(found.fields) == MOST_FIELDS
     assert found.more > 80
@@ -64,7 +75,13 @@ def test_hostile_records_are_bounded_and_can_be_written():
 
 
 def test_values_are_written_as_people_read_them():
-    assert [written(v) for v in ("a", 1, None, True, [1, {}])] == ["a", "1", "null", "true", "[1, {}]"]
+    assert [written(v) for v in ("a", 1, None, True, [1, {}])] == [
+        "a",
+        "1",
+        "null",
+        "true",
+        "[1, {}]",
+    ]
 
 
 def test_no_records_have_no_fields():
