@@ -1,16 +1,17 @@
 """Canary audit: the epsilon that attacks prove, for each method as it is and for broken builds.
 
-    python benchmarks/audit.py STATE [--models toys|tiny] [--methods invisible_ink ...]
+    python benchmarks/audit.py STATE [--models toys|loud|tiny] [--methods invisible_ink ...]
         [--builds "as it is" ...]
 
 Every pair of method and build is a throw-away release of its own under STATE, drawn and attacked by
 ``privsyn.canaries``.
 
-Models are toys (``privsyn.models.testing``: a bag of words that is trained, logits near 0, and 40
-for words of the reference, seconds a run) or the embedded language model and embedder (``tiny``,
-minutes). Logits so loud, and canaries whose words are half of those there are, are the worst that
-can happen to a method that clips: what a clip is for. The attack is on clip, sensitivity and noise,
-which are the same code for both.
+Models are toys (``privsyn.models.testing``: a bag of words that is trained, logits by hash that
+rise by 2 for words of the reference, seconds a run), the same with logits that rise by 40
+(``loud``), or the embedded language model and embedder (``tiny``, minutes). Loud logits, and
+canaries whose words are half of those there are, are the worst that can happen to a method that
+clips, and what a clip is for. The attack is on clip, sensitivity and noise, which are the same code
+for all.
 
 Broken builds are made here, by a noise source and by functions that replace others for the length
 of a run: no setting reaches them. Finished pairs are lines of STATE/results.jsonl and are left out;
@@ -49,12 +50,12 @@ MANY = 8
 LOUD = 40.0
 """What a word of the reference adds to its logit."""
 
-TOYS: Mapping[str, tuple[int, Mapping[str, Any]]] = {
+WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "invisible_ink": (100, {"top_k": 200, "max_reference_tokens": 128}),
     "private_prediction": (100, {"max_reference_tokens": 128}),
     "private_evolution": (8, {"population": 256}),
 }
-"""With toys: words of a canary's suffix, and settings on top of METHODS."""
+"""Where logits are loud: words of a canary's suffix, and settings on top of METHODS."""
 
 
 class Quieter:
@@ -179,8 +180,8 @@ class Counted:
         return rows
 
 
-def toys() -> Backends:
-    """Toys in every role of text, under the revisions that plans name."""
+def toys(worst: bool) -> Backends:
+    """Toys in every role of text, under the revisions that plans name; the worst are loud."""
     config, known = ModelsConfig(language="tiny"), words()
 
     def said(prompt: str, before: int) -> str:
@@ -202,7 +203,9 @@ def toys() -> Backends:
 
     return Backends(
         {
-            "language": FakeLogitModel(vocabulary, loud, revision=revision["language"]),
+            "language": FakeLogitModel(
+                vocabulary, loud if worst else None, revision=revision["language"]
+            ),
             "text": FakeTextModel(said, revision=revision["text"]),
             "embedder": Counted(),
             "base": FakeTrainableModel(vocabulary, revision=revision["base"]),
@@ -213,14 +216,14 @@ def toys() -> Backends:
 def run(folder: Path, method: str, name: str, models: str) -> dict[str, Any]:
     """One release of a build, attacked."""
     build = BUILDS[name]
-    suffix, own = TOYS.get(method, (8, {})) if models == "toys" else (8, {})
+    suffix, own = WORST.get(method, (8, {})) if models == "loud" else (8, {})
     if method == "private_prediction":  # else it would buy no token for so many records
         own = {**own, "clip_bound": METHODS[method]["clip_bound"] / build.records}
     bench = Bench(method, records=build.records, suffix=suffix, settings=own)
     with ExitStack() as stack:
         if not build.clipped:
             stack.enter_context(unclipped(method))
-        backends = toys() if models == "toys" else None
+        backends = None if models == "tiny" else toys(models == "loud")
         row = audited(folder, bench, backends, build.noise)
     return {"models": models, "build": name, **row}
 
@@ -230,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("state", type=Path)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--models", choices=("toys", "tiny"), default="toys")
+    parser.add_argument("--models", choices=("toys", "loud", "tiny"), default="toys")
     parser.add_argument("--builds", nargs="+", choices=list(BUILDS), default=list(BUILDS))
     asked = parser.parse_args()
     asked.state.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class Fields:
 
 def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
     """Those of the texts that are JSON objects."""
-    found = []
+    found: list[Mapping[str, Any]] = []
     for text in texts:
         try:
             value = json.loads(text)
