@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import private_opener, storage_error, sync_folder
-from privsyn.data.draws import Draws
+from privsyn.data.draws import Draws, kept_as
 from privsyn.data.journal_files import opener, store_file, stored_file
 from privsyn.data.journal_lines import (
     damaged,
@@ -237,4 +237,13 @@ class Journal(Draws):
             raise storage_error("delete", file, error) from error
 
     def _file(self, name: str) -> Path:
-        return self._path.with_name(f"{self._path.name}.kept") / name
+        return _files_of(self._path) / name
+
+
+def kept_at(journal: Path, key: str) -> Path:
+    """Where a journal keeps the file of a public value."""
+    return _files_of(journal) / kept_as(key)[1]
+
+
+def _files_of(journal: Path) -> Path:
+    return journal.with_name(f"{journal.name}.kept")

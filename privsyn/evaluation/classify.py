@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, slugs
 
 MAX_FEATURES = 50_000
 _REPLICATES = 1000
@@ -105,7 +105,7 @@ def score(
             _metric(
                 f"recall.{name}", hits[label] / support[label], "share of its records found", label
             )
-            for name, label in zip(_slugs(names), names, strict=True)
+            for name, label in zip(slugs(names), names, strict=True)
         ),
         *_confused(truth, predicted, names, support),
     ]
@@ -126,7 +126,7 @@ def _confused(
 ) -> list[Metric]:
     """For each label of which some records were missed, what they were taken for most often."""
     found = []
-    for slug, label in zip(_slugs(names), names, strict=True):
+    for slug, label in zip(slugs(names), names, strict=True):
         taken = Counter(
             answer for own, answer in zip(truth, predicted, strict=True) if own == label != answer
         )
@@ -171,13 +171,3 @@ def _model() -> Any:
         TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_FEATURES),
         LogisticRegression(C=10.0, max_iter=2000),
     )
-
-
-def _slugs(labels: Sequence[str]) -> list[str]:
-    """Labels as parts of metric names, which take little punctuation; no two alike."""
-    slugs = [re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in labels]
-    times = Counter(slugs)
-    return [
-        slug if slug and times[slug] == 1 else f"{slug}_{i}".strip("_")
-        for i, slug in enumerate(slugs)
-    ]

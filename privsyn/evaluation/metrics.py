@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,3 +41,13 @@ class Metric:
         """The metric as plain JSON values."""
         plain = {"name": self.name, "value": self.value, "class": self.cls, "note": self.note}
         return plain if self.label is None else {**plain, "label": self.label}
+
+
+def slugs(labels: Sequence[str]) -> list[str]:
+    """Labels as parts of metric names, which take little punctuation; no two alike."""
+    plain = [re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in labels]
+    times = Counter(plain)
+    return [
+        slug if slug and times[slug] == 1 else f"{slug}_{i}".strip("_")
+        for i, slug in enumerate(plain)
+    ]

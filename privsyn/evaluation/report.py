@@ -175,7 +175,7 @@ def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     reasons = {
         "evaluate.enabled is off": not about.enabled,
-        _CUT_OFF: about.enabled and about.held_out and not about.measured,
+        CUT_OFF: about.enabled and about.held_out and not about.measured,
         "that is measured of texts alone": not about.texts,
         "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
         "the records have no labels": not about.labelled,
@@ -188,7 +188,7 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
 
-_CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
+CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
 
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "mauve": ("at least", 0.9, 0.6),
@@ -216,7 +216,7 @@ def _likeness(
             if not about.enabled
             else "there are too few records"
             if about.measured
-            else _CUT_OFF
+            else CUT_OFF
         )
         missing = _of_images(metrics, about) or (f"UNAVAILABLE, since {why}.",)
         return _section("likeness", title, None, "Not measured.", (), numbers, missing)
@@ -253,7 +253,7 @@ def _of_images(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> tu
         if not about.enabled
         else "no real records are held out."
         if not about.held_out
-        else f"{_CUT_OFF}."
+        else f"{CUT_OFF}."
         if not about.measured
         else "evaluate.embeddings is off."
         if not about.embedded
@@ -275,7 +275,7 @@ def _called(name: str) -> str:
 
 
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(("downstream.", "vectors.", "audit.", *_READ))
+    return not name.startswith(("downstream.", "vectors.", "audit.", "fields.", *_READ))
 
 
 _READ = ("perplexity.", "in_context.")
@@ -343,7 +343,7 @@ def _why_unread(about: Circumstances, setting: str) -> str:
     if not about.held_out:
         return "no real records are held out"
     if not about.measured:
-        return _CUT_OFF
+        return CUT_OFF
     return (
         f"{setting} is 0, a side has fewer than {_FEWEST} records, or models.language is not read "
         "on this machine"

@@ -1,12 +1,43 @@
-"""How many synthetic texts are records: JSON, and of the schema."""
+"""How many synthetic texts are records: JSON, of the schema, and with fields as real ones have.
+
+Fields that are compared are those that the public schema names: a name that stands in real records
+alone is never looked at, and no value of a real record gets into a number's name or note.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from privsyn.evaluation.metrics import Metric
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.evaluation.fidelity import WORD
+from privsyn.evaluation.metrics import Metric, slugs
+from privsyn.report.blocks import Missing, Number, Numbers
+from privsyn.report.document import STAYS, Grade, Section
+from privsyn.validation.fields import number, objects, spelt
+
+MOST_FIELDS = 20
+FEWEST = 20
+"""Records a side that have a field below which it is not compared."""
+
+_REPLICATES = 500
+_SEED = 20240615
+_MOST_WORDS = 5000
+
+_APART = 0.1, 0.3
+"""Where good and fair end, beyond what real records have between them."""
+
+_KINDS = {
+    "number": "Kolmogorov-Smirnov distance of its numbers",
+    "value": "total variation distance of its values",
+    "words": "total variation distance of its words",
+}
+"""How a field is compared, by what the schema says that it holds."""
 
 
 def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
@@ -37,3 +68,203 @@ def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
             "share of texts that satisfy validation.json_schema",
         ),
     ]
+
+
+def compare_fields(
+    synthetic: Sequence[str], real: Sequence[str], schema: Mapping[str, Any]
+) -> list[Metric]:
+    """How far the fields of synthetic records are from those of held-out real ones: ``internal``.
+
+    As many records a side are compared, evenly spaced; what two samples of real records of that
+    size have between them is told beside it. The interval is over records of both sides.
+
+    Args:
+        synthetic: Synthetic texts.
+        real: Held-out real texts.
+        schema: The public schema. The first ``MOST_FIELDS`` of its ``properties`` are compared, by
+            what their ``type`` or ``enum`` says; objects, and fields without either, are not.
+
+    Returns:
+        ``fields.<field>.apart`` (0 to 1) with ``_low`` and ``_high``, ``.apart_real`` between real
+        records, ``.lacking`` (share of synthetic records without the field, less that of real
+        ones). Fields that fewer than 20 records a side have are left out.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    ours, theirs = objects(synthetic), objects(real)
+    names = list(properties)[:MOST_FIELDS]
+    found = []
+    for slug, name in zip(slugs(names), names, strict=True):
+        kind = _kind(properties[name])
+        if kind is None:
+            continue
+        sides = [_held(kind, name, records) for records in (ours, theirs)]
+        count = min(len(sides[0]), len(sides[1]) // 2)
+        if count < FEWEST:
+            continue
+        found += _compared(slug, name, kind, sides, count)
+        lack = (1 - len(side) / len(of) for side, of in zip(sides, (ours, theirs), strict=True))
+        note = "share of synthetic records without a value of the kind, less that of real ones"
+        found.append(
+            Metric(f"fields.{slug}.lacking", next(lack) - next(lack), "internal", note, name)
+        )
+    return found
+
+
+def _kind(described: Any) -> str | None:
+    """How a field is compared, from the schema alone; None where it is not."""
+    if not isinstance(described, Mapping):
+        return None
+    types = described.get("type")
+    types = {types} if isinstance(types, str) else set(types or ())
+    if "enum" in described or "boolean" in types:
+        return "value"
+    if types & {"number", "integer"}:
+        return "number"
+    return "words" if "string" in types else None
+
+
+def _held(kind: str, name: str, records: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What the records that have a value of the kind hold."""
+    values = [record[name] for record in records if name in record]
+    if kind == "number":
+        return [read for value in values if (read := number(value)) is not None]
+    if kind == "words":
+        return [Counter(WORD.findall(v.lower())) for v in values if isinstance(v, str)]
+    return [spelt(value) for value in values]
+
+
+@dataclass(frozen=True)
+class _Binned:
+    """Records of both sides by bin; a record may be in several bins, with a weight in each.
+
+    Attributes:
+        sides: Synthetic, real, other real: shape (records, bins), sparse.
+        ordered: Whether the bins are in order, as numbers are.
+    """
+
+    sides: tuple[Any, Any, Any]
+    ordered: bool
+
+    def apart(self, first: Any, second: Any) -> NDArray[np.float64]:
+        """Distance of the two histograms of each row, 0 to 1."""
+        p, q = (part / np.maximum(part.sum(axis=-1, keepdims=True), 1) for part in (first, second))
+        if self.ordered:
+            return np.asarray(np.abs(np.cumsum(p - q, axis=-1)).max(axis=-1))
+        return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
+
+
+def _binned(kind: str, sides: Sequence[Sequence[Any]]) -> _Binned:
+    from scipy.sparse import csr_array
+
+    held = [[value if kind == "words" else {value: 1} for value in side] for side in sides]
+    if kind == "words":
+        total = Counter[str]()
+        for record in (record for side in held for record in side):
+            total.update(record)
+        bins = [word for word, _ in total.most_common(_MOST_WORDS)]
+    else:
+        bins = sorted({value for side in held for record in side for value in record})
+    place = {value: i for i, value in enumerate(bins)}
+    made = []
+    for side in held:
+        cells = [
+            (row, place[value], weight)
+            for row, record in enumerate(side)
+            for value, weight in record.items()
+            if value in place
+        ]
+        rows, columns, weights = np.array(cells, np.int64).reshape(-1, 3).T
+        made.append(csr_array((weights, (rows, columns)), shape=(len(side), max(1, len(bins)))))
+    return _Binned((made[0], made[1], made[2]), kind == "number")
+
+
+def _compared(
+    slug: str, name: str, kind: str, sides: Sequence[Sequence[Any]], count: int
+) -> list[Metric]:
+    ours, theirs = sides
+    chosen = [
+        [part[i] for i in np.linspace(0, len(part) - 1, count).astype(int)]
+        for part in (ours, theirs[::2], theirs[1::2])
+    ]
+    binned = _binned(kind, chosen)
+    whole = [np.asarray(side.sum(axis=0), np.float64) for side in binned.sides]
+    value = float(binned.apart(whole[0], whole[1]))
+    rng = np.random.default_rng(_SEED)
+    drawn = np.array(
+        [
+            float(binned.apart(*(_redrawn(side, count, rng) for side in binned.sides[:2])))
+            for _ in range(_REPLICATES)
+        ]
+    )
+    # Samples of samples are further apart than the samples: the spread alone counts.
+    low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
+    how = f"{_KINDS[kind]}, {count} records a side, 0 alike"
+    numbers = {
+        "apart": (value, f"{how}, to held-out real records"),
+        "apart_low": (low, "lower end of its 95% bootstrap interval over records"),
+        "apart_high": (high, "upper end"),
+        "apart_real": (float(binned.apart(whole[1], whole[2])), f"{how}, of real to other real"),
+    }
+    return [
+        Metric(f"fields.{slug}.{part}", float(number), "internal", note, name)
+        for part, (number, note) in numbers.items()
+    ]
+
+
+def _redrawn(side: Any, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """The histogram of as many records, drawn anew from these."""
+    times = rng.multinomial(count, np.full(count, 1 / count))
+    return np.asarray(side.T @ times, np.float64)
+
+
+def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Section:
+    """Do the fields hold what those of real records hold?
+
+    Args:
+        metrics: Of the release, as evaluation.json has them.
+        why: Why nothing could be compared, in words; None where it could.
+    """
+    title = "Do its fields hold what those of real records hold?"
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for metric in metrics:
+        if str(metric["name"]).startswith("fields."):
+            part = str(metric["name"]).rpartition(".")[2]
+            found.setdefault(str(metric.get("label")), {})[part] = metric
+    if not found:
+        why = why or (
+            f"no field of validation.json_schema is in {FEWEST} synthetic and {2 * FEWEST} "
+            "held-out real records, or none has a type that is compared"
+        )
+        missing = Missing((f"Fields beside real ones: UNAVAILABLE, since {why}.",))
+        return Section("structure", title, STAYS, (missing,), None, "Not measured.")
+    value = {
+        name: {part: float(one["value"]) for part, one in parts.items()}
+        for name, parts in found.items()
+    }
+    beyond = {
+        name: max(own["apart"] - own["apart_real"], abs(own["lacking"]))
+        for name, own in value.items()
+    }
+    worst = max(beyond, key=lambda name: beyond[name])
+    good, fair = _APART
+    grade: Grade = "good" if beyond[worst] <= good else "fair" if beyond[worst] <= fair else "poor"
+    advice = "By every field compared."
+    if grade != "good":
+        advice = f"Weakest is {worst}, {value[worst]['apart']:.2f} apart where real records have "
+        advice += f"{value[worst]['apart_real']:.2f} between them."
+        if abs(value[worst]["lacking"]) > good:
+            advice += f" Synthetic records lack it more often by {value[worst]['lacking']:+.2f}."
+    numbers = [
+        Number(
+            name,
+            own["apart"],
+            f"{found[name]['apart']['note']}; real to other real {own['apart_real']:.3g}; lacking "
+            f"more often by {own['lacking']:+.3g}",
+            own["apart_low"],
+            own["apart_high"],
+        )
+        for name, own in value.items()
+    ]
+    return Section("structure", title, STAYS, (Numbers(tuple(numbers)),), grade, advice)

@@ -19,8 +19,10 @@ from privsyn.report.blocks import (
     Picture,
     Sample,
     Samples,
+    Words,
 )
 from privsyn.report.document import LEAVES, Section
+from privsyn.validation.fields import fields, objects
 from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.validation.profile import profile, read_rows
 
@@ -35,6 +37,7 @@ class Records:
         numbers: About them alone.
         charts: The same as pictures.
         shown: Some of them.
+        fields: Of structured records, what their fields hold.
     """
 
     things: str
@@ -42,6 +45,7 @@ class Records:
     numbers: tuple[Number, ...]
     charts: tuple[Block, ...] = ()
     shown: tuple[Block, ...] = ()
+    fields: tuple[Block, ...] = ()
 
     def in_short(self, said: Mapping[str, Any]) -> str:
         """How good it is as far as its own bytes tell."""
@@ -61,12 +65,14 @@ class Records:
         return f"{form} Whether it is good for your purpose, checks of form do not say."
 
     def sections(self) -> list[Section]:
-        """Charts and numbers; samples."""
+        """Charts and numbers; fields; samples."""
         found = []
         if self.charts or self.numbers:
             numbers = (Numbers(self.numbers),) if self.numbers else ()
             title = f"What the {self.things} look like"
             found.append(Section("statistics", title, LEAVES, (*self.charts, *numbers)))
+        if self.fields:
+            found.append(Section("fields", "What the fields hold", LEAVES, self.fields))
         if self.shown:
             found.append(Section("samples", "Samples", LEAVES, self.shown))
         return found
@@ -124,7 +130,33 @@ def _texts(
         Number("shortest", found.shortest, "words of the shortest text"),
         Number("longest", found.longest, "words of the longest text"),
     )
-    return Records("texts", len(rows), (*numbers, *extremes), charts, (Samples(items),))
+    kept, structured = (Samples(items),), _fields([row.text or "" for row in rows])
+    return Records("texts", len(rows), (*numbers, *extremes), charts, kept, structured)
+
+
+def _fields(texts: Sequence[str]) -> tuple[Block, ...]:
+    """What the fields of synthetic records hold; empty unless half of the texts are JSON objects.
+
+    Names and values are those of synthetic records alone: no schema and no real record is read.
+    """
+    found = fields(objects(texts))
+    if not found.fields or 2 * found.objects < len(texts):
+        return ()
+    said = f"{found.objects:,} of {len(texts):,} texts are JSON objects."
+    if found.more:
+        said += f" Of their fields the {len(found.fields)} commonest are shown, {found.more:,} not."
+    table = Numbers(
+        tuple(
+            Number(
+                one.name,
+                one.present / found.objects,
+                f"share of them that have it; {one.different:,} different values",
+            )
+            for one in found.fields
+        )
+    )
+    counted = (Counts(one.counts, f"records by {one.name}") for one in found.fields if one.counts)
+    return (Words((said,)), table, *counted)
 
 
 def _images(

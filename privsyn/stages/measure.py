@@ -18,7 +18,7 @@ from privsyn.evaluation.images import compare_images, downstream_images, image_f
 from privsyn.evaluation.likelihood import in_context, perplexity_gap
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
-from privsyn.evaluation.structured import structure
+from privsyn.evaluation.structured import compare_fields, structure
 from privsyn.methods.base import Backends
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
@@ -65,6 +65,9 @@ def _texts(
         *compare_labels(labels, [record.label for record in real]),
         *_by_reading(ctx, plan, (synthetic, labels), real, backends),
     ]
+    if ctx.config.validation.json_schema is not None:
+        schema = read_schema(ctx.config.validation, ctx.files)
+        metrics += compare_fields(synthetic, texts, schema)
     if ctx.config.evaluate.embeddings:
         config, theirs = ctx.config, [record.label for record in real]
         load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
+from privsyn.derived.kinds import STUDENTS
+from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
-from privsyn.evaluation.report import Circumstances, sections
+from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
+from privsyn.evaluation.structured import section as structured
+from privsyn.evaluation.students import Taught
+from privsyn.evaluation.students import section as taught
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.release import layout
+from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.report.blocks import Bars, Missing, Numbers, Picture
 from privsyn.report.document import Section
@@ -41,7 +47,7 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
     Raises:
         DataError: The release is not here.
     """
-    folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan)
+    folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
     found = graded(ctx, plan) if found is None else found
     said = verdict({one["name"]: one["value"] for one in measured.get("metrics", ())})
     plots = [Picture(file.stem.replace("_", " "), file.read_bytes()) for file in _plots(folder)]
@@ -56,7 +62,7 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
 def graded(ctx: Context, plan: Plan) -> list[Section]:
     """The internal sections of a report."""
     method, _ = ctx.planned(plan)
-    measured = _measured(ctx, plan)
+    measured = _measured(ctx, plan.id)
     texts = modality_of(plan.dataset).name == Texts.name
     about = Circumstances(
         texts=texts,
@@ -69,14 +75,40 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=f"{method.levers} (methods.{plan.method})",
     )
-    found = sections(measured.get("metrics", ()), about)
+    metrics = measured.get("metrics", ())
+    found, why = sections(metrics, about), _why_not(about)
+    if texts and ctx.config.validation.json_schema is not None:
+        found.append(structured(metrics, why or (None if measured else CUT_OFF)))
+    if texts:
+        found.append(taught(students(ctx, plan), plan.id, why))
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
 
 
-def _measured(ctx: Context, plan: Plan) -> Mapping[str, Any]:
-    """What evaluate wrote; empty where it did not, or was killed."""
+def students(ctx: Context, plan: Plan) -> list[Taught]:
+    """The students of a release that lie here, and what was measured of them. Internal."""
+    found = []
+    for name in ctx.workspace.here():
+        folder = ctx.workspace.locate(name) if name.startswith(f"{plan.id}.") else None
+        if folder is None:
+            continue
+        with suppress(PrivsynError, LookupError, TypeError, ValueError):
+            made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
+            metrics = _measured(ctx, name).get("metrics", ())
+            values = {str(one["name"]): float(one["value"]) for one in metrics}
+            found.append(Taught(name, int(made["parameters"]), values))
+    return found
+
+
+def _why_not(about: Circumstances) -> str | None:
+    if not about.enabled:
+        return "evaluate.enabled is off"
+    return None if about.held_out else "no real records are held out"
+
+
+def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
+    """What evaluate wrote of a release or a student; empty where it did not, or was killed."""
     try:
-        found = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
+        found = json.loads((ctx.workspace.internal(name) / EVALUATION).read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

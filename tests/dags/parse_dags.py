@@ -14,6 +14,7 @@ def shape(dag):
     return {
         "schedule": str(dag.schedule) if dag.schedule else None,
         "catchup": dag.catchup,
+        "paused": dag.is_paused_upon_creation,
         "max_active_runs": dag.max_active_runs,
         "tags": sorted(dag.tags),
         "doc": dag.doc_md or "",

@@ -24,6 +24,7 @@ from privsyn.models.model_identity import read_template
 from privsyn.models.references import BUILTIN
 from privsyn.models.training import causal_lm as models
 from privsyn.release import certificate, verification
+from privsyn.stages.report import report
 from privsyn.stages.run import run
 from privsyn.tracking.null import NullTracker
 from tests.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
@@ -177,9 +178,50 @@ def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
     assert values["non_private.cross_entropy"] != values["student.cross_entropy"]
     assert logged == {"internal/evaluate": set(values)}
     assert not list((project.root / ".privsyn").rglob("*non_private*"))
+    assert values["student.next_token_accuracy_low"] <= values["student.next_token_accuracy"]
+    assert 0 < values["student.commonest_token"] < 1
+    assert "public.next_token_accuracy" not in values  # it was not asked for
     assert {total for _, total in seen} == {100}
     _, sealed = certificate.read(folder)
     assert "next_token" not in json.dumps(sealed)
+
+
+def test_the_internal_report_of_its_parent_shows_it_and_the_outward_one_does_not(taught):
+    project, parent, folder, *_ = taught
+    ctx = project.context("methods.distill.epochs=3")
+    inside = project.root / ".privsyn" / "internal" / parent.name / "report.json"
+    internal = evaluate_student(ctx, folder.name)
+    found = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    values = {metric["name"]: metric["value"] for metric in found}
+    section = next(s for s in json.loads(inside.read_text())["sections"] if s["key"] == "students")
+    assert section["class"] == "internal"
+    (bars,) = (block for block in section["blocks"] if block["kind"] == "bars")
+    assert folder.name in bars["of"]
+    assert {bar["name"]: bar["value"] for bar in bars["items"]} == {
+        "this release": values["student.next_token_accuracy"],
+        "commonest token": values["student.commonest_token"],
+        "public model alone": values["public.next_token_accuracy"],
+    }
+    assert bars["items"][0]["low"] == values["student.next_token_accuracy_low"]
+    assert CANARY not in inside.read_text()
+    assert "student" not in json.loads((parent / "report.json").read_text())["sections"][0]
+    for name in ("report.json", "report.html"):
+        assert folder.name not in (parent / name).read_text()
+    (internal / "evaluation.json").write_text('{"metrics": [{"name": "x"')  # killed while writing
+    page, _ = report(ctx, open_parent(ctx, parent.name).plan)
+    assert f"{folder.name} was not measured" in page.read_text()
+    evaluate_student(ctx, folder.name)
+
+
+def test_the_public_model_is_left_out_where_it_is_another_one(taught, tmp_path):
+    project, _, folder, *_ = taught
+    other = settings(save_tiny(tmp_path / "tiny", seed=2))
+    ctx = project.context(*(f"methods.distill.{name}={value}" for name, value in other.items()))
+    internal = evaluate_student(ctx, folder.name)
+    found = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    names = {metric["name"] for metric in found}
+    assert "student.next_token_accuracy" in names
+    assert not any(name.startswith("public.") for name in names)
 
 
 def test_the_baseline_is_deleted_when_it_fails(taught, monkeypatch):

@@ -9,14 +9,17 @@ from functools import partial
 import pytest
 
 from privsyn.errors import ValidationFailed
+from privsyn.methods.base import Backends
+from privsyn.models.testing.language import FakeLogitModel
 from privsyn.release import certificate, verification
+from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
-from tests.e2e.small_project import METHODS, finish, rows
+from tests.e2e.small_project import CANARY, METHODS, finish, rows, stand_in
 
 NAME = "private_prediction"
 
@@ -78,6 +81,26 @@ SCHEMA = {
 }
 
 
+def test_neighbours_of_structured_records_show_the_same_fields(make_project):
+    """Names and values of the outward report's fields come from the drawn records alone."""
+    one = {"max_tokens": 1, "keep_unfinished": True, "task": "json"}
+    made = make_project(methods={NAME: METHODS[NAME] | one})
+    said = ["<end>", '{"kind": "bill"}', '{"kind": "visit", "n": 7}', '{"kind": "visit"}']
+    revision = stand_in().revision
+    toy = Backends({"language": FakeLogitModel(said, revision=revision)})
+    made.write(
+        [r | {"text": json.dumps({"kind": CANARY, CANARY: i})} for i, r in enumerate(rows(48, 20))]
+    )
+    found = published_by_neighbours(
+        made, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, toy)
+    )
+    assert_alike(found)
+    sections = json.loads(found["base"]["report.json"])["sections"]
+    (shown,) = (section for section in sections if section["key"] == "fields")
+    assert [block["of"] for block in shown["blocks"][2:]] == ["records by kind", "records by n"]
+    assert not any(CANARY.encode() in content for content in found["base"].values())
+
+
 def structured(make_project, **settings):
     own = {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings
     made = make_project(
@@ -89,10 +112,10 @@ def structured(make_project, **settings):
         },
     )  # fmt: skip
     (made.root / "schema.json").write_text(json.dumps(SCHEMA))
-    records = rows(48, 20)
+    records = rows(240, 120)
     for number, record in enumerate(records):
-        kind = "bill" if number % 2 else "visit"
-        record["text"] = json.dumps({"kind": kind, "late": bool(number % 3)})
+        kind = CANARY if number % 5 == 0 else "bill" if number % 2 else "visit"
+        record["text"] = json.dumps({"kind": kind, "late": bool(number % 3), CANARY: number})
     made.write(records)
     return made.context()
 
@@ -107,6 +130,22 @@ def test_records_of_a_public_schema(make_project):
     validate(ctx, planned)
     quality = json.loads((folder / "quality.json").read_text())
     assert quality["json_parse_rate"] == quality["json_valid_rate"] == 1.0
+    internal = evaluate(ctx, planned)
+    inside = json.loads((internal / "report.json").read_text())["sections"]
+    (beside,) = (section for section in inside if section["key"] == "structure")
+    (numbers,) = beside["blocks"]
+    assert [item["name"] for item in numbers["items"]] == ["kind", "late"]
+    assert beside["class"] == "internal"
+    for place in (folder, internal):  # of fields and values that real records alone have, nothing
+        assert not any(CANARY.encode() in f.read_bytes() for f in place.rglob("*") if f.is_file())
+    outward = json.loads((folder / "report.json").read_text())["sections"]
+    counted = {
+        kind: sum(json.loads(r["text"])["kind"] == kind for r in lines(folder))
+        for kind in ("bill", "visit")
+    }
+    (fields,) = (section for section in outward if section["key"] == "fields")
+    shown = next(b for b in fields["blocks"] if b.get("of") == "records by kind")
+    assert dict(shown["items"]) == {kind: count for kind, count in counted.items() if count}
 
 
 def test_without_the_grammar_the_suite_says_how_many_are_none(make_project):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from privsyn.errors import ModelError
-from privsyn.evaluation.next_token import next_token_accuracy
+from privsyn.evaluation.next_token import _interval, next_token_accuracy
+from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training import causal_lm as student
@@ -47,6 +48,9 @@ def test_the_numbers_are_those_counted_by_hand(max_tokens):
     assert found["student.next_token_accuracy"] == pytest.approx(hits / tokens)
     assert found["student.cross_entropy"] == pytest.approx(nats / tokens, rel=1e-4)
     assert found["student.tokens"] == tokens
+    low, high = (found[f"student.next_token_accuracy_{end}"] for end in ("low", "high"))
+    assert low <= hits / tokens <= high
+    assert low < high
 
 
 def test_everything_is_internal_and_named():
@@ -63,6 +67,27 @@ def test_everything_is_internal_and_named():
     assert all(metric.name.startswith("non_private.") for metric in metrics)
     assert seen[-1] == (3, 3)
     assert next_token_accuracy(BUILTIN, [], max_tokens=8, performance=ONE) == []
+
+
+def test_the_interval_is_over_texts_whose_tokens_hang_together():
+    alike, apart = (_interval(hits, [10] * 40) for hits in ([5] * 40, [0, 10] * 20))
+    assert alike == (0.5, 0.5)
+    assert apart[0] < 0.4 < 0.6 < apart[1]
+
+
+def test_the_prompt_and_the_commonest_token_are_as_asked_for():
+    tokenizer = student.read_tokenizer(BUILTIN)
+    same = [(None, "the"), (None, "the"), (None, "visit")]
+    ends = sum(
+        len(tokenizer(f" {text}", add_special_tokens=False)["input_ids"]) for _, text in same
+    )
+    template = PromptTemplate(private="", public="Something else entirely:")
+    own, other = (
+        {m.name: m.value for m in next_token_accuracy(BUILTIN, same, max_tokens=8, **how)}
+        for how in ({"performance": ONE}, {"performance": ONE, "template": template})
+    )
+    assert own["student.commonest_token"] == other["student.commonest_token"] == 3 / (3 + ends)
+    assert own["student.cross_entropy"] != other["student.cross_entropy"]
 
 
 def test_how_texts_share_passes_does_not_matter(monkeypatch):

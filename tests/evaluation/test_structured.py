@@ -1,6 +1,13 @@
-"""Parse and valid rates against hand-counted ones."""
+"""Parse and valid rates against hand-counted ones; fields beside those of real records."""
 
-from privsyn.evaluation.structured import structure
+import json
+import random
+
+import pytest
+from scipy.stats import ks_2samp
+
+from privsyn.evaluation.structured import FEWEST, compare_fields, section, structure
+from privsyn.report.blocks import Missing, Numbers
 
 SCHEMA = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}}
 
@@ -14,3 +21,114 @@ def test_rates_by_hand() -> None:
 
 def test_nothing_to_count() -> None:
     assert structure([], SCHEMA) == []
+
+
+RECORD = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["bill", "visit"]},
+        "cost": {"type": ["number", "null"]},
+        "note": {"type": "string"},
+        "inner": {"type": "object"},
+        "odd": 3,
+    },
+}
+SECRET = "vermilion-ocelot"
+
+
+def drawn(
+    count: int, seed: int, bills: float = 0.5, shift: float = 0.0, **more: object
+) -> list[str]:
+    """Records of which some are bills, with a cost that may be shifted."""
+    rng = random.Random(seed)
+    return [
+        json.dumps(
+            {
+                "kind": "bill" if rng.random() < bills else "visit",
+                "cost": rng.gauss(100 + shift, 10),
+                "note": f"the {rng.choice(('knee', 'bill', 'doctor'))} was late",
+                "inner": {"a": 1},
+                "odd": "x",
+                **more,
+            }
+        )
+        for _ in range(count)
+    ]
+
+
+def values(metrics: list) -> dict[str, float]:
+    assert {metric.cls for metric in metrics} <= {"internal"}
+    return {metric.name: metric.value for metric in metrics}
+
+
+def test_fields_that_are_alike_are_as_near_as_real_ones_are_to_each_other() -> None:
+    metrics = compare_fields(drawn(200, 1), drawn(400, 2), RECORD)
+    found = values(metrics)
+    assert {metric.label for metric in metrics} == {"kind", "cost", "note"}
+    for field in ("kind", "cost", "note"):
+        own = [found[f"fields.{field}.{part}"] for part in ("apart_low", "apart", "apart_high")]
+        assert own == sorted(own)
+        assert found[f"fields.{field}.apart"] < found[f"fields.{field}.apart_real"] + 0.15
+        assert found[f"fields.{field}.lacking"] == 0
+    plain = section([metric.to_json() for metric in metrics])
+    assert plain.grade in ("good", "fair")
+
+
+def test_distances_are_those_of_other_code() -> None:
+    ours, theirs = drawn(100, 3, bills=0.9, shift=8), drawn(200, 4, bills=0.2)
+    found = values(compare_fields(ours, theirs, RECORD))
+    held = [[json.loads(text) for text in side] for side in (ours, theirs)]
+    chosen = [held[1][::2][i] for i in range(100)]
+    costs = [[record["cost"] for record in side] for side in (held[0], chosen)]
+    assert found["fields.cost.apart"] == pytest.approx(ks_2samp(*costs).statistic)
+    bills = [sum(r["kind"] == "bill" for r in side) / 100 for side in (held[0], chosen)]
+    assert found["fields.kind.apart"] == pytest.approx(abs(bills[0] - bills[1]))
+
+
+def test_the_field_that_is_far_off_is_named_with_what_it_lacks() -> None:
+    ours = [json.dumps({"kind": "bill"} | ({"cost": 1} if i < 50 else {})) for i in range(100)]
+    metrics = compare_fields(ours, drawn(200, 5), RECORD)
+    found = values(metrics)
+    assert found["fields.cost.lacking"] == 0.5
+    said = section([metric.to_json() for metric in metrics])
+    assert said.grade == "poor"
+    assert "Weakest is cost" in said.advice
+    assert "lack it more often by +0.50" in said.advice
+
+
+def test_no_name_or_value_that_real_records_alone_have_is_in_any_number() -> None:
+    real = drawn(200, 6, kind=SECRET, note=SECRET, **{SECRET: SECRET})
+    metrics = compare_fields(drawn(100, 7), real, RECORD)
+    assert SECRET not in json.dumps([metric.to_json() for metric in metrics])
+    assert values(metrics)["fields.kind.apart"] == 1.0
+    assert SECRET not in json.dumps(section([metric.to_json() for metric in metrics]).to_json())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "schema"),
+    [
+        ([], drawn(200, 1), RECORD),
+        (drawn(200, 1), ["no JSON"] * 200, RECORD),
+        (drawn(FEWEST - 1, 1), drawn(200, 1), RECORD),
+        (drawn(200, 1), drawn(2 * FEWEST - 1, 1), RECORD),
+        (drawn(200, 1), drawn(200, 1), {}),
+        (drawn(200, 1), drawn(200, 1), {"properties": {"inner": {"$ref": "#"}}}),
+    ],
+)
+def test_what_cannot_be_compared_is_unavailable(ours, theirs, schema) -> None:
+    assert compare_fields(ours, theirs, schema) == []
+    (block,) = section([]).blocks
+    assert isinstance(block, Missing)
+    assert "UNAVAILABLE" in block.items[0]
+    assert (
+        "since evaluate.enabled is off."
+        in section([], "evaluate.enabled is off").blocks[0].items[0]
+    )
+
+
+def test_a_section_shows_every_field_with_its_interval() -> None:
+    metrics = [metric.to_json() for metric in compare_fields(drawn(60, 8), drawn(120, 9), RECORD)]
+    (block,) = section(metrics).blocks
+    assert isinstance(block, Numbers)
+    assert [item.name for item in block.items] == ["kind", "cost", "note"]
+    assert all(0 <= item.low <= item.value <= item.high <= 1 for item in block.items)

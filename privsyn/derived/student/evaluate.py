@@ -6,35 +6,45 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
 from privsyn.derived.kinds import STUDENTS
 from privsyn.derived.parent import planned_by
+from privsyn.derived.student.distillation import start_folder
 from privsyn.derived.student.plan import StudentPlan
 from privsyn.derived.student.release import (
     NON_PRIVATE,
     PRIVATE,
+    PUBLIC,
     alone,
+    base_folder,
+    plan_student,
     private_baseline,
     train_as_planned,
 )
 from privsyn.derived.student.settings import DistillConfig
-from privsyn.errors import DataError
+from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.next_token import next_token_accuracy
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
+from privsyn.stages.report import report
+
+if TYPE_CHECKING:
+    from privsyn.models.protocols import PromptTemplate
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:
     """Measure a student, and the baselines of ``methods.distill.baselines``, on held-out texts.
 
     What is computed from real texts is not differentially private: it is labelled ``internal``,
-    stays in the state folder and in runs tagged so, and is never published.
+    stays in the state folder and in runs tagged so, and is never published. The internal report of
+    the release that the student is of is written anew, with the numbers in it.
 
     Args:
         ctx: Config and ledger; its ``methods.distill`` must still describe the student where a
@@ -73,6 +83,8 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     with ctx.lineage.stage_run(name, "evaluate") as run:
         metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
         config: DistillConfig = ctx.config.method(STUDENTS)
+        if PUBLIC in config.baselines:
+            metrics += _public(ctx, planned, folder / layout.MODEL, texts)
         if NON_PRIVATE in config.baselines:
             metrics += _non_private(ctx, planned, texts)
         if PRIVATE in config.baselines:
@@ -85,6 +97,9 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
             mode=0o600,
         )
         ctx.lineage.log_metrics(run, {metric.name: metric.value for metric in metrics})
+        if ctx.workspace.locate(planned.parent.id) is not None:
+            for file in report(ctx, planned.parent):
+                ctx.lineage.log_artifact(run, file)
     return internal
 
 
@@ -94,6 +109,7 @@ def _measure(
     model: Path,
     texts: list[tuple[str | None, str]],
     called: str,
+    template: PromptTemplate | None = None,
 ) -> list[Metric]:
     if not texts:  # shows in the numbers only
         return []
@@ -102,9 +118,29 @@ def _measure(
         texts,
         max_tokens=int(planned.settings["max_tokens"]),
         called=called,
+        template=template,
         performance=ctx.config.performance,
         progress=_percent(ctx, f"evaluate {called}"),
     )
+
+
+def _public(
+    ctx: Context, planned: StudentPlan, model: Path, held: list[tuple[str | None, str]]
+) -> list[Metric]:
+    """The accuracy of the public model whose tokens the student reads, behind the same prompt.
+
+    Empty where the config names another model than the student was made with, or none that is here:
+    this baseline is asked for by default, and a student may be measured on another machine.
+    """
+    from privsyn.models.training.causal_lm import prompt_of
+
+    try:
+        if plan_student(ctx, planned.parent).models != planned.models:
+            return []
+        own = start_folder(ctx.settings(STUDENTS)) if "base" not in planned.models else None
+        return _measure(ctx, planned, own or base_folder(ctx), held, PUBLIC, prompt_of(model))
+    except (ConfigError, ModelError):
+        return []
 
 
 def _private(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from privsyn.config import Config
     from privsyn.models.protocols import PromptTemplate
 
-PRIVATE, NON_PRIVATE = "private", "non_private"
+PUBLIC, PRIVATE, NON_PRIVATE = "public", "private", "non_private"
 """Baselines of a student."""
 
 

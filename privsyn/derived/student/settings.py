@@ -75,9 +75,10 @@ class DistillConfig(ReadsFiles):
         lt=2**63,
         description="Public seed of weights and order of texts. Null: from the operating system.",
     )
-    baselines: tuple[Literal["private", "non_private"], ...] = Field(
-        default=(),
-        description="What to compare a student with, on held-out real texts. private: the same "
+    baselines: tuple[Literal["public", "private", "non_private"], ...] = Field(
+        default=("public",),
+        description="What to compare a student with, on held-out real texts. public: the public "
+        "model whose tokens the student reads, as it is. private: the same "
         "student trained on the records by DP-SGD, which is a release with a charge of its "
         "own. non_private: trained on the private texts, for its accuracy alone, which is "
         "internal; the model is deleted.",

@@ -1,28 +1,42 @@
-"""The attack of audit.py: what canaries add to each answer of a mechanism, and who was in.
+"""What canaries add to each answer of a mechanism, and how much the answers speak for each.
 
-Noise sources that note their answers and give them again, a journal and a trainer that look, and
-the scores. See audit.py.
+The attacker is the strongest that a guarantee speaks of: he knows every canary, all settings and
+every noisy answer of the mechanism, and not who was in, nor the noise. What a canary would add to
+an answer he gets from the method's own code, run on that canary alone with the answers put in
+(``Replayed``). Noisy vectors: least squares for all canaries at once, with the noise's variance.
+Drawn tokens: the exact posterior of who was in, over all subsets of the canaries of a bucket.
+
+privacy: this opens records. ``contributions`` refuses any account but that of a throw-away release.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, logsumexp
+from scipy.special import logsumexp
 
+from privsyn.data.journal import kept_at
 from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Bucket, Private
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.mechanisms import _FINER
-from privsyn.dp.noise import NoiseSource, OpenDPNoise
+from privsyn.dp.noise import NoiseSource
+from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.testing import NullJournal
+
+T = TypeVar("T")
+
+ACCOUNT = "throw-away"
+"""Name of the one account whose releases are attacked."""
+
+_SUBSETS = 10
+"""Canaries of a bucket whose subsets are gone through one by one."""
 
 
 class Answer(NamedTuple):
@@ -40,31 +54,27 @@ class Answer(NamedTuple):
 
 
 class Recorded:
-    """A noise source that notes its answers; ``by`` times too quiet, which is what breaks it."""
+    """A noise source that notes the answers of another one.
 
-    def __init__(self, by: float, answers: list[Answer]) -> None:
-        self._true: NoiseSource = OpenDPNoise()
-        self._by, self._answers = by, answers
-        self.kind = "opendp" if by == 1 else "broken"
+    Args:
+        true: Where the noise comes from.
+        answers: Gets the notes.
+    """
 
-    def _noted(self, draw: str, scale: float, given: Any) -> Any:
-        self._answers.append(Answer(draw, given, scale))
-        return given
+    def __init__(self, true: NoiseSource, answers: list[Answer]) -> None:
+        self._true, self._answers = true, answers
+        self.kind = true.kind
 
     def noisy_max(self, scores: NDArray[np.int64], scale: float, sensitivity: int) -> int:
         """See NoiseSource."""
-        off = math.isinf(self._by)
-        drawn = (
-            int(np.argmax(scores))
-            if off
-            else self._true.noisy_max(scores, scale / self._by, sensitivity)
-        )
-        return int(self._noted("noisy_max", scale, drawn))
+        drawn = int(self._true.noisy_max(scores, scale, sensitivity))
+        self._answers.append(Answer("noisy_max", drawn, scale))
+        return drawn
 
-    def _vector(self, draw: str, values: NDArray[np.int64], scale: float) -> Any:
-        off = math.isinf(self._by)
-        drawn = values if off else getattr(self._true, draw)(values, scale / self._by)
-        return self._noted(draw, scale, drawn)
+    def _vector(self, draw: str, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        drawn: NDArray[np.int64] = getattr(self._true, draw)(values, scale)
+        self._answers.append(Answer(draw, drawn, scale))
+        return drawn
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
         """See NoiseSource."""
@@ -118,15 +128,36 @@ class Replayed:
         return np.ones(units, np.bool_)
 
 
-class Kept(NullJournal):
-    """A journal that draws anew, about the public things that the run was about."""
+class Kept:
+    """A journal that draws anew, about the public things that a finished run was about.
 
-    def __init__(self, kept: Mapping[str, bytes]) -> None:
-        self._kept = kept
+    Args:
+        journal: The run's.
+    """
+
+    drawn = False
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+
+    def has(self, key: str) -> bool:
+        """Nothing is on file."""
+        return False
+
+    def draw_all(self, items: Sequence[tuple[str, Callable[[], T]]]) -> list[T]:
+        """All draws, made."""
+        return [draw() for _, draw in items]
+
+    def draw_array(
+        self, key: str, draw: Callable[[], NDArray[np.int64]], size: int
+    ) -> NDArray[np.int64]:
+        """A draw, made."""
+        return draw()
 
     def keep(self, key: str, make: Callable[[], bytes]) -> bytes:
         """What the run kept."""
-        return self._kept[key] if key in self._kept else make()
+        file = kept_at(self._journal, key)
+        return file.read_bytes() if file.is_file() else make()
 
     def draw_file(self, key: str, make: Callable[[], bytes]) -> bytes:
         """A checkpoint."""
@@ -171,20 +202,28 @@ class Run(NamedTuple):
         ctx: Its context.
         planned: Its plan.
         backends: Its models.
-        shards: Answers of each shard.
-        kept: What its draws were about.
+        shards: Answers of each shard, with the journal that they are in.
     """
 
     ctx: Context
     planned: Plan
     backends: Backends
-    shards: list[list[Answer]]
-    kept: dict[str, bytes]
+    shards: list[tuple[Path, list[Answer]]]
 
 
 def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any, Any]]:
-    """Every answer, what is asked without records, and what canaries add, shape (canaries, .)."""
+    """Every answer, what is asked without records, and what canaries add, shape (canaries, .).
+
+    Raises:
+        ConfigError: The release is not a throw-away.
+    """
     ctx, planned = run.ctx, run.planned
+    if planned.account != ACCOUNT:
+        raise ConfigError(
+            f"account.name={planned.account}: canaries are looked for in releases of the account "
+            f"{ACCOUNT} alone.",
+            hint="Use benchmarks/audit.py or the DAG privsyn_audit, which make one of their own.",
+        )
     method, settings = ctx.planned(planned)
     key = ctx.open_account().partition_key.reveal()
     source = ctx.source(planned)
@@ -194,16 +233,19 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
     if not out.exists():
         partition(source.model_copy(update={"holdout": 0.0}), key, cells, out, parts)
     names = {UnitKey(key).place(unit).unit: i for i, unit in enumerate(units)}
-    for shard, answers in enumerate(run.shards):
+    for shard, (journal, answers) in enumerate(run.shards):
         everybody = load_shard(out, shard, cells, parts)
         if isinstance(method, TrainsModel):
-            yield from _trained(run, everybody, answers, names)
+            yield from _trained(run, everybody, (journal, answers), names)
             continue
 
-        def asked(buckets: Sequence[Bucket], answers: Sequence[Answer] = answers) -> Any:
+        def asked(
+            buckets: Sequence[Bucket],
+            answers: Sequence[Answer] = answers,
+            kept: Kept = Kept(journal),  # noqa: B008  of this shard
+        ) -> Any:
             noise = Replayed(answers)
-            performance = ctx.config.performance
-            draw = Draw(run.backends, noise, Kept(run.kept), performance)  # type: ignore[arg-type]
+            draw = Draw(run.backends, noise, kept, ctx.config.performance)  # type: ignore[arg-type]
             try:
                 for _ in method.run(settings, planned.mechanism(), buckets, draw):  # type: ignore
                     pass
@@ -235,15 +277,19 @@ def _only(bucket: Bucket, names: Mapping[str, int], i: int) -> Bucket:
 
 
 def _trained(
-    run: Run, buckets: Sequence[Bucket], answers: Sequence[Answer], names: Mapping[str, int]
+    run: Run,
+    buckets: Sequence[Bucket],
+    shard: tuple[Path, Sequence[Answer]],
+    names: Mapping[str, int],
 ) -> Iterator[tuple[Answer, Any, Any]]:
     """As contributions, of a method that trains: one run with all canaries, each summed alone."""
     method, settings = run.ctx.planned(run.planned)
     model = ApartModel(run.backends.base)
+    journal, answers = shard
     noise = Replayed(answers)
     backends = Backends({**run.backends.models, "base": model})
     performance = run.ctx.config.performance
-    draw = Draw(backends, noise, Kept(run.kept), performance)  # type: ignore[arg-type]
+    draw = Draw(backends, noise, Kept(journal), performance)  # type: ignore[arg-type]
     try:
         method.train(settings, run.planned.mechanism(), buckets, draw)  # type: ignore[attr-defined]
     except Told:
@@ -255,19 +301,67 @@ def _trained(
         yield answer, np.zeros(own.shape[1]), ordered
 
 
-def scores(found: Iterator[tuple[Answer, Any, Any]], units: int) -> NDArray[np.float64]:
-    """How much the answers speak for each canary having been in."""
-    ratio = np.zeros(units)
+def scores(found: Iterable[tuple[Answer, Any, Any]], units: int) -> NDArray[np.float64]:
+    """How much the answers speak for each canary having been in.
+
+    Args:
+        found: Of ``contributions``.
+        units: Canaries.
+    """
     normal, right = np.eye(units) * 4, np.full(units, 2.0)  # a coin: mean 1/2, variance 1/4
-    vectors = False
+    vectors, tokens = False, _Tokens(units)
     for answer, alone, own in found:
         if answer.draw == "noisy_max":
-            public = log_softmax(alone / answer.scale)
-            moved = own / answer.scale
-            ratio += moved[:, answer.given] - logsumexp(public + moved, axis=1)
+            tokens.add(answer, alone, own)
         else:
             vectors = True
             design = own / answer.scale
             normal += design @ design.T
             right += design @ ((answer.given - alone) / answer.scale)
-    return np.linalg.solve(normal, right) if vectors else ratio
+    return np.linalg.solve(normal, right) if vectors else tokens.ratios()
+
+
+class _Tokens:
+    """Drawn tokens, and the posterior of who was in."""
+
+    def __init__(self, units: int) -> None:
+        self._room = np.arange(units)  # canaries of one bucket have one number
+        self._heard: list[tuple[int, NDArray[np.float64], NDArray[np.int64], Any]] = []
+
+    def add(self, answer: Answer, alone: Any, own: Any) -> None:
+        """One token."""
+        (moved,) = np.nonzero(own.any(axis=1))
+        if not len(moved):
+            return
+        rooms = self._room[moved]
+        self._room[np.isin(self._room, rooms)] = rooms.min()
+        self._heard.append((answer.given, alone / answer.scale, moved, own[moved] / answer.scale))
+
+    def ratios(self) -> NDArray[np.float64]:
+        """Log-odds of each canary to have been in, by all tokens; 0 where none tells."""
+        found = np.zeros(len(self._room))
+        for room in np.unique([self._room[moved[0]] for _, _, moved, _ in self._heard]):
+            (members,) = np.nonzero(self._room == room)
+            heard = [one for one in self._heard if self._room[one[2][0]] == room]
+            parts = np.array_split(members, -(-len(members) // _SUBSETS))
+            for part in parts:  # of others it is as if half of each were in
+                found[part] = self._posterior(part, heard)
+        return found
+
+    @staticmethod
+    def _posterior(part: NDArray[np.int64], heard: Sequence[Any]) -> NDArray[np.float64]:
+        subsets = (np.arange(2 ** len(part))[:, None] >> np.arange(len(part))) & 1
+        likelihood = np.zeros(len(subsets))
+        for given, alone, moved, own in heard:
+            inside = np.isin(moved, part)
+            base = alone + own[~inside].sum(axis=0) / 2
+            places = np.searchsorted(part, moved[inside])
+            asked = base + subsets[:, places] @ own[inside]
+            likelihood += asked[:, given] - logsumexp(asked, axis=1)
+        return np.array(
+            [
+                logsumexp(likelihood[subsets[:, i] == 1])
+                - logsumexp(likelihood[subsets[:, i] == 0])
+                for i in range(len(part))
+            ]
+        )

@@ -1,0 +1,1 @@
+"""Canary audits: throw-away releases of invented records, attacked. Never of anybody's data."""

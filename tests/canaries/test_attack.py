@@ -1,0 +1,93 @@
+"""The attack of the canary audit on mechanisms whose answers are known."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, logsumexp
+
+from privsyn.canaries.attack import ACCOUNT, Answer, Recorded, Replayed, Told, contributions, scores
+from privsyn.dp.noise import OpenDPNoise
+from privsyn.errors import ConfigError
+from privsyn.testing import NoNoise
+
+UNITS = 60
+
+
+def vectors(noise: float, dimensions: int, seed: int):
+    """Sums of random contributions of those inside, with noise: answers, and who was in."""
+    rng = np.random.default_rng(seed)
+    inside = rng.random(UNITS) < 0.5
+    own = rng.normal(size=(UNITS, dimensions))
+    given = own[inside].sum(axis=0) + noise * rng.normal(size=dimensions)
+    return [(Answer("gaussian", given, max(noise, 1e-3)), np.zeros(dimensions), own)], inside
+
+
+def test_without_noise_least_squares_tell_everybody_apart():
+    found, inside = vectors(0.0, 200, 1)
+    assert np.array_equal(scores(iter(found), UNITS) > 0.5, inside)
+
+
+def test_under_much_noise_they_tell_nobody():
+    right = 0
+    for seed in range(30):
+        found, inside = vectors(1e4, 200, seed)
+        right += int(((scores(iter(found), UNITS) > 0.5) == inside).sum())
+    assert 780 < right < 1020  # of 1,800 coins: within five deviations of the half
+
+
+def test_tokens_speak_for_whom_they_were_likelier_with():
+    own = np.zeros((UNITS, 4))
+    own[0, 2], own[1, 3] = 5.0, 5.0
+    ratio = scores(iter([(Answer("noisy_max", 2, 1.0), np.zeros(4), own)]), UNITS)
+    assert ratio[0] > 0 > ratio[1]
+    assert not ratio[2:].any()
+
+
+def test_tokens_of_a_bucket_give_the_exact_posterior():
+    """Against a sum over all subsets, written out, of canaries that push the same tokens."""
+    rng = np.random.default_rng(3)
+    own, alone = np.zeros((UNITS, 5)), rng.normal(size=5)
+    own[:4] = rng.normal(size=(4, 5))
+    drawn = [2, 0, 3, 2]
+    ratio = scores(((Answer("noisy_max", token, 2.0), alone, own) for token in drawn), UNITS)
+    for unit in range(4):
+        seen = {0: [], 1: []}
+        for subset in itertools.product((0, 1), repeat=4):
+            law = log_softmax((alone + np.array(subset) @ own[:4]) / 2)
+            seen[subset[unit]].append(sum(law[token] for token in drawn))
+        assert ratio[unit] == pytest.approx(logsumexp(seen[1]) - logsumexp(seen[0]))
+    assert not ratio[4:].any()
+
+
+def test_canaries_that_share_no_bucket_are_told_apart_by_their_own_tokens_alone():
+    rng = np.random.default_rng(4)
+    first, second = np.zeros((2, UNITS, 3))
+    first[:30], second[30:] = rng.normal(size=(30, 3)), rng.normal(size=(30, 3))  # beyond subsets
+    one = [(Answer("noisy_max", 1, 1.0), np.zeros(3), first)]
+    both = [*one, (Answer("noisy_max", 2, 1.0), np.zeros(3), second)]
+    assert scores(both, UNITS)[:30] == pytest.approx(scores(one, UNITS)[:30])
+    assert scores(both, UNITS)[30:].all()
+
+
+def test_answers_are_noted_and_given_again_whatever_is_asked():
+    answers: list[Answer] = []
+    noise = Recorded(NoNoise(), answers)
+    first = noise.gaussian(np.array([3, 4]), 2.0)
+    assert noise.noisy_max(np.array([1, 9, 2]), 1.0, 1) == 1
+    assert noise.kind == "none"
+    assert Recorded(OpenDPNoise(), []).kind == "opendp"
+    again = Replayed(answers)
+    assert again.gaussian(np.array([0, 0]), 2.0).tolist() == first.tolist() == [3, 4]
+    with pytest.raises(Told):
+        again.noisy_max(np.array([7, 0, 0]), 1.0, 1)
+    assert [values.tolist() for values in again.asked] == [[0, 0], [7, 0, 0]]
+
+
+def test_no_release_of_another_account_is_attacked():
+    run = SimpleNamespace(ctx=None, planned=SimpleNamespace(account="portal"))
+    with pytest.raises(ConfigError, match=f"portal: canaries .* {ACCOUNT} alone"):
+        next(contributions(run, []))

@@ -1,0 +1,79 @@
+"""The section on students: every number beside what it is compared with, or why there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.evaluation.students import MOST, Taught, section
+from privsyn.report.blocks import Bars, Missing
+from privsyn.report.document import STAYS
+
+ID = "dp_lora-00ff"
+WHOLE = {
+    "student.next_token_accuracy": 0.3,
+    "student.next_token_accuracy_low": 0.25,
+    "student.next_token_accuracy_high": 0.35,
+    "student.commonest_token": 0.05,
+    "student.cross_entropy": 4.0,
+    "public.next_token_accuracy": 0.4,
+    "private.next_token_accuracy": 0.28,
+    "non_private.next_token_accuracy": 0.45,
+}
+
+
+def one(number=1, **changes):
+    values = {name: value for name, value in (WHOLE | changes).items() if value is not None}
+    return Taught(f"{ID}.student-0000000{number}", 4_400_000, values)
+
+
+def items(found, kind):
+    return [item for block in found.blocks if isinstance(block, kind) for item in block.items]
+
+
+def test_a_student_stands_beside_its_baselines_with_its_interval():
+    found = section([one()], ID)
+    assert (found.cls, found.grade, items(found, Missing)) == (STAYS, None, [])
+    bars = {bar.name: (bar.value, bar.low, bar.high, bar.ours) for bar in items(found, Bars)}
+    assert bars == {
+        "this release": (0.3, 0.25, 0.35, True),
+        "commonest token": (0.05, None, None, False),
+        "public model alone": (0.4, None, None, False),
+        "DP-SGD on the records": (0.28, None, None, False),
+        "real records": (0.45, None, None, False),
+    }
+    assert "0.300 of next tokens right, not shown to be more than the public" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"public.next_token_accuracy": 0.2}, "more than the public model alone (0.200)"),
+        ({"student.next_token_accuracy_low": 0.05}, "it learnt nothing to speak of"),
+        ({"public.next_token_accuracy": None}, "0.300 of next tokens right."),
+    ],
+)
+def test_what_its_number_means_is_said(changes, said):
+    found = section([one(**changes)], ID)
+    assert said in found.advice
+    assert bool(items(found, Missing)) == (changes.get("public.next_token_accuracy", 0) is None)
+
+
+@pytest.mark.parametrize(
+    ("students", "why", "said"),
+    [
+        ([], None, f"UNAVAILABLE, since none was made of this release: privsyn distill {ID}"),
+        ([], "no real records are held out", "UNAVAILABLE, since no real records are held out."),
+        ([Taught("x", 1)], None, "x was not measured"),
+    ],
+)
+def test_without_a_number_it_says_why_and_what_makes_one(students, why, said):
+    found = section(students, ID, why)
+    assert (items(found, Bars), found.advice) == ([], "Not measured.")
+    assert said in items(found, Missing)[0]
+
+
+def test_of_many_students_the_measured_are_shown():
+    many = [Taught(f"{ID}.student-{i}", 1) for i in range(3)] + [one(i) for i in range(MOST + 1)]
+    found = section(many, ID)
+    assert len([block for block in found.blocks if isinstance(block, Bars)]) == MOST
+    assert items(found, Missing) == ["4 more of its students are here and not shown."]
