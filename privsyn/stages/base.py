@@ -32,7 +32,7 @@ from privsyn.tracking.mlflow import MlflowTracker
 if TYPE_CHECKING:
     from privsyn.models.training.distributed.rank_group import Group
 
-WHO = ("user", "driver", "dag_id", "run_id")
+WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
 """What of the origin the ledger keeps with every row."""
 PARAMS_FILE = "params.yaml"
 """What dvc.yaml tracks; a project of another name shares its folder with others."""

@@ -86,7 +86,7 @@ def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path)
     command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
     with pytest.raises(StageFailed) as caught:
         operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
-    assert re.match(r"ConfigError: plan file .* does not exist", str(caught.value))
+    assert re.match(r"ConfigError: plan file .* does not exist", caught.value.text)
     assert caught.value.final
 
 
