@@ -216,6 +216,7 @@ class CertifyOperator(StageOperator):
         """See StageOperator."""
         from privsyn.release import certificate
         from privsyn.stages.certify import certify
+        from privsyn.stages.trend import paid_fell
 
         planned = self.planned()
         folder = certify(ctx, planned)
@@ -226,7 +227,10 @@ class CertifyOperator(StageOperator):
             "artifact_sha256": sealed["artifact"]["sha256"],
             "certificate_sha256": certificate.digest(sealed),
         }
-        return answer, f"{answer['rows']} {planned.things} in {folder}"
+        said = f"{answer['rows']} {planned.things} in {folder}"
+        if fell := paid_fell(ctx, planned):
+            log.warning("%s: %s", self.stage, fell)
+        return answer, said
 
 
 def _reported(line: str) -> dict[str, str] | None:

@@ -111,8 +111,15 @@ class Context:
         return open_ledger(
             self.config.services.ledger or self.workspace.ledger_url,
             clock=self.clock,
-            who={key: self.origin[key] for key in WHO if self.origin.get(key)},
+            who=self._who,
         )
+
+    @property
+    def _who(self) -> dict[str, str]:
+        """Who asks, as the driver says; beside it whom this process runs as, where that differs."""
+        said = {key: self.origin[key] for key in WHO if self.origin.get(key)}
+        mine = os_user()
+        return said | ({"os_user": mine} if said and mine != said.get("user") else {})
 
     @property
     def ledger_at_hand(self) -> Ledger | None:

@@ -76,7 +76,7 @@ def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
     with caplog.at_level(logging.INFO):
         raised = failure(operator, report(kind, code))
     assert raised.final is final
-    assert str(raised) == f"{kind}: no. Wait."
+    assert raised.text == f"{kind}: no. Wait."
     assert "{" not in caplog.text
 
 
