@@ -6,6 +6,7 @@ import json
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +25,8 @@ from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError, PrivsynError
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
     from privsyn.release.plan import Plan
     from privsyn.stages.base import Context as StageContext
 
@@ -33,12 +36,31 @@ PLAN = "{{ ti.xcom_pull(task_ids='plan') }}"
 """The plan as the task named ``plan`` left it: public, small, and no edge to every task."""
 
 
+@dataclass(frozen=True)
+class Flow:
+    """What a task reads and writes, for lineage.
+
+    Attributes:
+        private: It reads the private file.
+        reads: It reads the release.
+        writes: It writes the release, or what is made from it.
+        quality: What it writes may be seen: its checks and numbers are told.
+        paid: What it does is at the release's cost, which is told.
+    """
+
+    private: bool = False
+    reads: bool = False
+    writes: bool = False
+    quality: bool = False
+    paid: bool = True
+
+
 class StageOperator(BaseOperator):  # type: ignore[misc]
     """Runs one stage function of privsyn on the plan of a release.
 
-    Subclasses implement ``run_stage`` and nothing else. Our errors fail the task at once unless
-    their class is retryable; see privsyn.airflow.failures. Of a foreign exception only type and
-    place reach the log: its message may hold record text.
+    Subclasses implement ``run_stage`` and say their ``flow``. Our errors fail the task at once
+    unless their class is retryable; see privsyn.airflow.failures. Of a foreign exception only type
+    and place reach the log: its message may hold record text.
 
     Args:
         plan: The plan, as PlanOperator returned it. Default: pulled from the task ``plan``; the DAG
@@ -52,6 +74,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
     template_fields: Sequence[str] = ("plan",)
     ui_color: ClassVar[str] = "#e8eef7"
     stage: ClassVar[str]
+    flow: ClassVar[Flow] = Flow()
 
     def __init__(
         self,
@@ -71,6 +94,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.asked = asked
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
+        self.student: str | None = None
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Run the stage. Its result is the task's XCom: public, small, JSON."""
@@ -154,6 +178,18 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         share_report(ctx.workspace, planned.id, dag_id, str(context["ti"].run_id))
         self.report_url = REPORT.format(dag_id=dag_id, release_id=planned.id)
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
+        """What the OpenLineage provider emits of the task: see privsyn.airflow.openlineage."""
+        from privsyn.airflow.openlineage import lineage_of
+
+        return lineage_of(self, str(task_instance.dag_id))
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
+        """Of a task that failed: what it was about, and nothing of what it found."""
+        from privsyn.airflow.openlineage import lineage_of
+
+        return lineage_of(self, str(task_instance.dag_id), failed=True)
+
     def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
         """Counts of what is done, into the task log."""
         said = {"event": "progress", "stage": self.stage}
@@ -202,8 +238,20 @@ def _origin(context: Mapping[str, Any]) -> dict[str, str]:
         "run_id": str(ti.run_id),
         "task_id": str(ti.task_id),
         "try_number": str(ti.try_number),
+        **_code(ti),
         "url": address(ti),
     }
+
+
+def _code(ti: Any) -> dict[str, str]:
+    """Which version of the DAG runs, and of what bundle, as far as Airflow knows."""
+    bundle = getattr(ti, "bundle_instance", None)
+    known = {
+        "dag_version": getattr(ti, "dag_version_id", None),
+        "bundle": getattr(bundle, "name", None),
+        "bundle_version": getattr(bundle, "version", None),
+    }
+    return {key: str(value) for key, value in known.items() if value}
 
 
 def address(ti: Any) -> str:

@@ -37,7 +37,8 @@ class PlanOperator(StageOperator):
             f"{planned.id}: epsilon {shown(planned.epsilon)}, delta {planned.delta:g} per "
             f"{planned.unit}, {planned.adjacency}; {planned.rows_said} {planned.things}"
         )
-        return planned.model_dump(mode="json"), said
+        self.plan = planned.model_dump(mode="json")
+        return self.plan, said
 
 
 class ReserveBudgetOperator(StageOperator):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.publish import announce, refuse_repetition
 from privsyn.derived.kinds import STUDENTS
@@ -20,6 +20,7 @@ class DistillOperator(ChildOperator):
     """Trains a student on the texts of the release. Costs nothing; an existing one is kept."""
 
     stage: ClassVar[str] = "distill"
+    flow: ClassVar[Flow] = Flow(reads=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""
@@ -38,6 +39,7 @@ class BaselineOperator(ChildOperator):
     """
 
     stage: ClassVar[str] = "baseline"
+    flow: ClassVar[Flow] = Flow(private=True, paid=False)  # its own charge is told by no task
     trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -57,6 +59,7 @@ class EvaluateStudentOperator(StageOperator):
     """Next-token accuracy of student and baselines. Internal: nothing of it is XCom."""
 
     stage: ClassVar[str] = "evaluate_student"
+    flow: ClassVar[Flow] = Flow(private=True, reads=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -79,6 +82,7 @@ class PublishStudentOperator(StageOperator):
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish_student"
+    flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
 
     def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,6 +94,7 @@ class PublishStudentOperator(StageOperator):
         from privsyn.publishing.dvc import DvcPublisher
 
         planned = plan_student(ctx, self.planned())
+        self.student = planned.id
         if not self.reannounce and planned.id in DvcPublisher(ctx.workspace.root).published():
             refuse_repetition(self.outlets, context, planned.id)
         answer = publish_student(ctx, planned)

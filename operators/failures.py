@@ -22,11 +22,20 @@ from typing import Any
 from airflow.sdk import RetryDecision, RetryPolicy
 
 from privsyn.config import ScheduleConfig
-from privsyn.errors import PrivsynError
+from privsyn.errors import (
+    AccountMismatch,
+    ApprovalNeeded,
+    BudgetExceeded,
+    PolicyBroken,
+    PrivsynError,
+)
 
 KILLS = 10
 """Tries of a task that the platform may kill, beside its retries."""
 LONGEST_PAUSE = timedelta(minutes=10)
+OUTWARD = (BudgetExceeded, PolicyBroken, AccountMismatch, ApprovalNeeded)
+"""Errors that follow from settings, the ledger and people alone. What another says may depend on
+the private file, and is for the task's log: Airflow hands errors on to lineage servers."""
 LINE = 100
 """Characters of a line of the log: Airflow's page cuts longer ones."""
 
@@ -65,8 +74,10 @@ class StageFailed(SystemExit):
         return cls(error.message, kind=type(error), advice=error.hint)
 
     def __str__(self) -> str:
-        """The text: callbacks and listeners print it."""
-        return self.text
+        """What callbacks and listeners print or send away: the text, where no record shaped it."""
+        if self.kind is None or self.kind in OUTWARD:
+            return self.text
+        return f"failed with exit code {self.code}; the task's log says why."
 
     def lines(self) -> list[str]:
         """What the log says: the next step first, no line longer than the page."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsyn import errors
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
 from privsyn.config import OVERRIDES
@@ -35,6 +35,7 @@ class PartitionOperator(StageOperator):
     """
 
     stage: ClassVar[str] = "partition"
+    flow: ClassVar[Flow] = Flow(private=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
@@ -170,6 +171,7 @@ class TrainOperator(ChildOperator):
     """Trains the model of a release on the records; a killed try resumes from its checkpoint."""
 
     stage: ClassVar[str] = "train"
+    flow: ClassVar[Flow] = Flow(private=True)
     trains: ClassVar[bool] = True
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -189,6 +191,7 @@ class GenerateShardOperator(ChildOperator):
 
     template_fields: Sequence[str] = ("plan", "shard")
     stage: ClassVar[str] = "generate"
+    flow: ClassVar[Flow] = Flow(private=True)
 
     def __init__(self, *, shard: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -207,11 +210,13 @@ class CertifyOperator(StageOperator):
     """Merges the shards, writes the certificate and commits both digests to the ledger."""
 
     stage: ClassVar[str] = "certify"
+    flow: ClassVar[Flow] = Flow(private=True, writes=True)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
         from privsyn.release import certificate
         from privsyn.stages.certify import certify
+        from privsyn.stages.trend import paid_fell
 
         planned = self.planned()
         folder = certify(ctx, planned)
@@ -222,7 +227,10 @@ class CertifyOperator(StageOperator):
             "artifact_sha256": sealed["artifact"]["sha256"],
             "certificate_sha256": certificate.digest(sealed),
         }
-        return answer, f"{answer['rows']} {planned.things} in {folder}"
+        said = f"{answer['rows']} {planned.things} in {folder}"
+        if fell := paid_fell(ctx, planned):
+            log.warning("%s: %s", self.stage, fell)
+        return answer, said
 
 
 def _reported(line: str) -> dict[str, str] | None:

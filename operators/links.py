@@ -15,7 +15,10 @@ from airflow.sdk import BaseOperatorLink
 
 from privsyn.airflow.project import Project
 from privsyn.airflow.project import dag_id as dag_of
+from privsyn.config import environment_overrides, load_config
 from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.errors import ConfigError
+from privsyn.files import read_json
 from privsyn.methods.registry import METHODS
 from privsyn.release import layout
 
@@ -50,7 +53,7 @@ def report_page(
     """The outward report of a release, for readers of a DAG; None unless it is that DAG's.
 
     A release is a DAG's if one of its runs noted it, or, where no run has, if the DAG makes
-    releases of its method.
+    releases of its method; of projects that share a folder, if its account paid for it.
     """
     folder = workspace.locate(release_id)
     if folder is None:
@@ -58,9 +61,22 @@ def report_page(
     known = _runs(workspace.internal(release_id))
     if not known:
         method = release_id.rpartition("-")[0]
-        known = {dag_of(method, project): []} if method in METHODS else {}
+        theirs = method in METHODS and (project is None or _paid_by(folder, project))
+        known = {dag_of(method, project): []} if theirs else {}
     page = layout.page_of(folder)
     return page if dag_id in known and page.is_file() and not page.is_symlink() else None
+
+
+def _paid_by(folder: Path, project: Project) -> bool:
+    """Whether a project's account paid for a release; so of the only project, which shares none."""
+    if project.name is None:
+        return True
+    try:
+        account = read_json(folder / layout.CERTIFICATE)["plan"]["account"]
+        config = load_config(project.params, environment_overrides())
+    except (OSError, ValueError, LookupError, TypeError, ConfigError):
+        return False
+    return bool(account == config.account.name)
 
 
 def _runs(folder: Path) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class PublishOperator(StageOperator):
 
     ui_color: ClassVar[str] = "#e6e0f2"
     stage: ClassVar[str] = "publish"
+    flow: ClassVar[Flow] = Flow(reads=True, writes=True, quality=True)
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def __init__(self, *, reannounce: bool = False, **kwargs: Any) -> None:

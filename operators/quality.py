@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privsyn.airflow.base import StageOperator
+from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.links import MlflowRunLink, ReleaseReportLink
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ class ValidateOperator(StageOperator):
     """Runs the suite. A release that fails goes to quarantine, the task fails, the cost stays."""
 
     stage: ClassVar[str] = "validate"
+    flow: ClassVar[Flow] = Flow(reads=True)
     operator_extra_links = (ReleaseReportLink(), MlflowRunLink())
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
@@ -34,6 +35,7 @@ class EvaluateOperator(StageOperator):
     """Trains on synthetic and tests on held-out real records. Internal: nothing of it is XCom."""
 
     stage: ClassVar[str] = "evaluate"
+    flow: ClassVar[Flow] = Flow(private=True, reads=True)
     operator_extra_links = (MlflowRunLink(),)
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:

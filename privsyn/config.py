@@ -27,7 +27,7 @@ from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.evaluation.settings import EvaluateConfig
-from privsyn.files import parse_json, read_file
+from privsyn.files import parse_json, parse_yaml, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
@@ -308,18 +308,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
             named), or a value is out of bounds.
     """
     try:
-        raw = yaml.safe_load(read_file(path).decode("utf-8"))
+        raw = parse_yaml(read_file(path))
     except FileNotFoundError:
         raise ConfigError(
             f"params file {path} does not exist.",
             hint="Run from the project folder or pass --params.",
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
-        raise ConfigError(f"params file {path} is not valid YAML{line}.") from None
-    except RecursionError:
-        raise ConfigError(f"params file {path} {_DEEP}") from None
+    except ValueError as error:
+        raise ConfigError(f"params file {path} {error}") from None
     except OSError as error:
         raise ConfigError(f"params file {path} cannot be read: {error.strerror}.") from None
     return parse_config(raw, overrides)

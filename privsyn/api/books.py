@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from privsyn.api.guard import guarded
 from privsyn.api.shown import Shown
+from privsyn.ledger.entries import said_who
 from privsyn.ledger.statements import Audit
 from privsyn.stages.base import Context
-from privsyn.stages.summary import said_who
 
 if TYPE_CHECKING:
     import pandas as pd

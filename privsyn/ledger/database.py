@@ -257,6 +257,13 @@ class Held:
                 connection.close()
 
 
+def session_user(connection: Connection) -> dict[str, str]:
+    """The role that PostgreSQL let in, whatever it acts as since; of SQLite nothing: a file."""
+    if connection.dialect.name != "postgresql":
+        return {}
+    return {"db_user": str(connection.exec_driver_sql("SELECT session_user").scalar_one())}
+
+
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get("privsyn_write")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")

@@ -189,3 +189,17 @@ def as_plain(value: Any, *without: str) -> dict[str, Any]:
             content = as_plain(content)
         out[item.name] = content
     return out
+
+
+def said_who(who: Mapping[str, str] | None) -> str:
+    """Who asked the ledger, in a few words: the user, and of Airflow the DAG and its run."""
+    if not who:
+        return ""
+    run = "/".join(who[key] for key in ("dag_id", "run_id") if key in who)
+    return " ".join(filter(None, (said_user(who), run or who.get("driver"))))
+
+
+def said_user(who: Mapping[str, str]) -> str:
+    """The user who asked, and as whom the process ran that said so, where it was another."""
+    user, process = who.get("user", ""), who.get("os_user")
+    return f"{user} (process of {process})" if process else user

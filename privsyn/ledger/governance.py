@@ -14,6 +14,7 @@ from privsyn.errors import ApprovalNeeded, BudgetError
 from privsyn.ledger import audit, chain, decisions, draws, rows
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.checks import SHA256, account_row, check_name, check_state, entry_row
+from privsyn.ledger.database import session_user
 from privsyn.ledger.decisions import Decision, What, cost_digest
 from privsyn.ledger.entries import ENDED, Change, Entry, State
 from privsyn.ledger.terms import Asked, Terms
@@ -54,11 +55,19 @@ class GovernedLedger(LedgerView):
         change: str,
         body: Mapping[str, Any],
     ) -> Change:
-        by = {"by": self._who} if self._who else {}
+        who = self._asking(connection)
+        by = {"by": who} if who else {}
         row = chain.append(connection, self._clock(), account, release_id, change, {**body, **by})
         if release_id is not None and change in ENDED:
             draws.destroy(connection, release_id)
         return row
+
+    def _asking(self, connection: Connection) -> dict[str, str]:
+        """Who asks, as the driver says, and as whom the database has let it in, where it has users.
+
+        The second does not hang on what a process says of itself.
+        """
+        return self._who | session_user(connection)
 
     # Terms
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import yaml
 from pydantic import Field, ValidationError
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError
-from privsyn.files import read_file
+from privsyn.files import parse_yaml, read_file
 from privsyn.ledger.settings import AccountConfig, ApprovalConfig, PeriodConfig
 from privsyn.section import Section
 from privsyn.spelling import explain, nearest
@@ -68,14 +67,14 @@ def read_policy(account: AccountConfig, root: Path) -> tuple[PolicyConfig, str |
     file = root / account.policies
     try:
         content = read_file(file)
-        raw = yaml.safe_load(content.decode("utf-8"))
+        raw = parse_yaml(content)
     except OSError as error:
         raise ConfigError(
             f"account.policies={account.policies} cannot be read: {error.strerror}.",
             hint="Ask whoever owns the policies for the file.",
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise ConfigError(f"account.policies={account.policies} is not valid YAML.") from None
+    except ValueError as error:
+        raise ConfigError(f"account.policies={account.policies} {error}") from None
     found = hashlib.sha256(content).hexdigest()
     if account.policies_digest not in (None, found):
         raise ConfigError(

@@ -137,7 +137,7 @@ class Ledger(GovernedLedger):
                     at=stamp(self._clock()),
                     error=type(error).__name__,
                     message=str(error)[:LONGEST_REASON],
-                    refused_by=chain.canonical(self._who) if self._who else None,
+                    refused_by=chain.canonical(who) if (who := self._asking(connection)) else None,
                     **request,
                 )
             )

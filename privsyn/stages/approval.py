@@ -16,7 +16,7 @@ from privsyn.errors import ApprovalNeeded, BudgetError, VerificationError
 from privsyn.files import read_json
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.decisions import Decision, What
-from privsyn.ledger.entries import Change, State
+from privsyn.ledger.entries import Change, State, said_who
 from privsyn.release import certificate, layout, verification
 from privsyn.release.cautions import factor
 from privsyn.release.plan import Plan
@@ -268,9 +268,7 @@ def validated(folder: Path) -> str:
 
 
 def _who(request: Change) -> str:
-    by = request.body.get("by") or {}
-    run = "/".join(by[key] for key in ("dag_id", "run_id") if key in by)
-    return " ".join(filter(None, (by.get("user"), run or by.get("driver")))) or "nobody known"
+    return said_who(request.body.get("by")) or "nobody known"
 
 
 def _cell(text: str) -> str:

@@ -35,7 +35,7 @@ from privsyn.vault.release import Vault
 if TYPE_CHECKING:
     from privsyn.models.training.distributed.rank_group import Group
 
-WHO = ("user", "driver", "dag_id", "run_id")
+WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
 """What of the origin the ledger keeps with every row."""
 PARAMS_FILE = "params.yaml"
 """What dvc.yaml tracks; a project of another name shares its folder with others."""
@@ -114,8 +114,15 @@ class Context:
         return open_ledger(
             self.config.services.ledger or self.workspace.ledger_url,
             clock=self.clock,
-            who={key: self.origin[key] for key in WHO if self.origin.get(key)},
+            who=self._who,
         )
+
+    @property
+    def _who(self) -> dict[str, str]:
+        """Who asks, as the driver says; beside it whom this process runs as, where that differs."""
+        said = {key: self.origin[key] for key in WHO if self.origin.get(key)}
+        mine = os_user()
+        return said | ({"os_user": mine} if said and mine != said.get("user") else {})
 
     @property
     def ledger_at_hand(self) -> Ledger | None:

@@ -19,14 +19,14 @@ from urllib.parse import quote, urlsplit
 from privsyn.dp.accountant import shown
 from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
-from privsyn.ledger.entries import Entry
+from privsyn.ledger.entries import Entry, said_user, said_who
 from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step
 from privsyn.release import layout
 from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
-from privsyn.stages.summary import said_who
+from privsyn.stages.trend import Course, courses
 
 BARS = 40
 """Releases in the picture: the newest."""
@@ -90,6 +90,7 @@ class Sheet:
         rows: The table, newest first.
         fits: What still fits, in sentences.
         refusals: The newest public ones.
+        trends: Public numbers of its releases, one after the other.
     """
 
     statement: Statement
@@ -98,6 +99,7 @@ class Sheet:
     rows: tuple[Row, ...]
     fits: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+    trends: tuple[Course, ...] = ()
 
     @property
     def balance(self) -> Balance:
@@ -173,6 +175,7 @@ class BudgetPage:
                     ),
                     fits,
                     tuple(r for r in statement.refusals if r.error in PUBLIC_REFUSALS)[-REFUSALS:],
+                    courses(ctx, statement.releases[-BARS:]),
                 )
             )
         if edited is not None:
@@ -269,7 +272,7 @@ def _row(ctx: Context, entry: Entry, step: Step | None, runs: str | None, report
         entry,
         f"{shown(entry.epsilon)}, {entry.delta:g}",
         None if step is None else step.after - step.before,
-        who.get("user", "") if run else said_who(who),
+        said_user(who) if run else said_who(who),
         Links(run, f"{ui}{noted}" if ui and noted else None, reports(entry)),
     )
 

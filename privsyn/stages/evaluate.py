@@ -14,14 +14,11 @@ from privsyn.stages.audit import audit_release, held_back, refuse_held_back
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
-from privsyn.stages.lineage import traced, validated
+from privsyn.stages.lineage import WARNING, traced, validated
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.report import report
 from privsyn.stages.trend import fallen
 from privsyn.stages.validate import place
-
-WARNING = "privsyn.warning"
-"""Tag of the nested run, which is internal, where the release is worth less than the last."""
 
 
 @traced("evaluate")

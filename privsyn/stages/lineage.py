@@ -23,12 +23,16 @@ from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
+from privsyn.stages.trend import paid_fell
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
 
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
+WARNING = "privsyn.warning"
+"""Tag where a release is worth less than the last: of a release's run by what it paid for, of its
+nested run by what is internal."""
 NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
@@ -157,6 +161,8 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     log_synthetic(ctx, plan.id, sealed)
     ctx.lineage.log_metrics(run, {f"drawn.{k}": v for k, v in sealed.get("drawn", {}).items()})
     ctx.lineage.log_metrics(run, accuracy_metrics(sealed))
+    if fell := paid_fell(ctx, plan):
+        ctx.lineage.set_tags(run, {WARNING: fell})
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
     for name in sealed.get("exhibits", {}):
         ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import State
+from privsyn.ledger.entries import State, said_who
 from privsyn.ledger.statements import Preview, Statement
 from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import NONE, Asked, Terms
@@ -375,14 +375,6 @@ def _written(decision: Decision) -> str:
 
 REFUSALS_SHOWN = 10
 """The newest that ``ledger show`` prints; ``--json`` has all."""
-
-
-def said_who(who: Mapping[str, str] | None) -> str:
-    """Who asked the ledger, in a few words: the user, and of Airflow the DAG and its run."""
-    if not who:
-        return ""
-    run = "/".join(who[key] for key in ("dag_id", "run_id") if key in who)
-    return " ".join(filter(None, (who.get("user"), run or who.get("driver"))))
 
 
 def account_rows(ledger: Ledger) -> list[dict[str, Any]]:

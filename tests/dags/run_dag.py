@@ -21,6 +21,11 @@ root = Path(sys.argv[1])
 runs = json.loads(sys.argv[2])
 home = root / "airflow"
 environment = airflow_environment(root, home)
+lineage = {"type": "file", "log_file_path": str(root / "lineage.jsonl"), "append": True}
+environment |= {
+    "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
+    "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
+}
 os.environ |= environment
 prepare(home, environment, load_config(root / "params.yaml"), root / "prepare.log")
 

@@ -24,6 +24,7 @@ from privsyn.errors import (
 )
 from privsyn.handover.export import export
 from privsyn.ledger.decisions import What
+from privsyn.ledger.entries import said_who
 from privsyn.release import verification
 from privsyn.stages import base
 from privsyn.stages.approval import decide, publication, requested
@@ -120,6 +121,8 @@ def test_a_policy_that_was_taken_on_is_not_left_again(governed):
     [
         (None, (), "cannot be read"),
         ("policies: [", (), "is not valid YAML"),
+        ("policies:\n  open: {}\n  open: {epsilon: 9}", (), "names 'open' twice, again at line 3"),
+        ("policies:\n  open:\n    epsilon: 2\n    epsilon: 9", (), "'epsilon' twice.* line 4"),
         ("[]", (), "must hold `policies:`"),
         ("policies: {open: {epsilom: 3}}", (), r"policies\.open\.epsilom .*Did you mean epsilon"),
         ("policies: {opem: {}}", (), "account.policy=open is not in policies.yaml.*mean opem"),
@@ -184,7 +187,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
         say(alice, requested(alice, planned.id), "alice")
     question = requested(bob, planned.id)
     assert "7.99" in question.facts["cost"]
-    assert question.facts["asked by"] == "alice cli"
+    assert question.facts["asked by"] == f"alice (process of {base.os_user()}) cli"
     say(bob, question, "bob")
     changed = as_("alice", project, "methods.invisible_ink.top_k=7")  # the plan, and its settings
     with pytest.raises(ApprovalNeeded):
@@ -324,6 +327,16 @@ def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, caps
     told = cli(project, monkeypatch, capsys, "approve", planned.id, "--by", "bob", user="alice")
     assert told[0] == 8
     assert alice.ledger.decisions(planned.id) == []
+
+
+def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeypatch, capsys):
+    project = governed("internal")
+    monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
+    assert cli(project, monkeypatch, capsys, "run", user="mallory")[0] == 8
+    anybody = as_("anybody", project)
+    asked = anybody.ledger.requested(plan(anybody, "invisible_ink").id).body["by"]
+    assert asked == {"driver": "airflow", "user": "bob", "os_user": "mallory"}
+    assert said_who(asked) == "bob (process of mallory) airflow"
 
 
 def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys):

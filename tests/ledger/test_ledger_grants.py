@@ -127,22 +127,30 @@ def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
     assert ledger.verify().entries == 3
 
 
-ATTACKS = [
+BY = "json_build_object('by', json_build_object('db_user', session_user))::text"
+APPENDED = (
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', {by}, e.hash, 'y'"
+    " FROM ledger_head e; UPDATE ledger_head SET seq = seq + 1, hash = 'y'"
+)
+"""A row of a kind that no state forbids: it says who wrote it, or somebody else did."""
+_ATTACKS = [
     "UPDATE ledger_history SET body = '{}' WHERE seq = 2",
     "DELETE FROM ledger_history WHERE seq = 5",
     "TRUNCATE ledger_history",
     "INSERT INTO ledger_history SELECT 99, at, account, release_id, change, body, previous, hash"
     " FROM ledger_history WHERE seq = 1",
-    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', '{}', e.hash, 'y'"
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', MINE, e.hash, 'y'"
     " FROM ledger_head e",
-    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', '{}', e.hash, 'y'"
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', MINE, e.hash, 'y'"
     " FROM ledger_head e",  # and no head that says so
     "UPDATE ledger_head SET seq = 4, hash = (SELECT hash FROM ledger_history WHERE seq = 4)",
     "UPDATE ledger_head SET seq = seq + 1",
     "DELETE FROM ledger_head",
     "TRUNCATE ledger_head",
-    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', '{}', e.hash, 'y'"
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', MINE, e.hash, 'y'"
     " FROM ledger_head e; UPDATE ledger_head SET seq = seq + 1, hash = 'y'",  # gives r1 back
+    APPENDED.format(by='\'{"by": {"db_user": "officer"}}\''),
+    APPENDED.format(by='\'{"by": {"user": "officer"}}\''),
     "UPDATE ledger_account SET epsilon = 1000",
     "UPDATE ledger_account SET partition_key = 'aa'",
     "UPDATE ledger_account SET unit_column = 'visit_id'",
@@ -170,6 +178,7 @@ ATTACKS = [
     "CREATE TABLE more (x int)",
     "SET session_replication_role = replica",
 ]
+ATTACKS = [attack.replace("MINE", BY) for attack in _ATTACKS]
 
 
 def filled(ledger: Ledger) -> None:
@@ -199,6 +208,19 @@ def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> N
         got_through.append(attack)
     assert got_through == []
     assert ledger.verify() == before
+
+
+def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    role = _parse(roles.app).username
+    assert ledger.entry("r1").reserved_by == {"db_user": role}
+    with pytest.raises(BudgetExceeded):
+        reserve(open_ledger(roles.app, who={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0))
+    assert ledger.refusals()[0].refused_by == {"user": "bob", "db_user": role}
+    with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
+        run(roles.app, APPENDED.format(by="'{}'"))
+    run(roles.app, APPENDED.format(by=BY))  # a false row may still be written, in one's own name
 
 
 def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:

@@ -76,7 +76,7 @@ def test_its_error_keeps_its_class(operator, kind, code, final, caplog):
     with caplog.at_level(logging.INFO):
         raised = failure(operator, report(kind, code))
     assert raised.final is final
-    assert str(raised) == f"{kind}: no. Wait."
+    assert raised.text == f"{kind}: no. Wait."
     assert "{" not in caplog.text
 
 
@@ -86,7 +86,7 @@ def test_the_real_command_line_reports_its_error_to_the_task(operator, tmp_path)
     command = ["-m", "privsyn", "stage", "generate", "--shard", "0", "--plan", f"{tmp_path}/none"]
     with pytest.raises(StageFailed) as caught:
         operator._run(command, {"PRIVSYN_ORIGIN": "{}"})
-    assert re.match(r"ConfigError: plan file .* does not exist", str(caught.value))
+    assert re.match(r"ConfigError: plan file .* does not exist", caught.value.text)
     assert caught.value.final
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from privsyn.release.workspace import Workspace
+from tests.e2e.small_project import build_project
 
 pytestmark = pytest.mark.airflow
 RELEASE = "invisible_ink-0123456789abcdef"
@@ -69,3 +72,30 @@ def test_no_link_leads_a_page_elsewhere(workspace, tmp_path):
     page.unlink()
     page.symlink_to(secret)
     assert report_page(workspace, "privsyn_invisible_ink", RELEASE) is None
+
+
+def test_of_projects_in_one_folder_each_shows_what_its_account_paid_for(tmp_path):
+    """Made by hand, so that no run says whose it is."""
+    from privsyn.airflow.links import report_page, share_report
+    from privsyn.airflow.project import Project
+
+    root = tmp_path / "project"
+    made = build_project(root).params.rename(root / "clinic.yaml")
+    (root / "lab.yaml").write_text(made.read_text().replace("name: letters", "name: lab-letters"))
+    folder = root / "releases" / RELEASE
+    folder.mkdir(parents=True)
+    (folder / "certificate.json").write_text(json.dumps({"plan": {"account": "letters"}}))
+    (folder / "report.html").write_text("page")
+    clinic, lab = (Project(root / f"{name}.yaml", name) for name in ("clinic", "lab"))
+
+    def page(project):
+        return report_page(
+            Workspace(root), f"privsyn_{project.name}_invisible_ink", RELEASE, project
+        )
+
+    assert page(clinic) is not None
+    assert page(lab) is None
+    (folder / "certificate.json").write_text("{}")
+    assert page(clinic) is None, "whose it is is not known"
+    share_report(Workspace(root), RELEASE, "privsyn_lab_invisible_ink", "run 1")
+    assert (page(clinic), page(lab) is not None) == (None, True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGE_ROWS, IMAGES
+from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGE_ROWS, IMAGES, MODEL_ROWS
+from privsyn.release.plan import Plan
 from privsyn.release.records.facts import UNSTATED, Facts, one_line
 
 CONTEXT: dict[str, Any] = {
@@ -45,14 +47,7 @@ def croissant(facts: Facts) -> dict[str, Any] | None:
     plan, stated, sealed = facts.plan, facts.deployment, facts.sealed
     method, unit = facts.words(facts.paid["method"]["title"]), facts.words(plan.unit)
     images = sealed["artifact"]["media_type"] == IMAGE_ROWS
-    columns = {"id": "Release and number of the record"}
-    if plan.dataset.labels:
-        columns["label"] = "One of the labels that were declared"
-    columns |= (
-        {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
-        if images
-        else {"text": "The synthetic text"}
-    )
+    columns = columns_of(plan, sealed)
     distribution: list[dict[str, Any]] = [
         _file(ARTIFACT, JSON_LINES, sealed["artifact"]["sha256"], "The records, one a line"),
         _file(
@@ -125,6 +120,21 @@ def croissant(facts: Facts) -> dict[str, Any] | None:
         "rai:dataReleaseMaintenancePlan": f"The bytes never change. {facts.account}. Contact: "
         f"{stated.contact or UNSTATED}",
     }
+
+
+def columns_of(plan: Plan, sealed: Mapping[str, Any]) -> dict[str, str]:
+    """What a row of a release holds: its fields, each with what it is. None of a model."""
+    kind = sealed["artifact"]["media_type"]
+    if kind == MODEL_ROWS:
+        return {}
+    columns = {"id": "Release and number of the record"}
+    if plan.dataset.labels:
+        columns["label"] = "One of the labels that were declared"
+    return columns | (
+        {"file": "The picture, in the release's folder", "sha256": "Digest of that file"}
+        if kind == IMAGE_ROWS
+        else {"text": "The synthetic text"}
+    )
 
 
 def to_json(described: dict[str, Any]) -> str:
