@@ -316,7 +316,7 @@ class Project(Shown):
         return self._folder
 
     def _release(self, name: str, settings: Sequence[str] = ()) -> Release:
-        """A release, and what it was planned with: what is made of it is made by the same models."""
+        """A release; what is made of it is made with the settings it was planned with."""
         ctx = self._context(())
         folder = ctx.workspace.locate(ctx.workspace.release_id(name))
         if folder is None:

@@ -282,7 +282,9 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
         delta=plan.delta,
         takes=ctx.ledger.preview(ctx.account, plan.privacy_event()).takes,
         rows=int(parent.sealed["artifact"]["rows"]),
-        utility=_utility(ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name),
+        utility=_utility(
+            ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name
+        ),
         samples=_samples(parent),
     )
 
@@ -299,8 +301,7 @@ def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
 
 
 def _utility(file: Path, modality: str) -> Utility | None:
-    """What evaluate measured: over sentence vectors, with an interval, or else over words; of
-    images over pixels."""
+    """What evaluate measured: over sentence vectors, with an interval, or else over words or pixels."""
     try:
         measured = json.loads(file.read_bytes())["metrics"]
         values = {str(metric["name"]): float(metric["value"]) for metric in measured}
