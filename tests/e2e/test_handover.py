@@ -125,7 +125,7 @@ def test_what_is_not_measured_is_said_to_be_so_and_has_no_curve(project, tmp_pat
     bare = project.copy(tmp_path / "copy")
     shutil.rmtree(bare.root / ".privsyn/internal")
     ctx = bare.context()
-    found = compare(ctx, comparing.paid(ctx))
+    found = compare(ctx, comparing.paid(ctx), internal=True)
     assert "not measured" in repr(found)
     assert found.plot() is None
 
