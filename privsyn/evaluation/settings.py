@@ -68,7 +68,8 @@ class EvaluateConfig(Section):
         default="report",
         description="Disclosure audit against held-out units. report: its numbers stay inside. "
         "block: a release stays in quarantine until its audit has found no more than its claim; "
-        "one that cannot be audited stays there, too. Whether it leaves is a function of private records that no epsilon covers, and shows outside.",
+        "one that cannot be audited stays there, too. Whether it leaves is a function of private "
+        "records that no epsilon covers, and shows outside.",
     )
 
     @field_validator("audit", mode="before")

@@ -301,7 +301,7 @@ def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
 
 
 def _utility(file: Path, modality: str) -> Utility | None:
-    """What evaluate measured: over sentence vectors, with an interval, or else over words or pixels."""
+    """What evaluate measured: over sentence vectors, or else over words or pixels."""
     try:
         measured = json.loads(file.read_bytes())["metrics"]
         values = {str(metric["name"]): float(metric["value"]) for metric in measured}
