@@ -243,6 +243,15 @@ class Config(Section):
         return value
 
     @model_validator(mode="after")
+    def _audits_what_was_held_out(self) -> Config:
+        if self.evaluate.audit == "block" and not self.dataset.holdout:
+            raise ValueError(
+                "evaluate.audit=block needs dataset.holdout above 0: without units that are held "
+                "out by keyed hash no audit can let a release through"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _unit_ids_where_rows_shift(self) -> Config:
         if self.account.adjacency is Adjacency.ADD_REMOVE and self.dataset.unit is None:
             raise ValueError(

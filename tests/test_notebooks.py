@@ -14,9 +14,18 @@ from tests.e2e.small_project import CANARY
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = {
     name: nbformat.read(ROOT / "docs/notebooks" / f"{name}.ipynb", as_version=4)
-    for name in ("ten_minutes", "auditor", "budget_year")  # the second goes on from the first
+    for name in (
+        "ten_minutes",
+        "auditor",  # goes on from the first
+        "budget_year",
+        "choosing",
+        "images",
+        "student",
+    )
 }
 PLANTED = f"frame['text'] += ' {CANARY}'"
+FRAMES = ("portal/.privsyn/data/portal-v1.jsonl", "school/.privsyn/data/school-v1.jsonl",
+          "choice/.privsyn/data/choice-v1.jsonl")  # fmt: skip
 
 
 def shown(notebook) -> str:
@@ -52,8 +61,8 @@ def test_they_run_and_show_no_record_of_a_frame(tmp_path, monkeypatch):
         ).execute()
         assert CANARY not in shown(notebook), name
         assert len(shown(notebook)) > 3000, name
-    kept = tmp_path / "portal/.privsyn/data/portal-v1.jsonl"
-    assert CANARY in kept.read_text(), "the canary was not planted"
+    for kept in FRAMES:
+        assert CANARY in (tmp_path / kept).read_text(), f"the canary was not planted in {kept}"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import private_folder, storage_error, write_jsonl_atomic
-from privsyn.data.readers.columns import refuse_missing
+from privsyn.data.readers.columns import refuse_index, refuse_missing
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.errors import ConfigError
 from privsyn.files import open_file
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FRAME = Path("the frame")
 """What messages call it."""
-LOST_INDEX = ("index", "level_0", "Unnamed: 0")
-"""What pandas calls an index that became a column: row numbers, as a rule."""
 
 
 def as_frame(data: Any) -> pd.DataFrame:
@@ -66,16 +64,11 @@ def check_columns(
 
 
 def _refuse_index(unit: str | None, columns: Sequence[Any], index: Sequence[Any]) -> None:
-    if unit is None or (unit in columns and unit not in LOST_INDEX):
+    if unit is None:
         return
-    if unit in index or unit in LOST_INDEX:
-        raise ConfigError(
-            f"unit={unit!r} is an index, or was one: row numbers shift when a record is added or "
-            "removed, so they name nobody.",
-            hint="Name a column with a stable id of those who are protected. If these are such "
-            "ids, give them a column: frame.reset_index(names='person_id'). If there is none: "
-            "unit=None, every row by itself.",
-        )
+    refuse_index(unit)
+    if unit in index and unit not in columns:
+        refuse_index(unit, index=True)
 
 
 def place(name: str, version: str) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from privsyn.config import parse_config
 from privsyn.data.artifacts import atomic_file
-from privsyn.data.readers.columns import refuse_missing
+from privsyn.data.readers.columns import refuse_index, refuse_missing
 from privsyn.data.readers.header import column_names
 from privsyn.data.readers.streams import split_suffix
 from privsyn.data.settings import PLACEHOLDER
@@ -325,6 +325,8 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
             del wanted["text"]
         missing = {k: name for k, name in wanted.items() if name and name not in columns}
         refuse_missing(path, missing, columns)
+        if said["unit"] is not None:
+            refuse_index(said["unit"])
     if images:
         said["image_size"] = _whole(said["image_size"])
     return Answers(path=path, **said)

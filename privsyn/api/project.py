@@ -93,7 +93,7 @@ class Project(Shown):
             labels: All labels: public.
             document: What a text is, in public words for the prompts: bug report.
             protects: What such a one is called: patient.
-            name: Of dataset and account; by default the file's, for a frame ``data``.
+            name: Of dataset and account; by default the file's, for a frame the folder's.
             version: Opaque and public name of this state of the data.
             image_size: Of images: side in pixels they are brought to.
             account: Settings of the account other than the proposed ones, such as
@@ -134,7 +134,7 @@ class Project(Shown):
         else:
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, text, label, unit)
-            said["name"] = name or "data"
+            said["name"] = name or new_project.name_of(root.resolve())
             answers = new_project.Answers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
@@ -265,7 +265,7 @@ class Project(Shown):
             made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
             _refuse_another(shown.model_dump(), made.model_dump())
             carry_out(ctx, made, published=publish)
-        return self._release(made.id)
+        return self._release(made.id, planned.settings)
 
     @guarded
     def releases(self) -> list[Release]:
@@ -288,24 +288,26 @@ class Project(Shown):
         return self._release(name)
 
     @guarded
-    def compare(self, *releases: Release | str) -> Comparison:
-        """Releases side by side: cost, utility with intervals, samples, epsilon against accuracy.
+    def compare(self, *releases: Release | str, internal: bool = False) -> Comparison:
+        """Releases side by side: cost and samples; where asked, utility and epsilon against it.
 
         The utility is internal: it reads held-out real records, and choosing by it is a query on
         the data that no account is charged for.
 
         Args:
             releases: Which; by default all that are here.
+            internal: Show the utility with its intervals, too. A notebook keeps what it shows.
 
         Raises:
             DataError: One is not here, or there is none.
             ConfigError: They are not of one dataset.
+            ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         """
         from privsyn.stages.compare import compare, paid
 
         ctx = self._context(())
         named = [item.name if isinstance(item, Release) else item for item in releases]
-        return compare(ctx, named or paid(ctx))
+        return compare(ctx, named or paid(ctx), internal=internal)
 
     @property
     def ledger(self) -> Books:
@@ -317,7 +319,8 @@ class Project(Shown):
         """The folder of params.yaml."""
         return self._folder
 
-    def _release(self, name: str) -> Release:
+    def _release(self, name: str, settings: Sequence[str] = ()) -> Release:
+        """A release; what is made of it is made with the settings it was planned with."""
         ctx = self._context(())
         folder = ctx.workspace.locate(ctx.workspace.release_id(name))
         if folder is None:
@@ -325,7 +328,7 @@ class Project(Shown):
                 f"release {name!r} is not here.",
                 hint=f"Bring it back with: privsyn restore {name}",
             )
-        return Release(folder, self._context)
+        return Release(folder, lambda also: self._context((*settings, *also)))
 
     def _context(self, settings: Sequence[str]) -> Context:
         overrides = [*environment_overrides(), *self._settings, *settings]

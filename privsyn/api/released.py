@@ -21,7 +21,7 @@ from privsyn.progress import show_progress
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.validate import refuse_failed
+from privsyn.stages.validate import refuse_unreleased
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ class Release(Shown):
 
         Raises:
             VerificationError: It is not what was certified.
-            ValidationFailed: It has not passed its suite.
+            ValidationFailed: It has not passed its suite, or waits for its disclosure audit.
             ConfigError: It is a model, not records.
         """
         import pandas as pd
@@ -158,23 +158,31 @@ class Release(Shown):
         return found
 
     @guarded
-    def report(self) -> Report:
+    def report(self, *, internal: bool = False) -> Report:
         """What it is worth: the page that may leave the room, shown inline in a notebook.
 
         Beside it, where the project measured it against held-out real records, the internal page,
-        which is linked and not shown: a notebook travels further than its author thinks.
+        which is named and not shown: a notebook travels further than its author thinks.
+
+        Args:
+            internal: Show the internal page in its place.
 
         Raises:
-            DataError: It was never validated.
+            DataError: It was never validated; or has no internal page, which was asked for.
         """
         outward = layout.page_of(self._folder)
         if not outward.is_file():
             raise DataError(f"{self.name} has no report: it was never validated.")
-        internal = None
+        inside = None
         if self._of is not None:
             page = self._of(()).workspace.internal(self.name) / layout.INSIDE_PAGE
-            internal = page if page.is_file() else None
-        return Report(outward, internal)
+            inside = page if page.is_file() else None
+        if internal and inside is None:
+            raise DataError(
+                f"{self.name} has no internal report: it was not evaluated here.",
+                hint="Run evaluate in its project: privsyn stage evaluate",
+            )
+        return Report(outward, inside, internal)
 
     @guarded
     def export(self, form: str, target: str | Path, *, licence: str | None = None) -> Path:
@@ -188,12 +196,13 @@ class Release(Shown):
         Raises:
             ConfigError: No such form, the folder exists, or it is a model.
             VerificationError: It is not what was certified.
-            ValidationFailed: It has not passed its suite.
+            ValidationFailed: It has not passed its suite, or waits for its disclosure audit.
         """
         from privsyn.handover.export import export
 
-        book = self._of(()).ledger_at_hand if self._of is not None else None
-        return export(self._folder, form, Path(target), ledger=book, licence=licence)
+        ctx = None if self._of is None else self._of(())
+        book = None if ctx is None else ctx.ledger_at_hand
+        return export(self._folder, form, Path(target), ledger=book, ctx=ctx, licence=licence)
 
     @guarded
     def more(self, n: int, *, publish: bool = True) -> Release:
@@ -265,7 +274,7 @@ class Release(Shown):
                 hint=f"transformers reads it: {self._folder / layout.MODEL}",
             )
         verification.raise_failed(self._folder, verification.verify(self._folder, None))
-        refuse_failed(self._folder)
+        refuse_unreleased(self._folder, None if self._of is None else self._of(()))
         with (self._folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
             return [json.loads(line) for line in stream]
 
@@ -332,22 +341,27 @@ class Report:
     Attributes:
         page: What may leave the room, with the release.
         internal: What stays inside; None where it was not measured.
+        shows_internal: Whether it shows that one.
     """
 
     page: Path
     internal: Path | None
+    shows_internal: bool = False
 
     def __repr__(self) -> str:
         return f"Report {self.page.name}; internal: {'none' if self.internal is None else 'here'}"
 
     def _repr_html_(self) -> str:
-        """The outward page in a frame of its own, which runs no script."""
-        whole = escape(self.page.read_text(encoding="utf-8"), quote=True)
+        """One of the pages in a frame of its own, which runs no script."""
+        page = self.internal if self.shows_internal and self.internal else self.page
+        whole = escape(page.read_text(encoding="utf-8"), quote=True)
         frame = (
             f'<iframe sandbox="" srcdoc="{whole}" style="width:100%;height:480px;border:1px solid '
             '#ccc"></iframe>'
         )
         if self.internal is None:
             return frame
+        if page is self.internal:
+            return f"<p>internal: stays inside</p>{frame}"
         said = "internal page (stays inside): .internal of this object"
         return f"{frame}<p>{said}</p>"

@@ -20,7 +20,7 @@ from privsyn.cli.options import (
     workspace_of,
 )
 from privsyn.handover.formats import FORMATS
-from privsyn.tables import show
+from privsyn.tables import Verbatim, facts, show
 
 
 def compare(
@@ -41,12 +41,14 @@ def compare(
     from privsyn.stages.compare import paid, write
 
     ctx = context_of(params, overrides)
-    found = put_beside(ctx, [ctx.workspace.release_id(name) for name in releases or paid(ctx)])
+    names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
+    found = put_beside(ctx, names, internal=True)
     page = write(ctx, found)
     if as_json:
         print(json.dumps(found.as_dict(), indent=2))
         return
-    show(out, repr(found), f"page (internal): {page}")
+    found.print(out)
+    facts(out, {"page (internal)": Verbatim(page)})
 
 
 def export(
@@ -72,7 +74,8 @@ def export(
     from privsyn.handover.export import export as write_export
 
     folder = workspace_of(params).folder(release)
-    book = context_of(params, None).ledger_at_hand if params.is_file() else None
+    ctx = context_of(params, None) if params.is_file() else None
+    book = None if ctx is None else ctx.ledger_at_hand
     place = target or params.parent / "exports" / f"{folder.name}-{form}"
-    made = write_export(folder, form, place, ledger=book, licence=licence)
+    made = write_export(folder, form, place, ledger=book, ctx=ctx, licence=licence)
     show(out, f"{form} in {made}; nothing was pushed. Its card: {made / 'README.md'}")

@@ -16,7 +16,7 @@ from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.section import Section
 from privsyn.stages.approval import refuse_unapproved
-from privsyn.stages.audit import refuse_held_back
+from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.releases import Releases, Work
 from privsyn.stages.sign import sign
@@ -138,7 +138,7 @@ def versioned(
         PublishError: DVC or its remote refused.
         ValidationFailed: The disclosure audit of its parent did not let that through.
     """
-    refuse_held_back(ctx, planned.parent)
+    refuse_withheld(ctx, planned.parent)
     refuse_unapproved(ctx, folder)
     services = ctx.config.services
     sign(ctx, folder)

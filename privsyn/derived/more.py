@@ -20,6 +20,7 @@ from privsyn.methods.registry import METHODS, load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
+from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal
 from privsyn.stages.drawing import check_models, load_models
@@ -105,8 +106,10 @@ class More:
 
         Raises:
             NumberTaken: Another process makes or has made a lot of this number.
+            ValidationFailed: The disclosure audit of the release has not let it through.
         """
         opened = open_parent(ctx, planned.parent.id)
+        refuse_to_hand_out(ctx, planned.parent.id)
         parent, sealed, plan = opened.folder, opened.sealed, opened.plan
         method = _able(plan)
         _, settings = ctx.planned(plan)

@@ -20,7 +20,7 @@ Texts = Sequence[tuple[str, str]]
 """Text and label."""
 
 _SEED = 20240615
-_FEWEST = 20
+FEWEST = 20
 
 
 def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
@@ -54,7 +54,7 @@ def headline(
         ``vectors.*`` and the baselines of ``downstream.*``. Empty where one side has fewer than 20
         labelled texts.
     """
-    if min(len(synthetic), len(real)) < _FEWEST:
+    if min(len(synthetic), len(real)) < FEWEST:
         return []
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
     count = min(len(synthetic), len(real) // 2)

@@ -67,8 +67,9 @@ class EvaluateConfig(Section):
     audit: Literal["off", "report", "block"] = Field(
         default="report",
         description="Disclosure audit against held-out units. report: its numbers stay inside. "
-        "block: a release whose empirical epsilon exceeds its claim stays in quarantine. Whether "
-        "it does is a function of private records that no epsilon covers, and shows outside.",
+        "block: a release stays in quarantine until its audit has found no more than its claim; "
+        "one that cannot be audited stays there, too. Whether it leaves is a function of private "
+        "records that no epsilon covers, and shows outside.",
     )
 
     @field_validator("audit", mode="before")

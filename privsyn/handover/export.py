@@ -15,8 +15,9 @@ from privsyn.handover.formats import FORMATS
 from privsyn.ledger.store import Ledger
 from privsyn.release import certificate, layout, verification
 from privsyn.spelling import nearest
+from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release
-from privsyn.stages.validate import refuse_failed
+from privsyn.stages.validate import refuse_unreleased
 
 RELEASE = "release"
 """The release as it was certified, in an export."""
@@ -28,6 +29,7 @@ def export(
     target: Path,
     *,
     ledger: Ledger | None = None,
+    ctx: Context | None = None,
     licence: str | None = None,
 ) -> Path:
     """Write a release as ``form`` into a new folder, whole or not at all. Pushes nothing.
@@ -40,6 +42,7 @@ def export(
         target: The folder to make.
         ledger: Asked whether it vouches for the release, and whether that may be published; None:
             nobody is.
+        ctx: The project, whose ``evaluate.audit`` may block what lies in it; None: there is none.
         licence: Identifier of a licence for the card.
 
     Returns:
@@ -48,7 +51,7 @@ def export(
     Raises:
         ConfigError: No such form, the target exists, or the release is a model.
         VerificationError: It is not what was certified, or was drawn with predictable noise.
-        ValidationFailed: It has not passed its suite, or lies in quarantine.
+        ValidationFailed: It has not passed its suite, lies in quarantine, or waits for its audit.
         ApprovalNeeded: Its account asks that somebody approves what is published, and nobody has.
         StorageError: Disk full or no permission.
     """
@@ -65,7 +68,7 @@ def export(
             f"{target} lies in the release itself.", hint="Name another folder with --out."
         )
     verification.raise_failed(folder, verification.verify(folder, ledger))
-    refuse_failed(folder)
+    refuse_unreleased(folder, ctx)
     _, sealed = certificate.read(folder)
     if sealed["class"] != "dp-release":
         raise VerificationError(

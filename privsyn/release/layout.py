@@ -46,6 +46,15 @@ NOTED = (*REPORTS, EARLIER_PAGE)
 """All that validation may have written into a release."""
 
 
+QUARANTINE = "quarantine"
+"""Folder of releases that are not handed out: for their owner alone."""
+
+
+def in_quarantine(folder: Path) -> bool:
+    """Whether a release lies in the quarantine of a project, or is a link into one."""
+    return QUARANTINE in (folder.absolute().parent.name, folder.resolve().parent.name)
+
+
 def page_of(folder: Path) -> Path:
     """Where the page of a release is, or will be."""
     earlier = folder / EARLIER_PAGE

@@ -57,7 +57,7 @@ class Workspace:
     @property
     def published(self) -> tuple[Path, ...]:
         """Folders whose content leaves, or lies where it may."""
-        names = ("releases", "quarantine", "synthetic", "reports", "plans", "records", ".dvc")
+        names = ("releases", layout.QUARANTINE, "synthetic", "reports", "plans", "records", ".dvc")
         return tuple(self.root / name for name in names)
 
     def scratch(self, release_id: str) -> Path:
@@ -82,8 +82,8 @@ class Workspace:
         return self.root / "releases" / f"{release_id}.dvc"
 
     def quarantine(self, release_id: str) -> Path:
-        """A release whose validation failed."""
-        return self.root / "quarantine" / release_id
+        """A release whose validation failed, or that its disclosure audit has not let through."""
+        return self.root / layout.QUARANTINE / release_id
 
     def synthetic(self, method: str) -> Path:
         """Copy of the newest release of a method: what dvc.yaml tracks."""
@@ -119,7 +119,7 @@ class Workspace:
 
     def _certificates(self) -> list[Path]:
         """Of all finished folders. A hidden one is not: a killed run was building it."""
-        places = ("releases", "quarantine")
+        places = ("releases", layout.QUARANTINE)
         return [f for place in places for f in (self.root / place).glob("[!.]*/certificate.json")]
 
     def release_id(self, named: str) -> str:
@@ -131,7 +131,7 @@ class Workspace:
         path = Path(named)
         if path.name == named and not path.exists():
             return named
-        home = {(self.root / place).resolve() for place in ("releases", "quarantine")}
+        home = {(self.root / place).resolve() for place in ("releases", layout.QUARANTINE)}
         # Of the folder alone: a release may itself be a link.
         if not path.name or path.absolute().parent.resolve() not in home:
             raise DataError(

@@ -14,7 +14,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.held import EVALUATION, either_side, sets_aside
+from privsyn.stages.held import EVALUATION, either_side
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
 """By the modality's name."""
@@ -56,51 +56,75 @@ def audit_release(ctx: Context, plan: Plan, folder: Path) -> Audit | None:
 
 
 def held_back(ctx: Context, plan: Plan) -> bool:
-    """Whether an audit that blocks has found more than the release claims."""
-    return ctx.config.evaluate.audit == "block" and _exceeds(ctx, plan) is True
+    """Whether an audit that blocks has spoken, and not let a release through."""
+    return ctx.config.evaluate.audit == "block" and _let_through(ctx, plan.id) is False
 
 
 def withheld(ctx: Context, plan: Plan) -> bool:
     """Whether an audit that blocks has not let a release through, or not yet."""
-    if ctx.config.evaluate.audit != "block" or not sets_aside(ctx.source(plan)):
-        return False
-    return _exceeds(ctx, plan) is not False
+    return ctx.config.evaluate.audit == "block" and _let_through(ctx, plan.id) is not True
 
 
-def refuse_held_back(ctx: Context, plan: Plan) -> None:
+def refuse_withheld(ctx: Context, plan: Plan) -> None:
     """Refuse a release that an audit that blocks has not let through.
 
-    Nothing of what was found is in the message.
+    Nothing of what was found is in the message, nor whether something could be found.
 
     Raises:
-        ValidationFailed: It was found to exceed its claim, or was not audited here.
+        ValidationFailed: It was found to exceed its claim, could not be audited, or was not audited
+            here.
     """
-    if ctx.config.evaluate.audit != "block" or not sets_aside(ctx.source(plan)):
+    _refuse(ctx, plan.id)
+
+
+def refuse_to_hand_out(ctx: Context, release_id: str) -> None:
+    """Refuse the records of a release that an audit that blocks has not let through.
+
+    One that was brought back from its DVC remote was let through where it was published.
+
+    Raises:
+        ValidationFailed: See ``refuse_withheld``.
+    """
+    if _let_through(ctx, release_id) is None and ctx.workspace.pointer(release_id).is_file():
         return
-    exceeds = _exceeds(ctx, plan)
-    if exceeds is None:
+    _refuse(ctx, release_id)
+
+
+def _refuse(ctx: Context, release_id: str) -> None:
+    passed = _let_through(ctx, release_id)
+    if ctx.config.evaluate.audit != "block" or passed:
+        return
+    if passed is None:
         raise ValidationFailed(
-            f"release {plan.id} was not audited here, and evaluate.audit is block.",
+            f"release {release_id} was not audited here, and evaluate.audit is block.",
             hint="Run evaluate first.",
         )
-    if exceeds:
-        raise ValidationFailed(
-            f"release {plan.id} is held back by its disclosure audit (evaluate.audit: block).",
-            hint=_HINT.format(id=plan.id),
-        )
+    raise ValidationFailed(
+        f"release {release_id} is held back by its disclosure audit (evaluate.audit: block).",
+        hint=_HINT.format(id=release_id),
+    )
 
 
-def _exceeds(ctx: Context, plan: Plan) -> bool | None:
-    """What the last audit said; None where there was none."""
-    found = audit_on_file(ctx, plan)
-    return None if found is None else bool(found["exceeds"])
+def _let_through(ctx: Context, release_id: str) -> bool | None:
+    """Whether the last audit let a release through; None where there was none.
+
+    One that was not available bounds nothing, so it lets nothing through.
+    """
+    found = _on_file(ctx, release_id)
+    if found is None:
+        return None
+    return found.get("unavailable", "") is None and found.get("exceeds") is False
 
 
 def audit_on_file(ctx: Context, plan: Plan) -> dict[str, Any] | None:
     """The last audit of a release; None where it was not evaluated, or without an audit."""
+    return _on_file(ctx, plan.id)
+
+
+def _on_file(ctx: Context, release_id: str) -> dict[str, Any] | None:
     try:
-        written = json.loads((ctx.workspace.internal(plan.id) / EVALUATION).read_bytes())
+        written = json.loads((ctx.workspace.internal(release_id) / EVALUATION).read_bytes())
     except (OSError, ValueError):
         return None
-    found = written.get("audit") if written.get("release_id") == plan.id else None
+    found = written.get("audit") if written.get("release_id") == release_id else None
     return found if isinstance(found, dict) else None

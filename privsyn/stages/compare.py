@@ -12,23 +12,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
-from privsyn.stages.validate import refuse_failed
+from privsyn.stages.validate import refuse_unreleased
+from privsyn.tables import facts, show, table
 
 NOTE = (
     "Utility is internal: it reads held-out real records, and no account is charged for it. To "
     "choose a method or an epsilon by it is a query on the data. Choose on public or invented "
     "data, or by what a plan says; or compare once and keep both the numbers and the losers inside."
 )
+HIDDEN = (
+    "What was measured on held-out real records is internal and not shown: "
+    "compare(..., internal=True) shows it. To choose by it is a query on the data."
+)
 SAMPLES, LONGEST = 3, 240
+
+Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,55 +94,57 @@ class Compared:
     utility: Utility | None
     samples: tuple[tuple[str, str], ...]
 
-    def cells(self) -> tuple[str, ...]:
-        """What a row of the table says."""
+    def cost(self) -> tuple[str, ...]:
+        """Its row of the first table: public."""
         spent = "-" if self.takes is None else f"{self.takes:.1%}"
+        return (self.name, shown(self.epsilon), f"{self.delta:g}", spent, f"{self.rows:,}")
+
+    def worth(self) -> tuple[str, ...]:
+        """Its row of the second table: internal."""
         baselines = (self.utility.public, self.utility.real) if self.utility else (None, None)
         return (
             self.name,
-            shown(self.epsilon),
-            f"{self.delta:g}",
-            spent,
-            f"{self.rows:,}",
             "not measured" if self.utility is None else str(self.utility),
             *("-" if value is None else f"{value:.3f}" for value in baselines),
         )
 
 
-HEADER = (
-    "release",
-    "epsilon",
-    "delta",
-    "of the account",
-    "rows",
-    "accuracy (internal)",
-    "public model alone",
-    "real records",
-)
+COST = ("release", "epsilon", "delta", "account", "rows")
+WORTH = ("release", "accuracy (internal)", "public", "real")
+"""Two tables rather than one, so that each stands in a terminal of 80 columns."""
+ALONE = "public: what the public model writes alone; real: as many real records."
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Releases of one dataset side by side. Internal as a whole.
+    """Releases of one dataset side by side.
+
+    Cost and samples are public; the utility is internal, and is shown where it was asked for.
+    ``page``, ``plot`` and ``as_dict`` hold it always.
 
     Attributes:
         dataset: Its name.
         releases: By method and epsilon.
+        internal: Whether it shows the utility.
     """
 
     dataset: str
     releases: tuple[Compared, ...]
+    internal: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know."""
+        """What a reader of the whole should know."""
+        return self._notes(internal=True)
+
+    def _notes(self, *, internal: bool) -> tuple[str, ...]:
         versions = sorted({release.version for release in self.releases})
         several = f"The releases are of versions {', '.join(versions)}: of other records each."
         how = sorted({release.utility.by for release in self.releases if release.utility})
-        measured = f"Accuracy is {' or '.join(how)}." if how else ""
-        return tuple(
-            note for note in (NOTE, measured, several if len(versions) > 1 else "") if note
-        )
+        measured = f"Accuracy is {' or '.join(how)}; {ALONE}" if how else ""
+        hidden = HIDDEN if how else ""
+        said = (NOTE, measured) if internal else (hidden,)
+        return tuple(note for note in (*said, several if len(versions) > 1 else "") if note)
 
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
@@ -168,55 +180,66 @@ class Comparison:
 
     def page(self) -> str:
         """The comparison as one page: no script, nothing fetched. Internal."""
-        return str(
-            render(
-                "compare.html",
-                page_is="Comparison",
-                release_id=self.dataset,
-                header=HEADER,
-                releases=self.releases,
-                notes=self.notes,
-                plot=self.plot(),
-            )
-        )
+        said = self._for_html(internal=True)
+        return str(render("compare.html", page_is="Comparison", release_id=self.dataset, **said))
+
+    def print(self, console: Console) -> None:
+        """What it shows, on a terminal."""
+        for header, rows in self._tables(internal=self.internal):
+            table(console, header, rows)
+            show(console, "")
+        notes = self._notes(internal=self.internal)
+        facts(console, {"note" if n == 0 else " " * n: note for n, note in enumerate(notes)})
 
     def __repr__(self) -> str:
-        rows = [HEADER, *(release.cells() for release in self.releases)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([*(line.rstrip() for line in lines), *(f"note: {n}" for n in self.notes)])
+        lines = []
+        for header, rows in self._tables(internal=self.internal):
+            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+            lines += [
+                "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+                for row in (header, *rows)
+            ]
+            lines.append("")
+        return "\n".join([*lines, *(f"note: {n}" for n in self._notes(internal=self.internal))])
 
     def _repr_html_(self) -> str:
-        """The table, the curve and samples, for a notebook."""
-        return str(
-            render(
-                "comparison.html",
-                header=HEADER,
-                releases=self.releases,
-                notes=self.notes,
-                plot=self.plot(),
-            )
-        )
+        """The tables and samples, and where it was asked for the curve, for a notebook."""
+        return str(render("comparison.html", **self._for_html(internal=self.internal)))
+
+    def _tables(self, *, internal: bool) -> list[tuple[Cells, list[Cells]]]:
+        found = [(COST, [one.cost() for one in self.releases])]
+        if internal:
+            found.append((WORTH, [one.worth() for one in self.releases]))
+        return found
+
+    def _for_html(self, *, internal: bool) -> dict[str, object]:
+        return {
+            "tables": self._tables(internal=internal),
+            "releases": self.releases,
+            "notes": self._notes(internal=internal),
+            "plot": self.plot() if internal else None,
+        }
 
 
-def compare(ctx: Context, names: Sequence[str]) -> Comparison:
+def compare(ctx: Context, names: Sequence[str], *, internal: bool = False) -> Comparison:
     """Put releases of one dataset side by side. Reads no record: what evaluate measured is on file.
 
     Args:
         ctx: Config, workspace and ledger.
         names: Ids of finished releases.
+        internal: Whether what it returns shows the utility, too.
 
     Raises:
         DataError: One is not here, or none is named.
         VerificationError: One is not what was certified.
-        ValidationFailed: One has not passed its suite.
+        ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         ConfigError: They are not of one dataset, or one is itself made from a release.
     """
     if not names:
         raise DataError("there is no release to compare.", hint="Make some: privsyn run")
     parents = [open_parent(ctx, name) for name in dict.fromkeys(names)]
     for parent in parents:
-        refuse_failed(parent.folder)
+        refuse_unreleased(parent.folder, ctx)
     datasets = sorted({parent.plan.dataset.name for parent in parents})
     if len(datasets) > 1:
         raise ConfigError(
@@ -226,7 +249,7 @@ def compare(ctx: Context, names: Sequence[str]) -> Comparison:
     found = sorted(
         (_compared(ctx, parent) for parent in parents), key=lambda one: (one.method, one.epsilon)
     )
-    return Comparison(datasets[0], tuple(found))
+    return Comparison(datasets[0], tuple(found), internal)
 
 
 def paid(ctx: Context) -> list[str]:
@@ -262,7 +285,9 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
         delta=plan.delta,
         takes=ctx.ledger.preview(ctx.account, plan.privacy_event()).takes,
         rows=int(parent.sealed["artifact"]["rows"]),
-        utility=_utility(ctx.workspace.internal(plan.id) / EVALUATION),
+        utility=_utility(
+            ctx.workspace.internal(plan.id) / EVALUATION, modality_of(plan.dataset).name
+        ),
         samples=_samples(parent),
     )
 
@@ -278,14 +303,15 @@ def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _utility(file: Path) -> Utility | None:
-    """What evaluate measured: over sentence vectors, with an interval, or else over words."""
+def _utility(file: Path, modality: str) -> Utility | None:
+    """What evaluate measured: over sentence vectors, or else over words or pixels."""
     try:
         measured = json.loads(file.read_bytes())["metrics"]
         values = {str(metric["name"]): float(metric["value"]) for metric in measured}
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    by = "by sentence vectors" if "vectors.accuracy" in values else "by TF-IDF"
+    simple = "by TF-IDF" if modality == "text" else "by pixels"
+    by = "by sentence vectors" if "vectors.accuracy" in values else simple
     room = "vectors" if "vectors.accuracy" in values else "downstream"
     return _of(values, room, by) if f"{room}.accuracy" in values else None
 

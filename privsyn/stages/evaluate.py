@@ -10,7 +10,7 @@ from privsyn.methods.base import Backends
 from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
-from privsyn.stages.audit import audit_release, held_back, refuse_held_back
+from privsyn.stages.audit import audit_release, refuse_withheld, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
@@ -40,11 +40,12 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         folder only.
 
     Raises:
-        ValidationFailed: The disclosure audit found more than the release claims, and
-            ``evaluate.audit`` is ``block``: the release is in quarantine. Says nothing of what was
-            found.
+        ValidationFailed: ``evaluate.audit`` is ``block``, and the disclosure audit found more than
+            the release claims or had too little to look at: the release is in quarantine. Says
+            nothing of what was found.
     """
     if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
+        refuse_withheld(ctx, plan)
         return None
     real = held_out(ctx, plan)
     artifact = find(ctx, plan) / layout.ARTIFACT
@@ -78,10 +79,10 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     for file in report(ctx, plan):
         ctx.lineage.log_artifact(run, file)
     if layout.passed(artifact.parent):
-        lies = place(ctx, plan.id, artifact.parent, released=not held_back(ctx, plan))
+        lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
         if ctx.config.evaluate.audit == "block":  # validate could not say it yet
             validated(ctx, plan, lies, passed=True)
-        refuse_held_back(ctx, plan)
+        refuse_withheld(ctx, plan)
     return folder
 
 

@@ -11,7 +11,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
-from privsyn.stages.audit import refuse_held_back
+from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
 from privsyn.stages.lineage import ended, traced
@@ -37,7 +37,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         PublishError: DVC or its remote refused.
     """
     folder = find(ctx, plan)
-    refuse_held_back(ctx, plan)
+    refuse_withheld(ctx, plan)
     if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
         raise ValidationFailed(
             f"release {plan.id} has not passed its suite and is not published.",

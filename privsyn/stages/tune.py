@@ -21,6 +21,7 @@ from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomi
 from privsyn.data.readers.streams import split_suffix
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
+from privsyn.evaluation.beside import FEWEST
 from privsyn.files import read_json
 from privsyn.methods.base import TriedOnPublic
 from privsyn.methods.registry import load_method
@@ -28,10 +29,11 @@ from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.on_disk import values
 from privsyn.release import layout, verification
+from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.held import EVALUATION
+from privsyn.stages.held import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.tracking.null import NullTracker
@@ -94,7 +96,8 @@ def tune(
 
     Raises:
         ConfigError: Nothing to try, no such setting, or records that are not texts with labels.
-        DataError: ``records`` is no declared file and no release that verifies.
+        DataError: ``records`` is no declared file and no release that verifies, or holds too few
+            records; said before the first trial.
     """
     if tries is None:
         offered = load_method(method)
@@ -177,6 +180,7 @@ class _Project:
             ctx = replace(self.ctx, config=config)
             ctx.tracker = NullTracker()
             planned = plan(ctx, self.method, open_account=True)
+            _refuse_too_few(ctx, planned)
             draw(ctx, planned)
         except (ConfigError, ModelError) as error:
             return Trial(settings, {}, error.message)
@@ -186,13 +190,29 @@ class _Project:
         found = json.loads((folder / EVALUATION).read_bytes())
         metrics = {metric["name"]: float(metric["value"]) for metric in found["metrics"]}
         if _SCORE not in metrics:
-            raise DataError(
-                "the public records hold too few with a label of dataset.labels to tell settings "
-                "apart.",
-                hint="Twenty of the synthetic texts and of the held-out public records are the "
-                "least; some hundred are of use.",
-            )
+            raise DataError("the texts of the trial have too few labels to tell settings apart.")
         return Trial(settings, metrics, None, round(time.process_time() - began, 1))
+
+
+def _refuse_too_few(ctx: Context, planned: Plan) -> None:
+    """Refuse, before anything is drawn, what could not be judged.
+
+    Raises:
+        DataError: Too few public records are held out, or too few texts are asked for.
+    """
+    held = sum(bool(record.label) for record in held_out(ctx, planned))
+    if held < FEWEST:
+        raise DataError(
+            f"of the public records {held} with a label of dataset.labels are held out: too few "
+            f"to tell settings apart; {FEWEST} are the least.",
+            hint=f"Bring some hundred; {HELD_OUT:.0%} of them are held out.",
+        )
+    if planned.rows < FEWEST:
+        raise DataError(
+            f"a trial writes {planned.rows} texts: too few to tell settings apart; {FEWEST} are "
+            "the least.",
+            hint="Ask for more of the method, such as texts_per_label.",
+        )
 
 
 def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:

@@ -15,7 +15,7 @@ from privsyn.release.cautions import of_account, of_release
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes
 from privsyn.report.outward import outward
-from privsyn.stages.audit import held_back
+from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced, validated
@@ -37,7 +37,8 @@ def validate(ctx: Context, plan: Plan) -> Path:
 
     Reads the synthetic file alone, so its results may be published; those of a release that failed
     stay in quarantine with it, for its owner alone. A release that failed before and passes now
-    (the suite was changed) comes out of quarantine, unless its disclosure audit holds it there.
+    (the suite was changed) comes out of quarantine, unless its disclosure audit holds it there. One
+    that passes while ``evaluate.audit`` is ``block`` waits there until evaluate lets it out.
 
     Returns:
         The release folder, with the report, validation.json and quality.json in it.
@@ -47,9 +48,10 @@ def validate(ctx: Context, plan: Plan) -> Path:
     """
     folder = find(ctx, plan)
     result, _ = examine(ctx, plan, folder, plan.row_bounds)
-    released = result.success and not held_back(ctx, plan)
+    released = result.success and not withheld(ctx, plan)
     folder = place(ctx, plan.id, folder, released=released)
-    if ctx.as_filed and released:
+    # dvc.yaml wants the reports of this stage before evaluate can have spoken.
+    if ctx.as_filed and result.success and not held_back(ctx, plan):
         copy_reports(ctx, plan.method, folder)
     validated(ctx, plan, folder, passed=result.success)
     if not result.success:
@@ -157,17 +159,35 @@ def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
     return target
 
 
-def refuse_failed(folder: Path) -> None:
-    """Refuse the records of a release that has not passed its suite.
+def refuse_unreleased(folder: Path, ctx: Context | None = None) -> None:
+    """Refuse the records of a release that is not to be handed out, or not yet.
+
+    Args:
+        folder: The release, or what was made from one.
+        ctx: The project it lies in, whose ``evaluate.audit`` may block; None where it lies in none.
 
     Raises:
-        ValidationFailed: It failed, or was not validated.
+        ValidationFailed: It failed its suite, was not validated, lies in quarantine, or the project
+            has it audited first.
     """
     if not layout.passed(folder):
         raise ValidationFailed(
             f"{folder.name} has not passed its suite: its records are not handed out.",
             hint=f"See {layout.page_of(folder)}, or run validate first.",
         )
+    if layout.in_quarantine(folder):
+        raise ValidationFailed(
+            f"{folder.name} lies in quarantine: its records are not handed out.",
+            hint="It waits for its disclosure audit (evaluate), or is held back by it.",
+        )
+    if ctx is not None and _lies_in(ctx, folder):
+        paid = certificate.origin(certificate.read(folder)[1])
+        refuse_to_hand_out(ctx, str(paid["plan"]["release_id"]))
+
+
+def _lies_in(ctx: Context, folder: Path) -> bool:
+    here = ctx.workspace.locate(folder.name)
+    return here is not None and here.resolve() == folder.resolve()
 
 
 def copy_reports(ctx: Context, method: str, folder: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import stat
 from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
+import privsyn
 from privsyn.derived.base import versioned
-from privsyn.derived.more import MorePlan
-from privsyn.errors import ValidationFailed
+from privsyn.derived.more import More, MorePlan
+from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.settings import EvaluateConfig
+from privsyn.handover.export import export
 from privsyn.methods.base import Backends
 from privsyn.stages import audit as stage
 from privsyn.stages import lineage
@@ -88,16 +91,125 @@ def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
         ({"dataset": {"holdout": 0.0, "test_path": "private.jsonl"}}, "test_path"),
     ],
 )
-def test_without_a_hold_out_to_compare_with_it_says_why_and_holds_nothing_back(
-    tmp_path, changes, why
-):
+def test_without_a_hold_out_to_compare_with_it_says_why_and_reports_alone(tmp_path, changes, why):
     project, planned = released(tmp_path / "project", **changes)
-    ctx = project.context(*QUIET, "evaluate.audit=block")
+    ctx = project.context(*QUIET)
     folder = evaluate(ctx, planned)
     found = json.loads((folder / "evaluation.json").read_text())["audit"]
     assert why in found["unavailable"]
     assert why in (folder / "report.html").read_text()
     assert publish(ctx, planned)["release_id"] == planned.id
+
+
+def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    for found in (Audit("fewer than 20 units on one side", 3, 2), LEAK):  # both are said alike
+        leaks(monkeypatch, found)
+        with pytest.raises(ValidationFailed) as blocked:
+            evaluate(ctx, planned)
+        assert "held back by its disclosure audit" in str(blocked.value)
+        assert "20 units" not in f"{blocked.value} {blocked.value.hint}"
+        assert not ctx.workspace.release(planned.id).exists()
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+    evaluation = ctx.workspace.internal(planned.id) / "evaluation.json"
+    written = json.loads(evaluation.read_text())
+    for damaged in ({}, {"exceeds": False}, {"unavailable": None}, {"exceeds": 0}):
+        evaluation.write_text(json.dumps(written | {"audit": damaged}))
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+
+
+def test_blocking_needs_units_that_are_held_out_by_the_coin(tmp_path):
+    held = {"dataset": {"holdout": 0.0, "test_path": "private.jsonl"}}
+    project = build_project(tmp_path / "project", **held)
+    with pytest.raises(ConfigError, match=r"audit=block needs dataset\.holdout above 0"):
+        project.context("evaluate.audit=block")
+
+
+def waiting(root):
+    """A release between validate and evaluate, in a project whose audit blocks."""
+    project = build_project(
+        root,
+        methods={"invisible_ink": METHODS["invisible_ink"]},
+        dataset={"holdout": 0.4},
+        evaluate={"audit": "block", "embeddings": False, "public_alone": False},
+    )
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
+    settle(ctx, planned)
+    assert validate(ctx, planned) == ctx.workspace.quarantine(planned.id)
+    return project, ctx, planned
+
+
+def hand_outs(project, ctx, planned, target):
+    """All ways in which records of a release are handed out."""
+    opened = privsyn.Project.open(project.root)
+    release = opened.open_release(planned.id)
+    return {
+        "frame": release.frame,
+        "dataset": release.dataset,
+        "by its folder": privsyn.Release.open(release.folder).frame,
+        "export": lambda: release.export("csv", target),
+        "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
+        "compare": lambda: opened.compare(planned.id),
+        "more": lambda: More().make(ctx, MorePlan(parent=planned, count=1, number=1)),
+        "publish": lambda: publish(ctx, planned),
+    }
+
+
+def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_path, monkeypatch):
+    project, ctx, planned = waiting(tmp_path / "project")
+    assert stat.S_IMODE(ctx.workspace.quarantine(planned.id).stat().st_mode) == 0o700
+    assert privsyn.Project.open(project.root).releases() == []
+    for name, call in hand_outs(project, ctx, planned, tmp_path / "out").items():
+        with pytest.raises(ValidationFailed, match=r"quarantine|not audited here"):
+            raise AssertionError(f"{name}: {call()}")
+    done = project.cli("export", planned.id, "--to", "csv", check=False)
+    assert (done.returncode, "lies in quarantine" in done.stderr) == (5, True)
+    assert not (project.root / "exports").exists()
+
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert ctx.workspace.release(planned.id).is_dir()
+    calls = hand_outs(project, ctx, planned, tmp_path / "out")
+    del calls["more"]  # this method makes none
+    for call in calls.values():
+        call()
+    project.cli("export", planned.id, "--to", "csv")
+
+
+@pytest.mark.airflow
+def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(tmp_path):
+    from privsyn.airflow.publish import PublishOperator
+    from privsyn.airflow.quality import ValidateOperator
+
+    project, ctx, planned = waiting(tmp_path / "project")
+    shared = {"params_path": str(project.params), "plan": planned.model_dump(mode="json")}
+    run = {"ti": SimpleNamespace(dag_id="d", run_id="r")}
+    ValidateOperator(task_id="validate", **shared).run_stage(ctx, run)
+    assert not ctx.workspace.release(planned.id).exists()
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        PublishOperator(task_id="publish", **shared).run_stage(ctx, run)
+
+
+def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(tmp_path):
+    project, planned = released(tmp_path / "project")
+    folder = project.root / "releases" / planned.id
+    blocked = privsyn.Project.open(project.root, **{"evaluate.audit": "block"})
+    release = blocked.open_release(planned.id)
+    for call in (release.frame, lambda: release.export("csv", tmp_path / "out"), blocked.compare):
+        with pytest.raises(ValidationFailed, match="was not audited here"):
+            call()
+    assert len(privsyn.Project.open(project.root).open_release(planned.id).frame()) > 0
+    folder.with_name(f"{planned.id}.dvc").write_text("outs: []\n")
+    assert len(release.frame()) > 0
 
 
 def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(

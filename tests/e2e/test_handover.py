@@ -7,12 +7,14 @@ import io
 import json
 import shutil
 import stat
-import tarfile
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
+from rich.console import Console
 
 from privsyn import cli
 from privsyn.dp.accountant import shown
@@ -20,10 +22,14 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.handover.card import dataset_card
 from privsyn.handover.export import export
 from privsyn.handover.formats import FORMATS
+from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
 from privsyn.stages import compare as comparing
 from privsyn.stages.base import Context
+from privsyn.stages.certify import certify
 from privsyn.stages.compare import compare, write
+from privsyn.stages.generate import generate
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
@@ -71,13 +77,38 @@ def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
         "0.700 [0.600, 0.800]",
     ]
     assert 0 < found.releases[0].takes < found.releases[1].takes < 1
-    for said in (repr(found), found._repr_html_(), found.page()):
+    shown = compare(ctx, comparing.paid(ctx), internal=True)
+    for said in (repr(shown), shown._repr_html_(), found.page()):
         assert "a query on the data" in said
         assert "0.400 [0.300, 0.500]" in said
         assert "(internal)" in said
         assert CANARY not in said
+    for said in (repr(found), found._repr_html_()):  # what was not asked for is not shown
+        assert "internal=True" in said
+        assert not any(number in said for number in ("0.4", "0.7", "base64"))
+        assert "2 " in said or ">2<" in said
     assert found.releases[0].samples[0][1] in found.page().replace("&#39;", "'")
     assert (found.plot() or b"").startswith(b"\x89PNG")
+
+
+def test_a_comparison_stands_in_a_terminal_of_80_columns(project):
+    ctx = project.context()
+    found = compare(ctx, comparing.paid(ctx), internal=True)
+    longest = max(METHODS, key=len)
+    wide = replace(
+        found,
+        releases=tuple(
+            replace(one, name=f"{longest}-{'0' * 16}", epsilon=9.99999, rows=1_000_000)
+            for one in found.releases
+        ),
+    )
+    stream = io.StringIO()
+    wide.print(Console(file=stream, width=80, force_terminal=True, color_system=None))
+    said = stream.getvalue()
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.count(f"{longest}-{'0' * 16}") == 4  # two tables, and no id is cut
+    assert "1,000,000" in said
+    assert max(len(line) for line in repr(wide).splitlines() if "note" not in line) <= 80
 
 
 def test_the_page_of_a_comparison_stays_inside(project):
@@ -94,7 +125,7 @@ def test_what_is_not_measured_is_said_to_be_so_and_has_no_curve(project, tmp_pat
     bare = project.copy(tmp_path / "copy")
     shutil.rmtree(bare.root / ".privsyn/internal")
     ctx = bare.context()
-    found = compare(ctx, comparing.paid(ctx))
+    found = compare(ctx, comparing.paid(ctx), internal=True)
     assert "not measured" in repr(found)
     assert found.plot() is None
 
@@ -170,26 +201,58 @@ def test_a_cell_that_a_spreadsheet_would_compute_is_text(tmp_path, folder):
     assert read == [f"'{cell}" for cell in cells[:6]] + cells[6:]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_images_go_along(tmp_path, form):
-    release, out = tmp_path / "release", tmp_path / "out"
-    (release / "images").mkdir(parents=True)
-    out.mkdir()
-    Image.new("L", (4, 4), 7).save(release / "images/000000.png")
-    row = {"id": "x-000000", "label": "7", "file": "images/000000.png", "sha256": "0"}
-    (release / "synthetic.jsonl").write_text(json.dumps(row) + "\n")
-    FORMATS[form]([row], out, release)
-    if form in ("csv", "jsonl"):
-        content = (out / "images/000000.png").read_bytes()
-    elif form == "webdataset":
-        with tarfile.open(out / "train-000000.tar") as shard:
-            content = shard.extractfile("00000000.png").read()
-            assert json.load(shard.extractfile("00000000.json")) == {"id": "x-000000", "label": "7"}
-    else:
-        import pyarrow.parquet as pq
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A release of images."""
+    from tests.e2e import tiny_images
 
-        content = pq.read_table(out / "data/train.parquet")["image"][0]["bytes"].as_py()
-    assert Image.open(io.BytesIO(content)).getpixel((0, 0)) == 7
+    with pytest.MonkeyPatch.context() as patch:
+        tiny_images.register(patch)
+        made = tiny_images.image_project(tmp_path_factory.mktemp("pictures") / "p")
+        ctx = made.context()
+        planned = plan(ctx, "tiny_images", open_account=True)
+        reserve(ctx, planned)
+        for shard in range(partition(ctx, planned)):
+            generate(ctx, planned, shard)
+        certify(ctx, planned)
+        folder = validate(ctx, planned)
+        settle(ctx, planned)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_others_tools_read_an_export_of_images(pictures, tmp_path, form, monkeypatch):
+    """By ``datasets`` as the card says; Parquet, CSV and JSON Lines by pandas, too."""
+    from datasets import DatasetInfo, load_dataset
+    from huggingface_hub import DatasetCard
+
+    from tests.e2e import tiny_images
+
+    tiny_images.register(monkeypatch)
+    made = export(pictures, form, tmp_path / "out")
+    rows = [json.loads(line) for line in (pictures / "synthetic.jsonl").read_text().splitlines()]
+    pixels = [Image.open(pictures / row["file"]).tobytes() for row in rows]
+    card = DatasetCard.load(made / "README.md").data
+    assert card.task_categories == ["image-classification"]
+    found = load_dataset(str(made), cache_dir=str(tmp_path / "cache"))["train"]
+    if form == "webdataset":
+        assert [one["png"].tobytes() for one in found] == pixels
+        said = [{"id": row["id"], "label": row["label"]} for row in rows]
+        assert list(found["json"]) == said
+    elif form in ("hf", "parquet"):
+        assert found.features == DatasetInfo._from_yaml_dict(card.dataset_info).features
+        assert [one["image"].tobytes() for one in found] == pixels
+        frame = pd.read_parquet(made / "data/train.parquet")
+        read = [Image.open(io.BytesIO(one["bytes"])).tobytes() for one in frame["image"]]
+        assert (read, list(frame["label"])) == (pixels, [row["label"] for row in rows])
+    else:
+        frame = (
+            pd.read_csv(made / "train.csv", dtype=str)
+            if form == "csv"
+            else pd.read_json(made / "train.jsonl", lines=True, dtype=False)
+        )
+        assert list(frame["file"]) == list(found["file"]) == [row["file"] for row in rows]
+        assert [Image.open(made / name).tobytes() for name in frame["file"]] == pixels
 
 
 def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, folder, tmp_path):
@@ -244,7 +307,9 @@ def test_by_the_command_line(project, folder, monkeypatch, capsys):
         return capsys.readouterr().out
 
     monkeypatch.chdir(project.root)
-    assert "page (internal)" in said("compare")
+    shown_all = said("compare")
+    assert "page (internal)" in shown_all
+    assert "0.400 [0.300, 0.500]" in shown_all  # a terminal is not saved and sent about
     named = json.loads(said("compare", folder.name, "--json"))
     assert named["class"] == "internal"
     assert [one["name"] for one in named["releases"]] == [folder.name]

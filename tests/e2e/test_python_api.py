@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 import pytest
+import yaml
 
 import privsyn
 from privsyn import cli
@@ -78,12 +79,13 @@ def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
     said = shown(
         project, project.check(), planned, release, release.verify(), release.report(),
         project.ledger, project.ledger.accounts(), project.ledger.entries(), project.compare(),
+        project.compare(internal=True),
         release.certificate,
     )  # fmt: skip
     assert len(said) > 10_000
     assert CANARY not in said
     assert CANARY not in caplog.text
-    kept = project.folder / ".privsyn/data/data-v1.jsonl"
+    kept = project.folder / ".privsyn/data/project-v1.jsonl"
     assert CANARY in kept.read_text()
     others = [file for file in project.folder.rglob("*") if file.is_file() and file != kept]
     assert len(others) > 15
@@ -91,7 +93,7 @@ def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
 
 
 def test_a_frame_is_kept_for_its_owner_alone_and_no_column_more_than_is_wanted(project):
-    kept = project.folder / ".privsyn/data/data-v1.jsonl"
+    kept = project.folder / ".privsyn/data/project-v1.jsonl"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert json.loads(kept.read_text().splitlines()[0]).keys() == {"text", "label", "unit"}
@@ -246,6 +248,7 @@ def renamed(name: str) -> pd.DataFrame:
         (frame_of, {"version": "../../x"}, "dataset.version"),
         (frame_of, {"version": "{date:%Y}"}, "stands for many"),
         (frame_of, {"name": "../x"}, "dataset.name"),
+        (lambda: frame_of().reset_index(names="Unnamed: 0.1"), {"unit": "Unnamed: 0.1"}, "shift"),
         (lambda: "nowhere.jsonl", {}, "nowhere.jsonl"),
     ],
 )
@@ -255,6 +258,39 @@ def test_bad_input_is_refused_without_a_record_and_leaves_nothing(tmp_path, data
     assert message in said
     assert CANARY not in said
     assert not (tmp_path / "p").exists()
+
+
+def test_the_index_of_a_frame_is_no_unit_of_a_file_either(tmp_path):
+    frame_of().to_csv(tmp_path / "saved.csv")
+    for name in ("", "Unnamed: 0"):
+        saved = pd.read_csv(tmp_path / "saved.csv").rename(columns={"Unnamed: 0": name})
+        saved.to_csv(tmp_path / "again.csv", index=False)
+        with pytest.raises(ConfigError, match="row numbers shift" if name else "unit"):
+            privsyn.Project.create(
+                tmp_path / "p", tmp_path / "again.csv", **COLUMNS | {"unit": name}
+            )
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_frame_is_named_after_its_folder_and_a_file_after_itself(tmp_path, monkeypatch):
+    def named(folder, data, **given):
+        made = privsyn.Project.create(folder, data, **COLUMNS, **given)
+        config = yaml.safe_load((made.folder / "params.yaml").read_text())
+        return config["dataset"]["name"], config["account"]["name"]
+
+    frame_of().to_json(tmp_path / "letters.jsonl", orient="records", lines=True)
+    assert named(tmp_path / "our tickets", frame_of()) == ("our-tickets", "our-tickets")
+    assert named(tmp_path / "a", frame_of(), name="b") == ("b", "b")
+    assert named(tmp_path / "c", tmp_path / "letters.jsonl") == ("letters", "letters")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert named(".", frame_of()) == ("here", "here")
+    # What a project is called stands in its params.yaml, so one of another name stays itself.
+    params = tmp_path / "a/params.yaml"
+    params.write_text(params.read_text().replace("name: b", "name: data"))
+    later = privsyn.Project.open(tmp_path / "a").using(frame_of(), version="v2")
+    assert (tmp_path / "a/.privsyn/data/data-v2.jsonl").is_file()
+    assert "Project of data" in repr(later)
 
 
 def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, monkeypatch):

@@ -110,7 +110,8 @@ def test_a_finished_release_serves_as_public_records(tmp_path):
         tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
 
 
-def test_too_few_public_records_are_no_judge(tmp_path):
+def test_too_few_public_records_are_said_to_be_so_before_a_text_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr("privsyn.stages.tune.draw", lambda *_: pytest.fail("drawn"))
     project, declared = project_with_public_records(
         tmp_path / "project", rows(24, 24), dataset={"max_records_per_unit": 1, "unit": None},
         account={"adjacency": "replace_null"},

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from privsyn.errors import DataError
+from privsyn.errors import ConfigError, DataError
 from privsyn.spelling import nearest
 
 
@@ -44,6 +44,30 @@ def check_header(
                 f"column {column!r} (dataset.{setting}) occurs twice in {path}.",
                 hint="Rename or remove one.",
             )
+
+
+LOST_INDEX = re.compile(r"|index|level_0|Unnamed: \d+(\.\d+)*")
+"""What pandas calls an index that became a column: row numbers, as a rule."""
+
+
+def refuse_index(unit: str, *, index: bool = False) -> None:
+    """Refuse an index for a unit: its numbers name nobody.
+
+    Args:
+        unit: The column's name.
+        index: It is known to be one; else its name says so.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if index or LOST_INDEX.fullmatch(unit):
+        raise ConfigError(
+            f"unit={unit!r} is an index, or was one: row numbers shift when a record is added or "
+            "removed, so they name nobody.",
+            hint="Name a column with a stable id of those who are protected. If these are such "
+            "ids, give the column their name: frame.reset_index(names='person_id'). If there is "
+            "none: every row by itself (unit=None, --rows-are-units).",
+        )
 
 
 def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str]) -> None:

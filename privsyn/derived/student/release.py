@@ -32,6 +32,7 @@ from privsyn.models.torch_runtime import ready
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import ModelUse, Plan
 from privsyn.stages import lineage
+from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
@@ -210,6 +211,7 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
             hint=f"Bring it back with: privsyn restore {planned.id}",
         )
     parent = open_parent(ctx, planned.parent.id)
+    refuse_to_hand_out(ctx, planned.parent.id)
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     student, files = _train(ctx, planned, parent)
