@@ -46,7 +46,8 @@ def compare(
     if as_json:
         print(json.dumps(found.as_dict(), indent=2))
         return
-    show(out, repr(found), f"page (internal): {page}")
+    found.tell(out)
+    show(out, f"page (internal): {page}")
 
 
 def export(

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.derived.parent import Parent, open_parent, records
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
 from privsyn.release import certificate
@@ -22,6 +24,7 @@ from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
 from privsyn.stages.validate import passed, refuse_failed
+from privsyn.tables import as_text, note, show, table
 
 NOTE = (
     "Utility is internal: it reads held-out real records, and no account is charged for it. To "
@@ -84,31 +87,23 @@ class Compared:
     utility: Utility | None
     samples: tuple[tuple[str, str], ...]
 
-    def cells(self) -> tuple[str, ...]:
-        """What a row of the table says."""
-        spent = "-" if self.takes is None else f"{self.takes:.1%}"
+    def cost(self) -> tuple[str, ...]:
+        """What it took and holds: public."""
+        spent = "-" if self.takes is None else percent(self.takes)
+        return (shown(self.epsilon), f"{self.delta:g}", spent, f"{self.rows:,}")
+
+    def worth(self) -> tuple[str, ...]:
+        """What it is worth, and what it is read against: internal."""
         baselines = (self.utility.public, self.utility.real) if self.utility else (None, None)
         return (
-            self.name,
-            shown(self.epsilon),
-            f"{self.delta:g}",
-            spent,
-            f"{self.rows:,}",
             "not measured" if self.utility is None else str(self.utility),
             *("-" if value is None else f"{value:.3f}" for value in baselines),
         )
 
 
-HEADER = (
-    "release",
-    "epsilon",
-    "delta",
-    "of the account",
-    "rows",
-    "accuracy (internal)",
-    "public model alone",
-    "real records",
-)
+COST = ("epsilon", "delta", "of the account", "rows")
+WORTH = ("accuracy (internal)", "public alone", "real")
+"""The second and third: of what the public model writes alone, and of as many real records."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +125,8 @@ class Comparison:
         several = f"The releases are of versions {', '.join(versions)}: of other records each."
         how = sorted({release.utility.by for release in self.releases if release.utility})
         measured = f"Accuracy is {' or '.join(how)}." if how else ""
-        return tuple(
-            note for note in (NOTE, measured, several if len(versions) > 1 else "") if note
-        )
+        found = (NOTE, measured, several if len(versions) > 1 else "")
+        return tuple(words for words in found if words)
 
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
@@ -173,25 +167,32 @@ class Comparison:
                 "compare.html",
                 page_is="Comparison",
                 release_id=self.dataset,
-                header=HEADER,
+                header=("release", *COST, *WORTH),
                 releases=self.releases,
                 notes=self.notes,
                 plot=self.plot(),
             )
         )
 
+    def tell(self, console: Console) -> None:
+        """Print it: two tables, each of 80 columns at most, and the notes."""
+        releases = self.releases
+        table(console, ("release", *COST), [(one.name, *one.cost()) for one in releases])
+        show(console, "")
+        table(console, ("release", *WORTH), [(one.name, *one.worth()) for one in releases])
+        show(console, "")
+        for words in self.notes:
+            note(console, words)
+
     def __repr__(self) -> str:
-        rows = [HEADER, *(release.cells() for release in self.releases)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([*(line.rstrip() for line in lines), *(f"note: {n}" for n in self.notes)])
+        return as_text(self.tell)
 
     def _repr_html_(self) -> str:
         """The table, the curve and samples, for a notebook."""
         return str(
             render(
                 "comparison.html",
-                header=HEADER,
+                header=("release", *COST, *WORTH),
                 releases=self.releases,
                 notes=self.notes,
                 plot=self.plot(),
