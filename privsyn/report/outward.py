@@ -328,8 +328,14 @@ def _exhibits(folder: Path) -> list[Section]:
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
-    pictures = tuple(Picture(file.stem, read_file(file)) for file in files)
+    pictures = tuple(Picture(_caption(file.stem), read_file(file)) for file in files)
     return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+
+
+def _caption(stem: str) -> str:
+    """Of ``population-0003``: population 3."""
+    name, dash, number = stem.rpartition("-")
+    return f"{name} {int(number)}" if dash and number.isdecimal() else stem
 
 
 def _review(sealed: Mapping[str, Any]) -> Section:
