@@ -38,12 +38,14 @@ class LedgerBalancesOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
+        from privsyn.dp.accountant import percent
+
         ctx.check_releases()
         audit = ctx.ledger.verify()
         balances = [statement.balance for statement in ctx.ledger.statements()]
         accounts = ", ".join(
-            f"{balance.account}: {balance.share:.0%} spent, room for Gaussian noise of epsilon "
-            f"{balance.left_epsilon:.4g}"
+            f"{balance.account}: {percent(balance.share)} spent, room for Gaussian noise of "
+            f"epsilon {balance.left_epsilon:.4g}"
             for balance in balances
         )
         said = f"{audit.rows} rows in order. {accounts or 'No account yet'}"

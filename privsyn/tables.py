@@ -7,13 +7,15 @@ on a terminal, between words, and not at all in a pipe.
 
 from __future__ import annotations
 
+import io
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 GAP = 2
+NOTE = "note:"
 NARROWEST = 40
 """Prose gets this many columns even where names leave it fewer."""
 
@@ -32,7 +34,12 @@ def show(console: Console, *parts: str | Text) -> None:
 
 
 def facts(
-    console: Console, rows: Mapping[str, str], *, title: str = "", style: str = "bold"
+    console: Console,
+    rows: Mapping[str, str],
+    *,
+    title: str = "",
+    style: str = "bold",
+    gap: int = GAP,
 ) -> None:
     """Print names and values side by side; prose goes on below itself.
 
@@ -41,10 +48,11 @@ def facts(
         rows: Values by name; those to be copied are Verbatim.
         title: A line above.
         style: Of the names.
+        gap: Columns between them and the values, at least.
     """
     if title:
         show(console, Text(title, "bold"))
-    names = max(map(len, rows), default=0) + GAP
+    names = max(map(len, rows), default=0) + gap
     for name, value in rows.items():
         first, *further = _lines(console, value, names)
         show(console, Text.assemble((name.ljust(names), style), first))
@@ -66,6 +74,27 @@ def table(
             .rstrip()
         )
         show(console, Text(line, "dim" if number == 0 else ""))
+
+
+def note(console: Console, words: str) -> None:
+    """Print something that a reader should know; it goes on below itself."""
+    facts(console, {NOTE: words}, gap=1, style="")
+
+
+def as_text(tell: Callable[[Console], None], width: int = 110) -> str:
+    """What is printed in a pipe, as one text.
+
+    Args:
+        tell: Prints it.
+        width: Columns of the console it is given.
+    """
+    stream = io.StringIO()
+    tell(
+        Console(
+            file=stream, width=width, force_terminal=False, force_jupyter=False, color_system=None
+        )
+    )
+    return stream.getvalue().rstrip("\n")
 
 
 def _lines(console: Console, value: str, indent: int) -> list[str]:

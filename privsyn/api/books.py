@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from privsyn.api.guard import guarded
 from privsyn.api.shown import Shown
+from privsyn.dp.accountant import percent
 from privsyn.ledger.entries import said_who
 from privsyn.ledger.statements import Audit
 from privsyn.stages.base import Context
@@ -84,7 +85,7 @@ class Books(Shown):
     def _rows(self) -> dict[str, str]:
         return {
             statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
-            f"{statement.spec.unit}; {statement.balance.share:.1%} spent by "
+            f"{statement.spec.unit}; {percent(statement.balance.share)} spent by "
             f"{statement.balance.entries} release(s)"
             for statement in self._ctx.ledger.statements()
         } or {"accounts": "none yet"}

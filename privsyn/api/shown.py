@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from rich.console import Console
 
-from privsyn.tables import facts, show
-
-_WIDTH = 110
+from privsyn import tables
+from privsyn.tables import facts, note
 
 
 def as_text(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> str:
     """Names and values side by side, as the command line prints them."""
-    stream = io.StringIO()
-    console = Console(
-        file=stream, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None
-    )
-    facts(console, rows, title=title)
-    for note in notes:
-        show(console, f"note: {note}")
-    return stream.getvalue().rstrip("\n")
+
+    def tell(console: Console) -> None:
+        facts(console, rows, title=title)
+        for words in notes:
+            note(console, words)
+
+    return tables.as_text(tell)
 
 
 def as_html(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> str:
@@ -32,7 +29,7 @@ def as_html(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> s
         f'<td style="text-align:left">{escape(value)}</td></tr>'
         for name, value in rows.items()
     ]
-    said = [f"<p>note: {escape(note)}</p>" for note in notes]
+    said = [f"<p>note: {escape(words)}</p>" for words in notes]
     head = f'<caption style="text-align:left"><b>{escape(title)}</b></caption>'
     return f"<table>{head}{''.join(lines)}</table>{''.join(said)}"
 

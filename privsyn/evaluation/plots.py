@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 INK, SOFT, GRID, BAR, MARK = "#16202c", "#566270", "#e1e5ea", "#3d6fb4", "#b5521b"
 WIDTH = 7.2
 MAX_BARS = 30
+OF_SYNTHETIC = frozenset({"lengths.png", "labels.png", "samples.png"})
+"""Plots of the synthetic file alone; a report draws them itself."""
 
 
 def draw_plots(

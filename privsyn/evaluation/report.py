@@ -70,14 +70,15 @@ def _downstream(
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
+    by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
     words = tuple(
         Number(name, value[key], note)
         for key, name, note in (
-            ("downstream.accuracy", "by words", "accuracy by TF-IDF, trained on the release"),
-            ("downstream.accuracy_low", "by words, at least", "its 95% interval over test records"),
-            ("downstream.accuracy_high", "by words, at most", "its upper end"),
-            ("downstream.public", "by words, public model alone", "the same, of its texts"),
-            ("downstream.real", "by words, real records", "the same, of as many real records"),
+            ("downstream.accuracy", by, f"accuracy {how}, trained on the release"),
+            ("downstream.accuracy_low", f"{by}, at least", "its 95% interval over test records"),
+            ("downstream.accuracy_high", f"{by}, at most", "its upper end"),
+            ("downstream.public", f"{by}, public model alone", "the same, of its texts"),
+            ("downstream.real", f"{by}, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
         )
         if key in value
@@ -97,6 +98,8 @@ def _downstream(
             )
             if key in value
         )
+        if rough and not about.texts:
+            missing = ()  # of images nothing more is measured
         advice = "Not graded." if rough else "Not measured."
         return _section("downstream", title, None, advice, rough, (*words, *recalls), missing)
     bars = [
@@ -118,21 +121,21 @@ def _downstream(
     if recalls and grade != "good":
         least = min(recalls, key=lambda recall: recall.value)
         label = least.name.removeprefix("found of ")
-        advice += f" Of {label} the smallest share is found: {least.value:.2f}."
-        advice += _confusion(label, metrics, about.levers)
+        advice += f" Of {label} the smallest share is found, {least.value:.2f}"
+        advice += _confusion(label, metrics)
     return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
 
 
-def _confusion(label: str, metrics: Sequence[Mapping[str, Any]], levers: str) -> str:
+def _confusion(label: str, metrics: Sequence[Mapping[str, Any]]) -> str:
     """What records of a label are taken for, and what may help."""
     for metric in metrics:
         if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
             other = str(metric["note"]).removeprefix(TAKEN_FOR)
             return (
-                f" {float(metric['value']):.2f} are taken for {other}: synthetic texts of the two "
-                f"look alike. Raise {levers}, or say in dataset.label_descriptions how they differ."
+                f", and {float(metric['value']):.2f} are taken for {other}: synthetic texts of the "
+                "two look alike. Say in dataset.label_descriptions how they differ."
             )
-    return ""
+    return "."
 
 
 def _section(

@@ -65,7 +65,8 @@ def of_release(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...
         strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
         found.append(
             f"privacy.epsilon={epsilon:g} lets the probability of any outcome grow by the factor "
-            f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At 1 it is 2.72."
+            f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
+            "epsilon 1 the factor is 2.72."
         )
     size = account.public_size
     if size is not None and delta >= 1 / (10 * size):

@@ -87,7 +87,7 @@ def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
     labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
     labels = [label for label in labels if last - label[0] >= every]
     if histogram.longer:
-        return [*labels, (last + 0.5, f"{edges[-2]:,}+", "middle")]
+        return [*labels, (float(bins), f"{edges[-2]:,}+", "end")]
     return [*labels, (float(bins), f"{edges[-1]:,}", "end")]
 
 

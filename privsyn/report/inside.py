@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from privsyn.report.blocks import Answer, Answers, Picture, Words
+from privsyn.report.blocks import Answer, Answers, Bars, Picture, Words
 from privsyn.report.document import STAYS, Document, Section
 
 WARNING = (
@@ -13,6 +13,9 @@ WARNING = (
     "private. Keep this page where the records are, and hand out the report in the release folder "
     "in its place. Choosing among releases by these numbers is a query on the records."
 )
+
+RISK = frozenset({"disclosure"})
+"""Sections that say what the release may leak, and nothing of what it is worth."""
 
 
 def inside(
@@ -59,7 +62,9 @@ def inside(
 
 
 def _grades(found: Sequence[Section]) -> str:
-    graded = [section for section in found if section.grade]
+    worth = [section for section in found if section.key not in RISK]
+    graded = [section for section in worth if section.grade]
     if not graded:
-        return "Not measured here: see below why."
+        measured = any(isinstance(block, Bars) for section in worth for block in section.blocks)
+        return "Not graded: see the numbers below." if measured else "Not measured: see below why."
     return " ".join(f"{section.title} {str(section.grade).upper()}." for section in graded)

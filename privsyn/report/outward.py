@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import percent, shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
 from privsyn.errors import PrivsynError, VerificationError
@@ -186,7 +186,7 @@ def _compared(sealed: Mapping[str, Any]) -> str:
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
         "many real ones it was or can be measured by its owner; those numbers read real records "
-        "and stay inside (privsyn report)."
+        "and stay inside (`privsyn report`)."
     )
 
 
@@ -196,7 +196,7 @@ def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str
         return "No. It was drawn with noise that can be predicted, for tests only.", "bad"
     passed = _passed(said)
     if passed is None:
-        return "Not yet: it was not checked. Run privsyn stage validate.", "plain"
+        return "Not yet: it was not checked. Run `privsyn stage validate`.", "plain"
     if not passed:
         return "No. It failed its checks and stays in quarantine; its cost stays charged.", "bad"
     if said.get("cautions"):
@@ -260,9 +260,9 @@ def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
     yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
     if budget:
         # By one filter of the account's; `privsyn ledger show` takes the one that is least full.
-        yield Fact("This release", f"{float(account['loss']) / float(budget):.1%} in Renyi loss")
-        spent = f"{float(account['spent']) / float(budget):.1%}"
-        yield Fact("Spent of the cap", f"at most {spent}")
+        took, spent = (percent(float(account[key]) / float(budget)) for key in ("loss", "spent"))
+        yield Fact("This release takes", f"{took} of the cap, in Renyi loss")
+        yield Fact("Spent with it", f"at most {spent} of the cap")
     if left is not None:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 
@@ -328,8 +328,14 @@ def _exhibits(folder: Path) -> list[Section]:
     if len(files) > MOST_PICTURES:
         steps = MOST_PICTURES - 1
         files = [files[i * (len(files) - 1) // steps] for i in range(MOST_PICTURES)]
-    pictures = tuple(Picture(file.stem, read_file(file)) for file in files)
+    pictures = tuple(Picture(_caption(file.stem), read_file(file)) for file in files)
     return [Section("exhibits", "How it came about", LEAVES, pictures)] if pictures else []
+
+
+def _caption(stem: str) -> str:
+    """Of ``population-0003``: population 3."""
+    name, dash, number = stem.rpartition("-")
+    return f"{name} {int(number)}" if dash and number.isdecimal() else stem
 
 
 def _review(sealed: Mapping[str, Any]) -> Section:

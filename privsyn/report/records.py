@@ -59,9 +59,9 @@ class Records:
             form = f"It has the form that was asked for: all {len(checks)} checks hold."
         found = {number.name: number.value for number in self.numbers}
         if "duplicate share" in found:
-            form += (
-                f" {found['duplicate share']:.1%} of {self.rows:,} {self.things} repeat another."
-            )
+            share = found["duplicate share"]
+            repeated = f"{share:.1%} of {self.rows:,}" if share else f"None of {self.rows:,}"
+            form += f" {repeated} {self.things} repeat another."
         return f"{form} Whether it is good for your purpose, checks of form do not say."
 
     def sections(self) -> list[Section]:

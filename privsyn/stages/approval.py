@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from privsyn.dp.accountant import Guarantee, shown
+from privsyn.dp.accountant import Guarantee, percent, shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Event, load
 from privsyn.dp.risk import risk
@@ -99,8 +99,8 @@ def _spending(ctx: Context, request: Change) -> Question:
     after = max(one.cap.share([*one.held, one.asked]) for one in preview.filters[:1])
     facts = _said(spec, body["method"], event, body["epsilon"], body["delta"])
     facts |= {
-        "balance before": f"{preview.balance.share:.1%} of the cap spent",
-        "balance after": f"{after:.1%}; {'it fits' if preview.fits else 'it does not fit'}",
+        "balance before": f"{percent(preview.balance.share)} of the cap spent",
+        "balance after": f"{percent(after)}; {'it fits' if preview.fits else 'it does not fit'}",
         "asked by": _who(request),
         "digest of the cost": request.body["digest"],
     }
@@ -127,7 +127,7 @@ def publication(ctx: Context, folder: Path) -> Question:
     balance = ctx.ledger.balance(plan.account)
     spec = _paying(ctx, plan.account)
     facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)
-    before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {balance.share:.1%} spent"
+    before = f"cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), {percent(balance.share)} spent"
     facts |= {
         "balance": f"{before}, with this release in it: publishing costs nothing more",
         "class": str(sealed["class"]),

@@ -7,7 +7,6 @@ private file (that it changed, or was paid for elsewhere) is not on it.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
 from privsyn.ledger.entries import Entry, said_user, said_who
@@ -188,7 +187,7 @@ class BudgetPage:
 
     def html(self) -> str:
         """The page, self-contained."""
-        return render("budget.html", page=self, percent=_percent, epsilon=_epsilon)
+        return render("budget.html", page=self, percent=percent, epsilon=_epsilon)
 
 
 def crons_of(ctx: Context) -> dict[str, list[str]]:
@@ -254,7 +253,7 @@ def _bar(step: Step) -> Bar:
     entry, before, after = step.entry, 100 * step.before, 100 * step.after
     return Bar(
         f"{entry.reserved_at:%d %b %Y}: {entry.release_id}, {_guarantee(entry)}; "
-        f"{_percent(step.after)} spent after it",
+        f"{percent(step.after)} spent after it",
         f"{entry.reserved_at:%d %b}",
         before,
         after - before,
@@ -284,11 +283,6 @@ def web_address(text: str | None) -> str | None:
 
 def _guarantee(entry: Entry) -> str:
     return f"epsilon {shown(entry.epsilon)}, delta {entry.delta:g}"
-
-
-def _percent(share: float) -> str:
-    """A part of a cap, rounded up: never less than is spent."""
-    return f"{math.ceil(1000 * share - 1e-9) / 10:g}%"
 
 
 def _epsilon(value: float) -> str:

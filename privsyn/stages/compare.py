@@ -16,7 +16,7 @@ from rich.console import Console
 
 from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.derived.parent import Parent, open_parent, records
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
 from privsyn.modalities.registry import modality_of
@@ -96,7 +96,7 @@ class Compared:
 
     def cost(self) -> tuple[str, ...]:
         """Its row of the first table: public."""
-        spent = "-" if self.takes is None else f"{self.takes:.1%}"
+        spent = "-" if self.takes is None else percent(self.takes)
         return (self.name, shown(self.epsilon), f"{self.delta:g}", spent, f"{self.rows:,}")
 
     def worth(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
+from privsyn.evaluation.plots import OF_SYNTHETIC
 from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
 from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
@@ -49,9 +50,9 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
     """
     folder, measured = ctx.workspace.internal(plan.id), _measured(ctx, plan.id)
     found = graded(ctx, plan) if found is None else found
-    said = verdict({one["name"]: one["value"] for one in measured.get("metrics", ())})
+    said = compared({one["name"]: one["value"] for one in measured.get("metrics", ())})
     plots = [Picture(file.stem.replace("_", " "), file.read_bytes()) for file in _plots(folder)]
-    document = inside(outward(find(ctx, plan)), found, _sentence(said), plots)
+    document = inside(outward(find(ctx, plan)), found, said, plots)
     private_folder(folder)
     write_json_atomic(folder / layout.INSIDE_NUMBERS, document.to_json(), mode=0o600)
     with atomic_file(folder / layout.INSIDE_PAGE, mode=0o600) as stream:
@@ -115,10 +116,18 @@ def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
 
 
 def _plots(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.png"))
+    """Those that say what no chart of the page says."""
+    return sorted(file for file in folder.glob("*.png") if file.name not in OF_SYNTHETIC)
 
 
-def _sentence(said: str | None) -> str:
+def compared(metrics: Mapping[str, float]) -> str:
+    """How good a release is beside what, in a sentence."""
+    said = verdict(metrics)
+    if said is None and {"downstream.accuracy", "downstream.majority"} <= set(metrics):
+        said = (
+            f"accuracy {metrics['downstream.accuracy']:.3f} of a classifier on held-out real "
+            f"records; by naming the commonest label always, {metrics['downstream.majority']:.3f}"
+        )
     if said is None:
         return "With nothing: the comparison was not measured."
     return f"{said[:1].upper()}{said[1:]}."

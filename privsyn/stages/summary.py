@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from privsyn.dp.accountant import shown
+from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
@@ -35,7 +35,7 @@ from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import lasts_until, room
 from privsyn.stages.publish import published
-from privsyn.tables import Verbatim, facts, show, table
+from privsyn.tables import Verbatim, facts, note, show, table
 
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",
@@ -76,7 +76,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
         "protects": f"{plan.unit}, at most {plan.max_records_per_unit} record(s) each, "
         f"adjacency {plan.adjacency}",
-        "budget": f"account {plan.account}: {balance.share:.0%} of ({balance.cap.epsilon:g}, "
+        "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
@@ -161,7 +161,7 @@ def cost_of_release(
     rows = cost_rows(plan, account, earlier, cron, terms)
     facts(console, rows, title=f"{plan.method}: what it would cost")
     for warning in plan.warnings:
-        show(console, f"note: {warning}")
+        note(console, warning)
 
 
 def cost_rows(
@@ -191,7 +191,7 @@ def cost_rows(
         "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
         **{key: f"{value:.6g}" for key, value in plan.derived.items()},
         f"synthetic {plan.things}": plan.rows_said,
-        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {balance.share:.0%} "
+        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
         f"spent",
         "takes": share_taken(account),
         "fits": _fits(plan, account),
@@ -265,7 +265,7 @@ def cost_of_all(
     totals = {
         "together": share_taken(together),
         "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
-        f"{balance.share:.1%} spent",
+        f"{percent(balance.share)} spent",
         "fits": fits,
     }
     facts(console, totals)
@@ -277,7 +277,7 @@ def share_taken(account: Preview) -> str:
         return "nothing more"
     if not math.isfinite(account.asked):
         return "what the account cannot account for"
-    return f"{account.takes:.1%} of the account's whole budget"
+    return f"{percent(account.takes)} of the account's whole budget"
 
 
 def _fits(plan: Plan, account: Preview) -> str:
@@ -317,7 +317,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
             ("#", "release", "state", "guarantee", "reserved (UTC)", who, why),
             rows,
             title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
-            f"{spec.adjacency}; {balance.share:.1%} spent, room for one more release of "
+            f"{spec.adjacency}; {percent(balance.share)} spent, room for one more release of "
             f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; of another method: privsyn plan)",
         )
         if spec.terms != NONE:

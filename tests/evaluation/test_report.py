@@ -74,6 +74,9 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
+    assert items(found, Missing) == [], "of images nothing more is measured"
+    assert "words" not in " ".join(number.name for number in items(found, Numbers))
+    assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
 
 
 def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
@@ -94,11 +97,11 @@ def test_the_label_that_is_found_least_is_named():
         for label, value in (("Bills", 0.4), ("Visits", 0.1))
     ]
     found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls], ABOUT)
-    assert "Of Visits the smallest share is found: 0.10." in found.advice
+    assert "Of Visits the smallest share is found, 0.10." in found.advice
     confused = {"name": "downstream.confused.x", "label": "Visits", "value": 0.8}
     confused["note"] = f"{TAKEN_FOR}Bills"
     found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls, confused], ABOUT)
-    assert "0.80 are taken for Bills: synthetic texts of the two look alike" in found.advice
+    assert "found, 0.10, and 0.80 are taken for Bills: synthetic texts of the two" in found.advice
     assert "the dial" in found.advice
 
 

@@ -68,7 +68,8 @@ def sayable(folder: Path) -> set[str]:
     said |= {form for value in (len(rows), len(checks)) for form in forms(value)}
     said |= set(NUMBER.findall(f"{validated['gx_version']}."))
     shares = (account["loss"] / account["budget"], account["spent"] / account["budget"])
-    said |= {f"{100 * share:.1f}" for share in (*shares, numbers(folder)["duplicate share"])}
+    said |= {f"{math.ceil(1000 * share - 1e-9) / 10:g}" for share in shares}  # never told too low
+    said.add(f"{100 * numbers(folder)['duplicate share']:.1f}")
     said |= set(forms(math.ceil(math.exp(plan["epsilon"]))))
     found = {
         100: ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"]),
