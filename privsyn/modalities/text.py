@@ -85,14 +85,15 @@ class Texts:
 
     def record(self, values: Sequence[Any]) -> str | Unusable:
         """The text; none where a column holds none."""
+        if len(values) == 1 and not PLACEHOLDER.search(self.text):
+            text = as_text(values[0])
+            return Unusable(f"text: {fault(values[0])}") if text is None else text
         texts: dict[str, str] = {}
         for column, value in zip(self.columns.values(), values, strict=True):
             text = as_text(value)
             if text is None:
                 return Unusable(f"text: {fault(value)}")
             texts[column] = text
-        if self.text in texts:
-            return texts[self.text]
         return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:

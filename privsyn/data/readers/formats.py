@@ -108,26 +108,24 @@ def _records(
     declared = frozenset(cfg.labels)
     kind = modality_of(cfg)
     width = len(kind.columns)
+    has_labels = cfg.label is not None
     for number, row in enumerate(rows):
         tally.rows += 1
         if isinstance(row, str):
             tally.drop(row)
             continue
-        values = iter(row[width:])
         label = None
-        if cfg.label is not None:  # before the content: decoding an image is dear
-            value = next(values)
-            label = as_identifier(value)
+        if has_labels:  # before the content: decoding an image is dear
+            label = as_identifier(row[width])
             if label is None:
-                tally.drop(f"label: {fault(value)}")
+                tally.drop(f"label: {fault(row[width])}")
                 continue
             if label not in declared:
                 tally.drop_label(labels.get(folded(label)))
                 continue
-        value = next(values) if has_units else number
-        unit = as_identifier(value)
+        unit = as_identifier(row[-1] if has_units else number)
         if unit is None:
-            tally.drop(f"unit: {fault(value)}")
+            tally.drop(f"unit: {fault(row[-1])}")
             continue
         content = kind.record(row[:width])
         if isinstance(content, Unusable):

@@ -27,6 +27,8 @@ _ROWS_CHECKED = 1000
 _DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
 """Delimiter -> how it is written in a config."""
 
+_decode = json.JSONDecoder().decode
+
 Row = tuple[Any, ...]
 """Values of the wanted columns, in their order."""
 
@@ -86,7 +88,7 @@ class JSONLines:
         """Values of the wanted columns, or why there are none."""
         names = tuple(columns.values())
         for value in self._objects(path):
-            yield value if isinstance(value, str) else tuple(value.get(name) for name in names)
+            yield value if isinstance(value, str) else tuple(map(value.get, names))
 
     def _objects(self, path: Path) -> Iterator[dict[str, Any] | str]:
         with open_bytes(path) as stream:
@@ -98,7 +100,7 @@ class JSONLines:
     def _parsed(self, line: bytes, first: bool) -> dict[str, Any] | str:
         may_have_mark = first and self.encoding == "utf-8"
         try:
-            value = json.loads(line.decode("utf-8-sig" if may_have_mark else self.encoding))
+            value = _decode(line.decode("utf-8-sig" if may_have_mark else self.encoding))
         except UnicodeDecodeError:
             return tally.ROW_ENCODING
         except (ValueError, RecursionError):  # bad JSON, or nested without end
