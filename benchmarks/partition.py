@@ -122,7 +122,8 @@ def run(count: int, arguments: argparse.Namespace) -> None:
         found = json.loads(done.stdout)
     print(
         f"{count:>11,} records  {count / found['cpu_seconds']:>9,.0f} records a CPU second  "
-        f"{found['cpu_seconds']:8.1f} s ({found['seconds']:.1f} on the clock)  peak {found['peak_mb']:6.0f} MB "
+        f"{found['cpu_seconds']:8.1f} s ({found['seconds']:.1f} on the clock)  "
+        f"peak {found['peak_mb']:6.0f} MB "
         f"({found['start_mb']:.0f} at the start)  counts {found['count_seconds']:.1f} s, "
         f"peak {found['count_peak_mb']:.0f} MB  {found['files']} files  "
         f"loading a shard of {found['shard_mb']:.0f} MB: {found['load_seconds']:.1f} s, "

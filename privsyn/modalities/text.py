@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
 from privsyn.data.readers.lines import CSV, JSONLines
 from privsyn.data.readers.parquet import check_parquet, parquet_rows
@@ -57,8 +58,10 @@ class Texts:
         lines = JSONLines(self.encoding)
         commas = CSV(self.encoding, self.delimiter or ",")
         tabs = CSV(self.encoding, self.delimiter or "\t")
-        by_line = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format(lines.check, lines.rows))
-        return by_line | {
+        by_line = dict.fromkeys(
+            (".jsonl", ".ndjson", ".json"), Format(lines.check, lines.rows, headed=False)
+        )
+        return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
             ".csv": Format(commas.check, commas.rows),
             ".tsv": Format(tabs.check, tabs.rows),
             ".parquet": Format(check_parquet, parquet_rows),
@@ -79,7 +82,7 @@ class Texts:
         """The encoding."""
         return {"encoding": self.encoding}
 
-    def unit(self, path: Path) -> None:
+    def unit(self, path: Source) -> None:
         """Every row is its own unit."""
         return
 

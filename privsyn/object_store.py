@@ -1,0 +1,339 @@
+"""Places for objects by URL: a folder of this machine, or a bucket of S3, Google or Azure.
+
+An object is there whole or not at all. Credentials come from the environment, by the names that the
+clouds' own tools read (``AWS_ACCESS_KEY_ID``, ``GOOGLE_APPLICATION_CREDENTIALS``,
+``AZURE_STORAGE_ACCOUNT_NAME`` ...); a URL that holds some is refused. No error quotes what a server
+said, as that may hold them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from privsyn.data.artifacts import atomic_file, storage_error, wipe
+from privsyn.errors import ConfigError, StorageError
+
+SCHEMES = ("file", "s3", "gs", "az")
+"""What a URL may begin with."""
+
+PART_BYTES = 1 << 23
+"""Of an upload or a download: what is in memory at once, a few times over."""
+
+STALE_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Pauses between looks for an object that is known to be there: stores may be slow to show it."""
+
+CLIENT: dict[str, Any] = {
+    "timeout": timedelta(seconds=120),
+    "connect_timeout": timedelta(seconds=10),
+}
+RETRIES: dict[str, Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=90)}
+"""How long a request may take, and how often one that failed is made again."""
+
+AGAIN_SECONDS = (0.5, 2.0)
+"""Pauses between tries of an upload that broke off, which the library does not make again."""
+
+
+class NoSuchObject(StorageError):
+    """An object is not there, or not yet."""
+
+
+class ObjectStore(Protocol):
+    """A place for objects, by names with slashes.
+
+    Every method raises StorageError where the store cannot be reached or refuses, or answers with
+    errors for longer than retries last.
+    """
+
+    where: str
+    """URL of it, for messages."""
+
+    def put(self, name: str, source: IO[bytes]) -> None:
+        """Store the bytes of a file from its start, durably, in place of what is there."""
+
+    def get(self, name: str, target: IO[bytes]) -> None:
+        """Write an object's bytes to an empty file; NoSuchObject where it stays away."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such an object, as far as the store shows yet."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names of all objects in a folder, sorted; of all objects, where it is empty."""
+
+    def folders(self) -> list[str]:
+        """Names of the folders at the top, sorted."""
+
+    def remove(self, name: str) -> None:
+        """Delete an object. One that is not there is fine."""
+
+    def delete(self, folder: str) -> None:
+        """Delete all objects in a folder. None there is fine."""
+
+
+def open_store(url: str, setting: str) -> ObjectStore:
+    """The store at a URL. Nothing is asked or made before the first call.
+
+    Args:
+        url: ``file:///absolute/folder``, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
+        setting: Where the URL stands, for messages: ``services.vault``.
+
+    Raises:
+        ConfigError: It is no such URL, holds credentials, or the cloud's settings are incomplete.
+    """
+    check_url(url, setting)
+    folder = local_folder(url)
+    if folder is not None:
+        return FolderStore(folder)
+    return BucketStore(url.rstrip("/"), setting)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of a ``file://`` URL; None of another."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def check_url(url: str, setting: str) -> None:
+    """Refuse what is no URL of a store, without quoting what may be a secret.
+
+    Raises:
+        ConfigError: Names the setting and the form.
+    """
+    parts = urlsplit(url)
+    hint = "Use file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://..."
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{setting} holds a user, a password or options: it may hold an address alone.",
+            hint="Give credentials in the environment, such as AWS_ACCESS_KEY_ID.",
+        )
+    if parts.scheme not in SCHEMES:
+        raise ConfigError(f"{setting} begins with none of {', '.join(SCHEMES)}.", hint=hint)
+    local = parts.scheme == "file"
+    if local != (not parts.netloc) or (local and not parts.path.strip("/")):
+        raise ConfigError(f"{setting}={url} names no place.", hint=hint)
+
+
+def _checked(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not re.fullmatch(r"[\w./-]*", name):
+        raise ValueError(f"{name!r} is no name of an object")
+    return name
+
+
+def _some(folder: str) -> str:
+    if not _checked(folder).strip("./"):
+        raise ValueError("a store is not deleted whole")
+    return folder
+
+
+class FolderStore:
+    """Objects as files of mode 0600 in folders of mode 0700, durable once stored."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.where = f"file://{folder}"
+
+    def put(self, name: str, source: IO[bytes]) -> None:
+        """See ObjectStore."""
+        target = self._folder / _checked(name)
+        try:
+            for folder in reversed([f for f in target.parents if f.is_relative_to(self._folder)]):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            source.seek(0)
+            with atomic_file(target) as out:
+                while part := source.read(PART_BYTES):
+                    out.write(part)
+        except OSError as error:
+            raise storage_error("write", target, error) from error
+
+    def get(self, name: str, target: IO[bytes]) -> None:
+        """See ObjectStore."""
+        file = self._folder / _checked(name)
+        try:
+            with file.open("rb") as stream:
+                while part := stream.read(PART_BYTES):
+                    target.write(part)
+        except FileNotFoundError:
+            raise missing(self.where, name) from None
+        except OSError as error:
+            raise storage_error("read", file, error) from error
+
+    def exists(self, name: str) -> bool:
+        """See ObjectStore."""
+        return (self._folder / _checked(name)).is_file()
+
+    def names(self, folder: str = "") -> list[str]:
+        """See ObjectStore."""
+        found = (self._folder / _checked(folder)).rglob("*")
+        return sorted(f.relative_to(self._folder).as_posix() for f in found if f.is_file())
+
+    def folders(self) -> list[str]:
+        """See ObjectStore."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(f.name for f in self._folder.iterdir() if f.is_dir())
+
+    def remove(self, name: str) -> None:
+        """See ObjectStore."""
+        wipe(self._folder / _checked(name))
+
+    def delete(self, folder: str) -> None:
+        """See ObjectStore."""
+        wipe(self._folder / _some(folder))
+
+
+class BucketStore:
+    """Objects in a bucket, through the library ``obstore``, which retries what may be retried.
+
+    A connection is made at the first call of a process.
+    """
+
+    def __init__(self, url: str, setting: str) -> None:
+        self.where, self._setting = url, setting
+        self._made: Any = None
+
+    @property
+    def _store(self) -> Any:
+        if self._made is None:
+            from obstore.exceptions import BaseError
+            from obstore.store import from_url
+
+            try:
+                self._made = from_url(
+                    self.where,
+                    client_options=CLIENT | _plain_http(),
+                    retry_config=RETRIES,
+                )
+            except (BaseError, ValueError) as error:
+                raise ConfigError(
+                    f"{self._setting}={self.where} cannot be used: {type(error).__name__}.",
+                    hint="Check the environment's settings of that cloud.",
+                ) from None
+        return self._made
+
+    def put(self, name: str, source: IO[bytes]) -> None:
+        """See ObjectStore."""
+        import obstore
+
+        def once() -> None:
+            source.seek(0)
+            obstore.put(
+                self._store, _checked(name), source, chunk_size=PART_BYTES, max_concurrency=2
+            )
+
+        self._again("write", name, once, StorageError, AGAIN_SECONDS)
+
+    def get(self, name: str, target: IO[bytes]) -> None:
+        """See ObjectStore."""
+        import obstore
+
+        def once() -> None:
+            target.seek(0)
+            target.truncate()
+            for part in obstore.get(self._store, _checked(name)).stream(PART_BYTES):
+                target.write(part)
+
+        self._again("read", name, once, NoSuchObject, STALE_SECONDS)
+
+    def exists(self, name: str) -> bool:
+        """See ObjectStore."""
+        import obstore
+
+        try:
+            with self._translated("read", name):
+                obstore.head(self._store, _checked(name))
+        except NoSuchObject:
+            return False
+        return True
+
+    def names(self, folder: str = "") -> list[str]:
+        """See ObjectStore."""
+        import obstore
+
+        with self._translated("list", folder):
+            listed = obstore.list(self._store, prefix=_checked(folder) or None)
+            return sorted(item["path"] for chunk in listed for item in chunk)
+
+    def folders(self) -> list[str]:
+        """See ObjectStore."""
+        import obstore
+
+        with self._translated("list", ""):
+            found = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            return sorted(PurePosixPath(name).name for name in found)
+
+    def remove(self, name: str) -> None:
+        """See ObjectStore."""
+        import obstore
+
+        with suppress(NoSuchObject), self._translated("delete", name):
+            obstore.delete(self._store, _checked(name))
+
+    def delete(self, folder: str) -> None:
+        """See ObjectStore."""
+        import obstore
+
+        found = self.names(_some(folder))
+        if found:
+            with self._translated("delete", folder):
+                obstore.delete(self._store, found)
+
+    def _again(
+        self,
+        action: str,
+        name: str,
+        once: Callable[[], None],
+        passing: type[StorageError],
+        pauses: Sequence[float],
+    ) -> None:
+        """Do something that may be repeated, and again after these pauses where it fails so."""
+        for pause in (*pauses, None):
+            try:
+                with self._translated(action, name):
+                    return once()
+            except passing:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    @contextmanager
+    def _translated(self, action: str, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError, NotFoundError
+
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError):
+            raise missing(self.where, name) from None
+        except (BaseError, OSError) as error:
+            kind = type(error).__name__
+            denied = kind in ("PermissionDeniedError", "UnauthenticatedError")
+            raise StorageError(
+                f"cannot {action} {name or 'objects'} in {self.where}: {kind}.",
+                hint="Check the credentials in the environment and what they may do."
+                if denied
+                else "Check that the store is up, its address and the credentials; run again.",
+            ) from None
+
+
+def _state(item: Any) -> str:
+    return f"{item['size']} {item['e_tag']} {item['version']} {item['last_modified']}"
+
+
+def missing(where: str, name: str) -> NoSuchObject:
+    """The error for an object that is not there."""
+    return NoSuchObject(
+        f"{where} has no {name}.", hint="If it was deleted, restore it; else run again."
+    )
+
+
+def _plain_http() -> dict[str, Any]:
+    """Plain HTTP where the environment names such an endpoint: of a store on the own network."""
+    named = (os.environ.get(key, "") for key in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    return {"allow_http": True} if any(url.startswith("http://") for url in named) else {}
