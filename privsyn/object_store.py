@@ -202,9 +202,14 @@ class BucketStore:
     @property
     def _store(self) -> Any:
         if self._made is None:
-            from obstore.exceptions import BaseError
-            from obstore.store import from_url
-
+            try:
+                from obstore.exceptions import BaseError
+                from obstore.store import from_url
+            except ImportError:
+                raise ConfigError(
+                    f"{self._setting}={self.where}: the library obstore is missing.",
+                    hint="Run: pip install 'privsyn[cloud]'.",
+                ) from None
             try:
                 self._made = from_url(
                     self.where,
@@ -220,70 +225,56 @@ class BucketStore:
 
     def put(self, name: str, source: IO[bytes]) -> None:
         """See ObjectStore."""
-        import obstore
 
         def once() -> None:
             source.seek(0)
-            obstore.put(
-                self._store, _checked(name), source, chunk_size=PART_BYTES, max_concurrency=2
-            )
+            self._store.put(_checked(name), source, chunk_size=PART_BYTES, max_concurrency=2)
 
         self._again("write", name, once, StorageError, AGAIN_SECONDS)
 
     def get(self, name: str, target: IO[bytes]) -> None:
         """See ObjectStore."""
-        import obstore
 
         def once() -> None:
             target.seek(0)
             target.truncate()
-            for part in obstore.get(self._store, _checked(name)).stream(PART_BYTES):
+            for part in self._store.get(_checked(name)).stream(PART_BYTES):
                 target.write(part)
 
         self._again("read", name, once, NoSuchObject, STALE_SECONDS)
 
     def exists(self, name: str) -> bool:
         """See ObjectStore."""
-        import obstore
-
         try:
             with self._translated("read", name):
-                obstore.head(self._store, _checked(name))
+                self._store.head(_checked(name))
         except NoSuchObject:
             return False
         return True
 
     def names(self, folder: str = "") -> list[str]:
         """See ObjectStore."""
-        import obstore
-
         with self._translated("list", folder):
-            listed = obstore.list(self._store, prefix=_checked(folder) or None)
+            listed = self._store.list(prefix=_checked(folder) or None)
             return sorted(item["path"] for chunk in listed for item in chunk)
 
     def folders(self) -> list[str]:
         """See ObjectStore."""
-        import obstore
-
         with self._translated("list", ""):
-            found = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            found = self._store.list_with_delimiter()["common_prefixes"]
             return sorted(PurePosixPath(name).name for name in found)
 
     def remove(self, name: str) -> None:
         """See ObjectStore."""
-        import obstore
-
         with suppress(NoSuchObject), self._translated("delete", name):
-            obstore.delete(self._store, _checked(name))
+            self._store.delete(_checked(name))
 
     def delete(self, folder: str) -> None:
         """See ObjectStore."""
-        import obstore
-
         found = self.names(_some(folder))
         if found:
             with self._translated("delete", folder):
-                obstore.delete(self._store, found)
+                self._store.delete(found)
 
     def _again(
         self,
@@ -303,8 +294,29 @@ class BucketStore:
                     raise
                 time.sleep(pause)
 
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """An object's bytes in one reading, all of one version of it."""
+        with self._translated("read", name):
+            for part in self._store.get(name).stream(PART_BYTES):
+                yield bytes(part)
+
+    def state(self, name: str) -> str | None:
+        """What changes whenever an object does, as the store says; None where it is not there."""
+        try:
+            with self._translated("read", name):
+                return _state(self._store.head(name))
+        except NoSuchObject:
+            return None
+
+    def states(self, folder: str) -> dict[str, str]:
+        """Name -> state of all objects in a folder, those in its folders too."""
+        with self._translated("list", folder):
+            listed = self._store.list(prefix=folder or None)
+            return {item["path"]: _state(item) for chunk in listed for item in chunk}
+
     @contextmanager
     def _translated(self, action: str, name: str) -> Iterator[None]:
+        self._store  # noqa: B018  says what is missing, if anything is
         from obstore.exceptions import BaseError, NotFoundError
 
         try:

@@ -16,7 +16,7 @@ from rich.console import Console
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.distributed.rank_processes import by_hand, joined
+from privsyn.models.training.distributed.rank_processes import by_hand, check_network, joined
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def context_of(
     from privsyn.stages.base import open_context, silent
 
     settings = [*environment_overrides(), *(overrides or ())]
-    return open_context(
+    ctx = open_context(
         params,
         settings,
         day=_day(day),
@@ -87,6 +87,9 @@ def context_of(
         origin=_origin(),
         group=group,
     )
+    if group is not None:
+        check_network(group.place, ctx.config.performance)
+    return ctx
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from privsyn.data.readers.image_files import (
     npz_rows,
     read_file,
 )
-from privsyn.data.readers.objects import is_folder
+from privsyn.data.readers.objects import is_folder, local
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS
 from privsyn.data.settings import ImageConfig
@@ -74,14 +74,14 @@ class Images:
     def formats(self) -> Mapping[str, Format]:
         """Arrays in an .npz file, and Parquet."""
         return {
-            ".npz": Format(check_npz, npz_rows, packed=False),
+            ".npz": Format(local(check_npz), local(npz_rows), packed=False),
             ".parquet": Format(check_parquet, parquet_rows),
         }
 
     @property
     def folder(self) -> Format:
         """A sub-folder per label."""
-        return Format(check_folder, folder_rows)
+        return Format(local(check_folder), local(folder_rows))
 
     @property
     def offered(self) -> str:

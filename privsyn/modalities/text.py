@@ -58,9 +58,7 @@ class Texts:
         lines = JSONLines(self.encoding)
         commas = CSV(self.encoding, self.delimiter or ",")
         tabs = CSV(self.encoding, self.delimiter or "\t")
-        by_line = dict.fromkeys(
-            (".jsonl", ".ndjson", ".json"), Format(lines.check, lines.rows, headed=False)
-        )
+        by_line = Format(lines.check, lines.rows, headed=False)
         return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
             ".csv": Format(commas.check, commas.rows),
             ".tsv": Format(tabs.check, tabs.rows),

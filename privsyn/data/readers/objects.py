@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from privsyn.data.address import Address, Source
 from privsyn.errors import DataError
@@ -18,6 +18,9 @@ from privsyn.object_store import BucketStore
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+
+T = TypeVar("T")
 
 
 def parts(path: Source) -> list[Source]:
@@ -45,6 +48,22 @@ def parts(path: Source) -> list[Source]:
 def is_folder(path: Source) -> bool:
     """Whether it is a folder of this machine."""
     return isinstance(path, Path) and path.is_dir()
+
+
+def local(
+    read: Callable[[Path, Mapping[str, str]], T],
+) -> Callable[[Source, Mapping[str, str]], T]:
+    """What reads files of this machine alone, refusing addresses."""
+
+    def checked(path: Source, columns: Mapping[str, str]) -> T:
+        if isinstance(path, Address):
+            raise DataError(
+                f"{path} is of a format that is not read from an object store.",
+                hint="Copy it to this machine, or write the records as Parquet.",
+            )
+        return read(path, columns)
+
+    return checked
 
 
 def there(path: Source) -> bool:
