@@ -5,6 +5,7 @@
     |   `-- ModelError                    a model or tokenizer cannot be loaded or does not fit
     |       `-- ServerError               a model server is down or refuses     (retryable)
     |-- DataError                exit 2   the private file
+    |   |-- NoRows                        no row in it
     |   `-- StorageError                  disk full, not writable            (retryable)
     |-- BudgetError              exit 3   the ledger
     |   |-- BudgetExceeded                asked, left, short by              (never retried)
@@ -101,6 +102,10 @@ class DataError(PrivsynError):
     """The private file is missing, empty, or lacks a column."""
 
     exit_code = 2
+
+
+class NoRows(DataError):
+    """A file holds no row. One of several that make a source may be so."""
 
 
 class StorageError(DataError):

@@ -294,6 +294,26 @@ class BucketStore:
                     raise
                 time.sleep(pause)
 
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """An object's bytes in one reading, all of one version of it."""
+        with self._translated("read", name):
+            for part in self._store.get(name).stream(PART_BYTES):
+                yield bytes(part)
+
+    def state(self, name: str) -> str | None:
+        """What changes whenever an object does, as the store says; None where it is not there."""
+        try:
+            with self._translated("read", name):
+                return _state(self._store.head(name))
+        except NoSuchObject:
+            return None
+
+    def states(self, folder: str) -> dict[str, str]:
+        """Name -> state of all objects in a folder, those in its folders too."""
+        with self._translated("list", folder):
+            listed = self._store.list(prefix=folder or None)
+            return {item["path"]: _state(item) for chunk in listed for item in chunk}
+
     @contextmanager
     def _translated(self, action: str, name: str) -> Iterator[None]:
         self._store  # noqa: B018  says what is missing, if anything is
@@ -312,6 +332,10 @@ class BucketStore:
                 if denied
                 else "Check that the store is up, its address and the credentials; run again.",
             ) from None
+
+
+def _state(item: Any) -> str:
+    return f"{item['size']} {item['e_tag']} {item['version']} {item['last_modified']}"
 
 
 def missing(where: str, name: str) -> NoSuchObject:

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from privsyn.data.address import Address, source
+
 DIGEST = "_digest"
 """A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
 
@@ -95,6 +97,8 @@ def _found(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tu
 
 def _local(value: Any) -> Any:
     """A path on this machine: ``~`` is the home folder, an address of another place is refused."""
+    if isinstance(value, Address):
+        return value
     if isinstance(value, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         scheme = value.partition(":")[0].lower()
         raise ValueError(
@@ -107,5 +111,12 @@ def _local(value: Any) -> Any:
         raise ValueError(f"{str(value)!r}: no home folder is known of this user") from None
 
 
+def _source(value: Any) -> Any:
+    return _local(source(value)) if isinstance(value, str) else value
+
+
 LocalPath = Annotated[Path, BeforeValidator(_local)]
 """A file or folder of this machine, relative to the project folder."""
+
+SourcePath = Annotated[Path | Address, BeforeValidator(_source)]
+"""A file or folder of this machine, or an address of an object store."""

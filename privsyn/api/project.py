@@ -18,6 +18,7 @@ from privsyn.api.planned import Planned
 from privsyn.api.released import Release
 from privsyn.api.shown import Shown, as_html, as_text
 from privsyn.config import environment_overrides
+from privsyn.data.address import is_address
 from privsyn.errors import ConfigError, DataError
 from privsyn.progress import show_progress
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
@@ -162,7 +163,7 @@ class Project(Shown):
         """
         dataset = self._context(()).config.dataset
         if isinstance(data, str | Path):
-            path = str(Path(data).expanduser().resolve())
+            path = str(data) if is_address(str(data)) else str(Path(data).expanduser().resolve())
         else:
             frame = frames.as_frame(data)
             columns = frames.check_columns(frame, dataset.text, dataset.label, dataset.unit)

@@ -17,7 +17,7 @@ from rich.console import Console
 from privsyn.config import environment_overrides
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.distributed.rank_processes import by_hand, joined
+from privsyn.models.training.distributed.rank_processes import by_hand, check_network, joined
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def context_of(
     from privsyn.stages.base import open_context, silent
 
     settings = [*environment_overrides(), *(overrides or ())]
-    return open_context(
+    ctx = open_context(
         params,
         settings,
         day=_day(day),
@@ -88,6 +88,9 @@ def context_of(
         origin=_origin(),
         group=group,
     )
+    if group is not None:
+        check_network(group.place, ctx.config.performance)
+    return ctx
 
 
 def workspace_of(params: Path) -> Workspace:

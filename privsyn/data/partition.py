@@ -24,8 +24,8 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import groupby, islice
+from itertools import groupby
+from json.encoder import encode_basestring_ascii as as_json
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -52,21 +52,17 @@ from privsyn.data.partition_marker import (
 from privsyn.data.readers.formats import read_records
 from privsyn.data.records import Bucket, Cell, Private, Record
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.spill import HEX, Spill, smallest
 from privsyn.data.tally import Tally
 from privsyn.data.unit_key import UnitKey
 from privsyn.errors import DataError, VerificationError
 
 _SPILL = "spill"
 
-_SPILLS = 64
+_WRITTEN_TOGETHER = 1 << 25
+"""Bytes of lines in memory before they are appended to their shards."""
 
-_SORTED_TOGETHER = 1 << 25
-"""Bytes of a spill in memory before records beyond a unit's bound are dropped."""
-
-_HEX = 32
-"""Width of the two keyed hashes, unit and record, that a spilled line begins with."""
-
-_SHARD = slice(2 * _HEX, 2 * _HEX + 5)
+_SHARD = slice(2 * HEX, 2 * HEX + 5)
 
 
 def partition(
@@ -114,8 +110,12 @@ def partition(
     try:
         private_folder(draft)
         private_folder(draft / _SPILL)
-        _spill(cfg, secret, groups, draft / _SPILL, n_shards, tally)
-        _write_shards(cfg.max_records_per_unit, draft / _SPILL, draft, n_shards)
+        spill = Spill(draft / _SPILL)
+        try:
+            _spill(cfg, secret, groups, spill, n_shards, tally)
+            _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
+        except OSError as error:
+            raise storage_error("write", draft, error) from error
         wipe(draft / _SPILL)
         if not finished(out, marker):
             before_finish()
@@ -218,13 +218,14 @@ def held_units(file: Path, most: int) -> Iterator[Private[list[Record]]]:
         StorageError: It cannot be read.
     """
     try:
-        lines = _bounded(file, most)
+        with file.open("rb") as stream:
+            lines = smallest(list(stream), most)
     except FileNotFoundError:
         raise DataError(f"the held-out records of {file} are gone.", hint=RESTORE_HINT) from None
     except OSError as error:
         raise storage_error("read", file, error) from error
-    for unit, group in groupby(lines, key=itemgetter(slice(_HEX))):
-        rows = [json.loads(line[2 * _HEX :]) for line in group]
+    for unit, group in groupby(lines, key=itemgetter(slice(HEX))):
+        rows = [json.loads(line[2 * HEX :]) for line in group]
         yield Private([Record(unit.decode("ascii"), label, content) for label, content in rows])
 
 
@@ -255,56 +256,57 @@ def _spill(
     cfg: DatasetConfig,
     key: UnitKey,
     groups: dict[str | None, list[Cell]],
-    spill: Path,
+    spill: Spill,
     n_shards: int,
     tally: Tally | None,
 ) -> None:
-    """First pass: each record to the spill file of its unit, behind its hashes and its shard."""
-    paths = [spill / f"{n:02d}" for n in range(_SPILLS)]
-    try:
-        with ExitStack() as stack:
-            files = [
-                stack.enter_context(open(path, "xb", buffering=1 << 16, opener=private_opener))
-                for path in paths
-            ]
-            for private in read_records(cfg, tally=tally):
-                record = private.reveal()
-                place = key.place(record.unit)
-                group = groups.get(record.label)
-                if place.share < cfg.holdout or not group:
-                    continue
-                cell = group[place.bucket % len(group)]
-                order = key.order(record)
-                row = (
-                    f'{{"cell":{cell.index},"order":"{order}","unit":"{place.unit}",'
-                    f'"text":{json.dumps(record.content)}}}\n'
-                )
-                line = f"{place.unit}{order}{cell.index % n_shards:05d}{row}"
-                files[int(place.unit[:4], 16) % _SPILLS].write(line.encode("ascii"))
-    except OSError as error:  # a failing flush on closing, too
-        raise storage_error("write", spill, error) from error
+    """First pass: each record to its unit's place, behind its hashes and its shard."""
+    held_out, order_of, add = cfg.holdout, key.order, spill.add
+    prefixes = {
+        label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
+        for label, group in groups.items()
+    }
+    for private in read_records(cfg, tally=tally):
+        record = private.reveal()
+        group = prefixes.get(record.label)
+        if not group:
+            continue
+        unit, bucket, share = key.place(record.unit)
+        if share < held_out:
+            continue
+        shard, cell = group[bucket % len(group)]
+        order = order_of(record)
+        add(
+            f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
+            f'"text":{as_json(record.content)}}}\n'.encode("ascii")
+        )
 
 
-def _write_shards(most: int, spill: Path, out: Path, n_shards: int) -> None:
-    """Second pass: bound each unit's records, spill by spill, and append them to the shards."""
+def _write_shards(lines: Iterator[bytes], out: Path, n_shards: int) -> None:
+    """Second pass: append the lines, in the order of their units, to the shards."""
     shards = [out / shard_name(shard) for shard in range(n_shards)]
-    try:
-        for path in shards:
-            open(path, "xb", opener=private_opener).close()
-        for path in sorted(spill.iterdir()):
-            by_shard: dict[int, list[bytes]] = {}
-            for line in _bounded(path, most):
-                by_shard.setdefault(int(line[_SHARD]), []).append(line[_SHARD.stop :])
-            path.unlink()
-            for shard, lines in by_shard.items():
-                with shards[shard].open("ab") as stream:
-                    stream.writelines(lines)
-        for path in shards:
-            with path.open("ab") as stream:
-                os.fsync(stream.fileno())
-        sync_folder(out)
-    except OSError as error:
-        raise storage_error("write", out, error) from error
+    for path in shards:
+        open(path, "xb", opener=private_opener).close()
+    waiting: dict[bytes, list[bytes]] = {}
+    size = 0
+    for line in lines:
+        waiting.setdefault(line[_SHARD], []).append(line[_SHARD.stop :])
+        size += len(line)
+        if size > _WRITTEN_TOGETHER:
+            _append(waiting, shards)
+            size = 0
+    _append(waiting, shards)
+    for path in shards:
+        with path.open("ab") as stream:
+            os.fsync(stream.fileno())
+    sync_folder(out)
+
+
+def _append(waiting: dict[bytes, list[bytes]], shards: Sequence[Path]) -> None:
+    for shard, lines in waiting.items():
+        with shards[int(shard)].open("ab") as stream:
+            stream.writelines(lines)
+    waiting.clear()
 
 
 def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
@@ -319,34 +321,6 @@ def _move(draft: Path, out: Path, marker: dict[str, Any]) -> None:
         sync_folder(out.parent)
     except OSError as error:
         raise storage_error("write", out, error) from error
-
-
-def _bounded(path: Path, most: int) -> list[bytes]:
-    """The ``most`` records with the smallest keyed hashes, of every unit in a spill.
-
-    Records of one unit beyond the bound are dropped in between, so that a unit with millions of
-    them needs no more memory than any other.
-    """
-    lines: list[bytes] = []
-    grown, limit = 0, _SORTED_TOGETHER
-    with path.open("rb") as stream:
-        for line in stream:
-            lines.append(line)
-            grown += len(line)
-            if grown > limit:
-                lines = _smallest(lines, most)
-                grown = sum(map(len, lines))
-                limit = max(_SORTED_TOGETHER, 2 * grown)
-    return _smallest(lines, most)
-
-
-def _smallest(lines: list[bytes], most: int) -> list[bytes]:
-    lines.sort()  # by unit, then by record
-    return [
-        line
-        for _, group in groupby(lines, key=itemgetter(slice(_HEX)))
-        for line in islice(group, most)
-    ]
 
 
 def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:

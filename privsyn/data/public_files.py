@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import PrivateAttr
 
+from privsyn.data.address import Address, Source, is_address
 from privsyn.data.settings import FileConfig
 from privsyn.data.words import words
 from privsyn.errors import ConfigError
@@ -40,7 +41,8 @@ class PublicFiles:
     Args:
         root: Folder that relative paths start from.
         declared: Files by name, as ``files`` in params.yaml has them.
-        private: What a place that no setting may name holds -> the place: a file or a folder.
+        private: What a place that no setting may name holds -> the place: a file, a folder or an
+            address.
         cache: Keeps digests of model files by size and time. None: nothing is kept.
     """
 
@@ -48,11 +50,12 @@ class PublicFiles:
         self,
         root: Path = Path(),
         declared: Mapping[str, FileConfig] | None = None,
-        private: Sequence[tuple[str, Path]] = (),
+        private: Sequence[tuple[str, Source]] = (),
         cache: Path | None = None,
     ) -> None:
         self._root, self._declared, self._cache = root, dict(declared or {}), cache
-        self._private = tuple(private)
+        self._private = [(what, place) for what, place in private if isinstance(place, Path)]
+        self._addresses = [(what, place) for what, place in private if isinstance(place, Address)]
 
     def read(self, setting: str, value: str, digest: str | None = None) -> bytes:
         """The bytes of a public file.
@@ -94,6 +97,11 @@ class PublicFiles:
         Raises:
             ConfigError: The path touches a private place; says which.
         """
+        entry = self._declared.get(value)
+        named = value if entry is None else str(entry.path)
+        for what, address in self._addresses:
+            if is_address(named) and address.touches(named):
+                raise _private(setting, value, what)
         path = self.path(value)
         try:
             self._refuse_place(setting, value, path)

@@ -17,8 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from privsyn.data.address import Address, Source
 from privsyn.errors import ConfigError
-from privsyn.on_disk import LocalPath, OnDisk, Sha256
+from privsyn.on_disk import OnDisk, Sha256, SourcePath
 from privsyn.section import NAME, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -46,10 +47,11 @@ class DatasetConfig(Section):
     """The private file and what its columns mean."""
 
     name: str = Field(pattern=NAME, description="Lineage: the dataset over all its versions.")
-    path: Annotated[LocalPath, OnDisk("private")] = Field(
-        description="JSONL, CSV, TSV or Parquet, plain or .gz, .zst, .bz2, .xz. Of images: a "
-        "folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in version, "
-        "{version} for it."
+    path: Annotated[SourcePath, OnDisk("private")] = Field(
+        description="JSONL, CSV, TSV or Parquet, plain or .gz, .zst, .bz2, .xz, or a folder of "
+        "such files. Or an address: s3://bucket/folder, s3://bucket/part-*.parquet, gs://, az://. "
+        "Of images: a folder with a sub-folder per label, .npz or Parquet. {date:%Y-%m} as in "
+        "version, {version} for it."
     )
     version: str = Field(
         default="v1",
@@ -104,7 +106,7 @@ class DatasetConfig(Section):
         allow_inf_nan=False,
         description="Share of units, by keyed hash, held out for internal evaluation.",
     )
-    test_path: Annotated[LocalPath, OnDisk("private")] | None = Field(
+    test_path: Annotated[SourcePath, OnDisk("private")] | None = Field(
         default=None,
         description="A separate file of held-out real records, same columns. {date:...} as in "
         "version.",
@@ -216,13 +218,13 @@ DATE = re.compile(r"\{date(?::([^{}]*))?\}|\{version\}")
 """Where a run's date and version go in a path; other braces in it are the file system's."""
 
 
-def _filled(path: Path, dates: Iterator[str]) -> Path:
-    return Path(DATE.sub(lambda _: next(dates), str(path)))
+def _filled(path: Source, dates: Iterator[str]) -> Source:
+    return type(path)(DATE.sub(lambda _: next(dates), str(path)))
 
 
-def of_any_day(path: Path) -> list[Path]:
+def of_any_day(path: Source) -> list[Source]:
     """Existing paths of any date for a path with ``{date:...}`` in it; else the path itself."""
-    if not DATE.search(str(path)):
+    if isinstance(path, Address) or not DATE.search(str(path)):
         return [path]
     pieces = [glob.escape(piece) for piece in DATE.sub("\0", str(path)).split("\0")]
     return [Path(name) for name in sorted(glob.glob("*".join(pieces)))]

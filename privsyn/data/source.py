@@ -19,7 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import write_json_atomic
+from privsyn.data.readers.objects import object_states
 from privsyn.data.readers.streams import check_file, open_bytes
 from privsyn.errors import DataError, StorageError
 
@@ -29,11 +31,14 @@ _SETTLED_NS = 2_000_000_000
 """A file younger than this may change again within the clock's grain: it is read every time."""
 
 
-def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
+def fingerprint(path: Source, key: bytes, *, cache: Path | None = None) -> str:
     """Keyed hash of a file's content, or of all files of a folder with their names below it.
 
     A packed file (.gz, .zst, .bz2, .xz) counts by its content, so packing it again changes nothing.
-    The same rows in another order are another file.
+    The same rows in another order are another file. Objects of an address count as the files of a
+    folder do. Their ETags and sizes are no fingerprint: an ETag depends on how an object was
+    uploaded, and is made without a key. They only tell that an object that was read has not changed
+    since.
 
     Args:
         path: The private file or folder.
@@ -49,7 +54,8 @@ def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     """
     if not 16 <= len(key) <= 64:
         raise ValueError(f"key of {len(key)} bytes; it must have 16 to 64")
-    place, state = str(path.resolve()), _state(path, key)
+    place = str(path if isinstance(path, Address) else path.resolve())
+    state = _state(path, key)
     entries = _read(cache)
     if entries.get(place, [None])[0] == state:
         return str(entries[place][1])
@@ -60,7 +66,7 @@ def fingerprint(path: Path, key: bytes, *, cache: Path | None = None) -> str:
     return digest
 
 
-def _hash(path: Path, key: bytes) -> str:
+def _hash(path: Source, key: bytes) -> str:
     whole = hashlib.blake2b(key=key, person=b"privsyn source", digest_size=20)
     for name, file in _files(path):
         content = hashlib.blake2b(key=key, person=b"privsyn content", digest_size=32)
@@ -72,8 +78,11 @@ def _hash(path: Path, key: bytes) -> str:
     return whole.hexdigest()
 
 
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
+def _files(path: Source) -> Iterator[tuple[str, Source]]:
     """(name below the folder, path) of each file; for a single file its path without a name."""
+    if isinstance(path, Address):
+        yield from _objects(path)
+        return
     if not path.is_dir():
         check_file(path)
         yield "", path
@@ -86,9 +95,22 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
                 yield file.relative_to(path).as_posix(), file
 
 
-def _state(path: Path, key: bytes) -> str:
+def _objects(address: Address) -> Iterator[tuple[str, Address]]:
+    keys = sorted(object_states(address))
+    if not keys:
+        raise DataError(f"{address} does not exist.", hint="Set dataset.path to the objects.")
+    folder = "/".join(address.parts[2 : len(address.parts) - (address.pattern is not None)])
+    for key in keys:
+        yield key.removeprefix(folder).lstrip("/"), Address(f"{address.bucket}/{key}")
+
+
+def _state(path: Source, key: bytes) -> str:
     """What changes whenever a file does: the time of the inode's last change cannot be set back."""
     digest = hashlib.blake2b(key=key, person=b"privsyn state", digest_size=16)
+    if isinstance(path, Address):
+        for name, said in sorted(object_states(path).items()):
+            digest.update(f"{name}/{said}/".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
     for name, stat in _stats(path):
         digest.update(
             f"{name}/{stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}/".encode(
@@ -98,7 +120,9 @@ def _state(path: Path, key: bytes) -> str:
     return digest.hexdigest()
 
 
-def _settled(path: Path) -> bool:
+def _settled(path: Source) -> bool:
+    if isinstance(path, Address):  # an ETag is another where the content is; a time may not be
+        return all(state.split()[1] != "None" for state in object_states(path).values())
     newest = max((stat.st_ctime_ns for _, stat in _stats(path)), default=0)
     return abs(time.time_ns() - newest) > _SETTLED_NS
 
@@ -106,7 +130,7 @@ def _settled(path: Path) -> bool:
 def _stats(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     for name, file in _files(path):
         try:
-            yield name, file.stat()
+            yield name, os.stat(file)
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}.") from None
 

@@ -9,13 +9,14 @@ is counted under the declared one.
 from __future__ import annotations
 
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from privsyn.data.hashes import Hashes
 
 UNPARSED = "row: cannot be parsed"
 NO_OBJECT = "row: not a JSON object"
@@ -52,7 +53,7 @@ def folded(label: str) -> str:
 class Tally:
     """Exact counts of one reading. Internal: never logged, published or put beside a release.
 
-    Memory: 16 bytes per kept record.
+    Memory does not grow with the records: hashes beyond a few million go to a nameless file.
 
     Attributes:
         rows: Rows of the file, parsable or not.
@@ -65,8 +66,8 @@ class Tally:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
-    _units: array[int] = field(default_factory=lambda: array("q"), repr=False)
-    _contents: array[int] = field(default_factory=lambda: array("q"), repr=False)
+    _units: Hashes = field(default_factory=Hashes, repr=False)
+    _contents: Hashes = field(default_factory=Hashes, repr=False)
 
     def drop(self, reason: str) -> None:
         """Count a row that is not used."""
@@ -81,8 +82,8 @@ class Tally:
         self.kept += 1
         if label is not None:
             self.labels[label] += 1
-        self._units.append(hash(unit))
-        self._contents.append(hash(content))
+        self._units.add(hash(unit))
+        self._contents.add(hash(content))
 
     def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
         """The counts as one JSON value.
@@ -91,18 +92,23 @@ class Tally:
             labels: All declared labels: those without a record are reported, too.
             most: Records of a unit that are used (m).
         """
-        _, records = np.unique(np.frombuffer(self._units, np.int64), return_counts=True)
-        distinct = len(np.unique(np.frombuffer(self._contents, np.int64)))
+        units = most_of_one = above = beyond = 0
+        for records in self._units.counts():
+            units += len(records)
+            most_of_one = max(most_of_one, int(records.max(initial=0)))
+            above += int((records > most).sum())
+            beyond += int(np.maximum(records - most, 0).sum())
+        distinct = sum(len(records) for records in self._contents.counts())
         return {
             "rows": self.rows,
             "kept": self.kept,
             "dropped": self.rows - self.kept,
             "reasons": dict(self.dropped.most_common(_WORST)),
             "labels": {label: self.labels[label] for label in labels},
-            "units": len(records),
-            "records_per_unit_at_most": int(records.max(initial=0)),
-            "units_above_the_bound": int((records > most).sum()),
-            "records_above_the_bound": int(np.maximum(records - most, 0).sum()),
+            "units": units,
+            "records_per_unit_at_most": most_of_one,
+            "units_above_the_bound": above,
+            "records_above_the_bound": beyond,
             "duplicate_texts": self.kept - distinct,
         }
 

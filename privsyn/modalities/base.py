@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef
 from privsyn.data.readers.lines import Row
 
@@ -30,11 +31,13 @@ class Format:
         check: Refuses a file whose shape does not fit; given the path and setting -> column.
         rows: Its rows; in place of one that cannot be parsed the reason.
         packed: Whether such a file may be compressed.
+        headed: Whether each file says what its columns are; else its rows do.
     """
 
-    check: Callable[[Path, Mapping[str, str]], None]
-    rows: Callable[[Path, Mapping[str, str]], Iterator[Row | str]]
+    check: Callable[[Source, Mapping[str, str]], None]
+    rows: Callable[[Source, Mapping[str, str]], Iterator[Row | str]]
     packed: bool = True
+    headed: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Modality(Protocol):
     def read_as(self) -> Mapping[str, str]:
         """How the source is read, for the owner who checks it."""
 
-    def unit(self, path: Path) -> str | None:
+    def unit(self, path: Source) -> str | None:
         """Column of the unit where the settings name none; None: every row is its own."""
 
     def record(self, values: Sequence[Any]) -> str | Unusable:

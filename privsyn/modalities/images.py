@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privsyn.data.address import Source
 from privsyn.data.arrays import from_npy, to_npy
 from privsyn.data.artifacts import ArtifactRef, atomic_file, write_jsonl_atomic
 from privsyn.data.images import (
@@ -32,6 +33,7 @@ from privsyn.data.readers.image_files import (
     npz_rows,
     read_file,
 )
+from privsyn.data.readers.objects import is_folder, local
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS
 from privsyn.data.settings import ImageConfig
@@ -72,14 +74,14 @@ class Images:
     def formats(self) -> Mapping[str, Format]:
         """Arrays in an .npz file, and Parquet."""
         return {
-            ".npz": Format(check_npz, npz_rows, packed=False),
+            ".npz": Format(local(check_npz), local(npz_rows), packed=False),
             ".parquet": Format(check_parquet, parquet_rows),
         }
 
     @property
     def folder(self) -> Format:
         """A sub-folder per label."""
-        return Format(check_folder, folder_rows)
+        return Format(local(check_folder), local(folder_rows))
 
     @property
     def offered(self) -> str:
@@ -92,9 +94,9 @@ class Images:
         """Nothing that the settings do not say."""
         return {}
 
-    def unit(self, path: Path) -> str | None:
+    def unit(self, path: Source) -> str | None:
         """In a folder every file is a unit."""
-        return FILE if path.is_dir() else None
+        return FILE if is_folder(path) else None
 
     def record(self, values: Sequence[Any]) -> str | Unusable:
         """An image file or an array of pixels in canonical form."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
 from privsyn.data.readers.lines import CSV, JSONLines
 from privsyn.data.readers.parquet import check_parquet, parquet_rows
@@ -57,8 +58,8 @@ class Texts:
         lines = JSONLines(self.encoding)
         commas = CSV(self.encoding, self.delimiter or ",")
         tabs = CSV(self.encoding, self.delimiter or "\t")
-        by_line = dict.fromkeys((".jsonl", ".ndjson", ".json"), Format(lines.check, lines.rows))
-        return by_line | {
+        by_line = Format(lines.check, lines.rows, headed=False)
+        return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
             ".csv": Format(commas.check, commas.rows),
             ".tsv": Format(tabs.check, tabs.rows),
             ".parquet": Format(check_parquet, parquet_rows),
@@ -79,20 +80,21 @@ class Texts:
         """The encoding."""
         return {"encoding": self.encoding}
 
-    def unit(self, path: Path) -> None:
+    def unit(self, path: Source) -> None:
         """Every row is its own unit."""
         return
 
     def record(self, values: Sequence[Any]) -> str | Unusable:
         """The text; none where a column holds none."""
+        if len(values) == 1 and not PLACEHOLDER.search(self.text):
+            text = as_text(values[0])
+            return Unusable(f"text: {fault(values[0])}") if text is None else text
         texts: dict[str, str] = {}
         for column, value in zip(self.columns.values(), values, strict=True):
             text = as_text(value)
             if text is None:
                 return Unusable(f"text: {fault(value)}")
             texts[column] = text
-        if self.text in texts:
-            return texts[self.text]
         return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:

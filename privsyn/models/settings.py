@@ -159,6 +159,11 @@ class PerformanceConfig(Section):
         default=False,
         description="Compute activations again in the backward pass: less memory, more time.",
     )
+    rendezvous_insecure: bool = Field(
+        default=False,
+        description="Train on several machines (torchrun --nnodes) over a network that is trusted "
+        "with the records: rows and gradients cross it unencrypted.",
+    )
     processes: int = Field(
         default=1,
         ge=1,

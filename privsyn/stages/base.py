@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from privsyn.config import Config, load_config
+from privsyn.data.address import Address, Source
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
@@ -92,7 +93,7 @@ class Context:
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
     group: Group | None = None
-    also_private: Sequence[tuple[str, Path]] = ()
+    also_private: Sequence[tuple[str, Source]] = ()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -213,8 +214,8 @@ class Context:
         return PublicFiles(self.workspace.root, self.config.files, self.private_places, cache)
 
     @property
-    def private_places(self) -> list[tuple[str, Path]]:
-        """Files and folders that no setting may name as public, each with what it holds."""
+    def private_places(self) -> list[tuple[str, Source]]:
+        """Places that no setting may name as public, each with what it holds."""
         config, state = self.config, self.workspace.state
         services = {
             "services.ledger": config.services.ledger,
@@ -225,11 +226,11 @@ class Context:
             "the private file (dataset.path)": config.dataset.path,
             "the held-out records (dataset.test_path)": config.dataset.test_path,
         }
-        private = [
+        private: list[tuple[str, Source]] = [
             (name, found)
             for name, path in read.items()
             if path is not None
-            for found in of_any_day(self.path(path))
+            for found in of_any_day(self.source_path(path))
         ]
         private += [
             ("the state folder", state),
@@ -301,16 +302,16 @@ class Context:
         today = asked.dates(self.day)
         # A plan may be carried out on another day than it was made for: by hand, or past midnight.
         dataset = asked.dated(plan.dates if len(plan.dates) == len(today) else today)
-        test = None if dataset.test_path is None else self.path(dataset.test_path)
+        test = None if dataset.test_path is None else self.source_path(dataset.test_path)
         return DatasetConfig(
-            path=self.path(dataset.path),
+            path=self.source_path(dataset.path),
             test_path=test,
             max_records_per_unit=plan.max_records_per_unit,
             same_source=dataset.same_source,
             **plan.dataset.model_dump(),
         )
 
-    def fingerprint(self, path: Path) -> str:
+    def fingerprint(self, path: Source) -> str:
         """Keyed fingerprint of a private file, with the ledger's key. Internal: data/source.py.
 
         Raises:
@@ -319,6 +320,10 @@ class Context:
         """
         cache = self.workspace.cache if self.workspace.state.is_dir() else None
         return fingerprint(path, self.ledger.source_key().reveal(), cache=cache)
+
+    def source_path(self, path: Source) -> Source:
+        """Where records are read from: an address, or a path relative to the project folder."""
+        return path if isinstance(path, Address) else self.path(path)
 
     def path(self, path: Path) -> Path:
         """A config path, relative to the project folder."""

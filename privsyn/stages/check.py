@@ -36,7 +36,7 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     found = {}
     for path in filter(None, (dataset.path, dataset.test_path)):
         tally = Tally()
-        for _ in read_records(dataset, ctx.path(path), tally):
+        for _ in read_records(dataset, ctx.source_path(path), tally):
             pass
         found[str(path)] = tally.report(dataset.labels, dataset.max_records_per_unit)
     return found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
+from privsyn.data.address import Source
 from privsyn.ledger.checks import paid_elsewhere
 from privsyn.stages.base import Context
 
 log = logging.getLogger(__name__)
 
 
-def warn_paid_elsewhere(ctx: Context, path: Path) -> None:
+def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
     """Warn where the same people are charged to two budgets; ``account.strict`` refuses them.
 
     A guarantee holds for all releases of one account together. The same file under another dataset

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from privsyn.data.readers.formats import check_source
+from privsyn.data.readers.objects import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
@@ -85,7 +86,7 @@ def _noted(ctx: Context, source: DatasetConfig, known: Entry | None) -> DatasetS
     A release that has begun goes on from its buckets, whatever became of the file; of a finished
     one the file may be gone.
     """
-    if known is not None and (known.state in ("BEGUN", "LOST") or not source.path.exists()):
+    if known is not None and (known.state in ("BEGUN", "LOST") or not there(source.path)):
         return None
     return DatasetSource(
         source.version,

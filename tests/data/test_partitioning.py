@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import stat
@@ -20,6 +21,7 @@ from privsyn.data import partition as module
 from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.spill import Spill
 from privsyn.errors import DataError, StorageError, VerificationError
 
 KEY = bytes(range(32))
@@ -213,9 +215,61 @@ def test_a_unit_with_very_many_records_is_bounded_on_the_way(
 ) -> None:
     cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
     partition(cfg, KEY, CELLS, tmp_path / "1", 1)
-    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
+    monkeypatch.setattr("privsyn.data.spill._SORTED_TOGETHER", 1000)
+    monkeypatch.setattr("privsyn.data.spill._GATHERED", 1000)
     partition(cfg, KEY, CELLS, tmp_path / "2", 1)
     assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
+
+
+GOLDEN = {
+    (0.0, 2, 3, "user"): "40c87519f70506e8af06bb25fd33fa3a",
+    (0.25, 3, 1, "user"): "d49ed855f6ec0f19978f16129415044f",
+    (0.1, 1, 7, None): "949119d3aadc7d035921cba8eafd393f",
+}
+
+
+@pytest.mark.parametrize(("holdout", "most", "shards", "unit"), GOLDEN)
+@pytest.mark.parametrize(
+    ("gathered", "together", "splits"),
+    [(1 << 25, 1 << 26, 0), (20_000, 1 << 26, 1), (5000, 400, 2), (5000, 100, 7)],
+    ids=["in memory", "by files", "files split", "files split again and again"],
+)
+def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holdout: float,
+    most: int,
+    shards: int,
+    unit: str | None,
+    gathered: int,
+    together: int,
+    splits: int,
+) -> None:
+    """A release is resumed by another version of this package, and on another machine."""
+    made: list[int] = []
+    init = Spill.__init__
+
+    def counted(spill: Spill, folder: Path, depth: int = 0) -> None:
+        made.append(depth)
+        init(spill, folder, depth)
+
+    monkeypatch.setattr(Spill, "__init__", counted)
+    monkeypatch.setattr("privsyn.data.spill._GATHERED", gathered)
+    monkeypatch.setattr("privsyn.data.spill._SORTED_TOGETHER", together)
+    monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", gathered)
+    labels = ("a", "b", "sch\u00f6n")
+    path = tmp_path / "a.jsonl"
+    with path.open("w") as stream:
+        for n in range(3000):
+            user = 7 if n % 10 == 0 else n % 1100
+            text = f'{n} "\u20ac\U0001f600\n\x7f\u2028'
+            row = {"user": user, "label": labels[n % 3], "text": text}
+            stream.write(json.dumps(row) + "\n")
+    cfg = config(path, unit=unit, labels=labels, max_records_per_unit=most, holdout=holdout)
+    partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards)
+    content = b"".join(file.read_bytes() for file in sorted((tmp_path / "out").iterdir()))
+    assert hashlib.sha256(content).hexdigest()[:32] == GOLDEN[holdout, most, shards, unit]
+    assert max(made) + (gathered < 1 << 25) >= splits
 
 
 def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> None:
@@ -491,7 +545,7 @@ def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Pat
         "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
     )
     partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
-    for step in ("_bounded", "_write_shards", "write_json_atomic", "_move"):
+    for step in ("Spill", "_write_shards", "write_json_atomic", "_move"):
         out = tmp_path / step / "out"
         command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL

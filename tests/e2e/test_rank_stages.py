@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from privsyn.errors import TrainingInterrupted
+from privsyn.cli.options import context_of
+from privsyn.errors import ConfigError, TrainingInterrupted
 from privsyn.models.training.distributed import rank_processes
+from privsyn.models.training.distributed.rank import Rank
 from privsyn.release import verification
 from privsyn.stages.drawing import load_models
 from privsyn.stages.partition import partition
@@ -100,5 +104,45 @@ def test_torchrun_starts_the_processes(project):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("train: 0 of 6") == 1, "one process draws"
+    (entry,) = project.context().ledger.entries()
+    assert entry.state == "COMMITTED"
+
+
+def test_a_command_refuses_before_it_does_anything(project):
+    group = SimpleNamespace(place=Rank(0, 4, 0, 2))
+    with pytest.raises(ConfigError, match="rendezvous_insecure"):
+        context_of(project.root / "params.yaml", None, group=group)
+    settings = ["performance.rendezvous_insecure=true"]
+    assert context_of(project.root / "params.yaml", settings, group=group).group is group
+
+
+@pytest.mark.slow
+def test_machines_with_nothing_in_common_but_a_network_train_together(project, tmp_path):
+    """The second home holds no project: what it computes with comes from rank 0."""
+    project.cli("stage", "plan", "--method", "dp_lora")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    homes = (project.root, tmp_path / "other")
+    homes[1].mkdir()
+    command = ["-m", "privsyn", "stage", "generate", "--plan", "plans/dp_lora.json"]
+    command += ["-S", "performance.rendezvous_insecure=true"]
+    nodes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--node-rank", str(rank), "--nproc-per-node", "1"),
+                *("--master-addr", "127.0.0.1", "--master-port", port, *command),
+            ],
+            cwd=home,
+            env=environment(project),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, home in enumerate(homes)
+    ]
+    said = [node.communicate(timeout=600)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said[0][-2000:]
+    assert list(homes[1].iterdir()) == []
     (entry,) = project.context().ledger.entries()
     assert entry.state == "COMMITTED"

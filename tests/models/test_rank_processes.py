@@ -17,7 +17,11 @@ from privsyn.models.settings import PerformanceConfig
 from privsyn.models.training.distributed import rank_processes, ranks
 from privsyn.models.training.distributed.rank import Rank
 from privsyn.models.training.distributed.rank_group import Group
-from privsyn.models.training.distributed.rank_processes import by_hand, started
+from privsyn.models.training.distributed.rank_processes import (
+    by_hand,
+    check_network,
+    started,
+)
 
 PERFORMANCE = PerformanceConfig(device="cpu", threads=1, processes=2)
 PATIENCE = timedelta(seconds=300)
@@ -88,12 +92,15 @@ def test_the_others_end_with_rank_zero_however_it_ends(tmp_path):
     [
         ({}, None),
         ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, None),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, Rank(0, 2, 0)),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Rank(5, 8, 1)),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, Rank(0, 2, 0, 0)),
+        (
+            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"},
+            Rank(5, 8, 1, 4),
+        ),
     ],
 )
 def test_torchrun_says_the_place(monkeypatch, variables, expected):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -107,6 +114,15 @@ def test_variables_that_are_no_numbers_are_refused(monkeypatch):
         by_hand()
 
 
+@pytest.mark.parametrize("local_size", [0, 1, 3])
+def test_several_machines_are_refused_unless_their_network_is_vouched_for(local_size):
+    place = Rank(0, 4, 0, local_size)
+    with pytest.raises(ConfigError, match=f"{local_size} of them .* unencrypted"):
+        check_network(place, PERFORMANCE)
+    check_network(place, PERFORMANCE.model_copy(update={"rendezvous_insecure": True}))
+    check_network(Rank(0, 4, 0, 4), PERFORMANCE)
+
+
 def test_gpus_add_only_where_each_process_has_its_own(monkeypatch):
     monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
     assert Group.use_cards(["a/0", "a/1", "b/0"])
@@ -116,7 +132,7 @@ def test_gpus_add_only_where_each_process_has_its_own(monkeypatch):
 
 def test_a_process_takes_the_gpu_of_its_number(monkeypatch):
     class Stub:
-        place = Rank(3, 4, 1)
+        place = Rank(3, 4, 1, 2)
 
     assert ranks._device("cpu", Stub()) == torch.device("cpu")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)

@@ -226,7 +226,7 @@ def test_a_defect_in_another_process_is_no_reason_to_try_again(shared):
 class Asked:
     """A group whose rank 0 sends two commands."""
 
-    place = Rank(1, 2, 1)
+    place = Rank(1, 2, 1, 2)
 
     def __init__(self, *commands):
         self._commands, self.said = iter(commands), []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from privsyn.data.address import Source
 from privsyn.errors import ConfigError, DataError
 from privsyn.spelling import nearest
 
 
 def check_header(
-    path: Path, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
+    path: Source, columns: Mapping[str, str], header: Sequence[str], *, may_be_record: bool
 ) -> None:
     """Refuse a header or schema that lacks a configured column or has it twice.
 
@@ -70,7 +70,7 @@ def refuse_index(unit: str, *, index: bool = False) -> None:
         )
 
 
-def refuse_missing(path: Path, missing: Mapping[str, str], names: Sequence[str]) -> None:
+def refuse_missing(path: Source, missing: Mapping[str, str], names: Sequence[str]) -> None:
     """Refuse a missing column; the error names it and the columns there are.
 
     Args:

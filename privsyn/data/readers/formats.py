@@ -13,25 +13,27 @@ the column) is an error, and no error or count here ever leaves with a record's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
+from privsyn.data.address import Source
 from privsyn.data.public_files import pieces
 from privsyn.data.readers.lines import Row
+from privsyn.data.readers.objects import is_folder, parts
 from privsyn.data.readers.streams import bounded_lines, check_file, open_bytes, split_suffix
 from privsyn.data.readers.values import as_identifier, fault
 from privsyn.data.records import Private, Record
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally, folded
-from privsyn.errors import DataError
+from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
 from privsyn.modalities.registry import modality_of
 
 
-def check_source(cfg: DatasetConfig, path: Path | None = None) -> None:
+def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     """Refuse a file whose shape does not fit the config; reads its head only.
 
     A JSON Lines file lacks a column if none of its first 1000 objects has the key, so no single
-    record decides; CSV goes by its header, Parquet by its schema.
+    record decides; CSV goes by its header, Parquet by its schema. Of a folder or an address every
+    part is looked at, and must fit or be empty; of JSON Lines one has to fit.
 
     Args:
         cfg: Path and columns.
@@ -41,11 +43,40 @@ def check_source(cfg: DatasetConfig, path: Path | None = None) -> None:
         DataError: Missing, unreadable, of unknown format, without a row, or without a column.
     """
     path = path or cfg.path
-    _format(cfg, path).check(path, _columns(cfg, path))
+    columns, found = _columns(cfg, path), _parts(cfg, path)
+    if len(found) == 1:
+        _format(cfg, found[0]).check(found[0], columns)
+        return
+    formats = {split_suffix(part)[0]: _format(cfg, part) for part in found}
+    if len(formats) > 1:
+        raise DataError(
+            f"{path} holds files of several formats: {', '.join(sorted(formats))}.",
+            hint="Keep those of the records in a folder of their own.",
+        )
+    (form,) = formats.values()
+    refusal: DataError | None = None
+    fits = False
+    for part in found:
+        try:
+            form.check(part, columns)
+        except StorageError:
+            raise
+        except DataError as error:
+            # privacy: whether a part has a row may hang on one record, and so, where rows name
+            # the columns, whether it has them: only that no part does is told.
+            if form.headed and not isinstance(error, NoRows):
+                raise
+            refusal = refusal or error
+        else:
+            fits = True
+            if not form.headed:
+                return
+    if refusal is not None and not fits:
+        raise refusal
 
 
 def read_records(
-    cfg: DatasetConfig, path: Path | None = None, tally: Tally | None = None
+    cfg: DatasetConfig, path: Source | None = None, tally: Tally | None = None
 ) -> Iterator[Private[Record]]:
     """The usable records of the private file, streaming, in file order.
 
@@ -66,8 +97,18 @@ def read_records(
     path = path or cfg.path
     check_source(cfg, path)
     columns = _columns(cfg, path)
-    rows = _format(cfg, path).rows(path, columns)
+    rows = _rows(cfg, path, columns)
     return _records(cfg, rows, "unit" in columns, tally or Tally())
+
+
+def _rows(cfg: DatasetConfig, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
+    for part in _parts(cfg, path):
+        yield from _format(cfg, part).rows(part, columns)
+
+
+def _parts(cfg: DatasetConfig, path: Source) -> list[Source]:
+    """The files a source is made of; a folder of images is one source."""
+    return [path] if modality_of(cfg).folder is not None and is_folder(path) else parts(path)
 
 
 def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
@@ -81,19 +122,21 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
     check_source(cfg)
     if not modality_of(cfg).searched:
         return
-    if split_suffix(cfg.path)[0] == ".parquet":
+    found = _parts(cfg, cfg.path)
+    if split_suffix(found[0])[0] == ".parquet":
         for record in read_records(cfg):
             text = record.reveal().content
             yield Private([text, *text.splitlines()])
         return
-    with open_bytes(cfg.path) as stream:
-        for line in bounded_lines(stream.readline):
-            if line is not None:
-                text = line.decode(cfg.encoding, "replace")
-                yield Private(list(pieces([text], cfg.delimiter or ",")))
+    for part in found:
+        with open_bytes(part) as stream:
+            for line in bounded_lines(stream.readline):
+                if line is not None:
+                    text = line.decode(cfg.encoding, "replace")
+                    yield Private(list(pieces([text], cfg.delimiter or ",")))
 
 
-def _columns(cfg: DatasetConfig, path: Path) -> Mapping[str, str]:
+def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:
     """Setting -> column, the content first."""
     kind = modality_of(cfg)
     unit = kind.unit(path) if cfg.unit is None else cfg.unit
@@ -108,26 +151,24 @@ def _records(
     declared = frozenset(cfg.labels)
     kind = modality_of(cfg)
     width = len(kind.columns)
+    has_labels = cfg.label is not None
     for number, row in enumerate(rows):
         tally.rows += 1
         if isinstance(row, str):
             tally.drop(row)
             continue
-        values = iter(row[width:])
         label = None
-        if cfg.label is not None:  # before the content: decoding an image is dear
-            value = next(values)
-            label = as_identifier(value)
+        if has_labels:  # before the content: decoding an image is dear
+            label = as_identifier(row[width])
             if label is None:
-                tally.drop(f"label: {fault(value)}")
+                tally.drop(f"label: {fault(row[width])}")
                 continue
             if label not in declared:
                 tally.drop_label(labels.get(folded(label)))
                 continue
-        value = next(values) if has_units else number
-        unit = as_identifier(value)
+        unit = as_identifier(row[-1] if has_units else number)
         if unit is None:
-            tally.drop(f"unit: {fault(value)}")
+            tally.drop(f"unit: {fault(row[-1])}")
             continue
         content = kind.record(row[:width])
         if isinstance(content, Unusable):
@@ -137,14 +178,14 @@ def _records(
         yield Private(Record(unit, label, content))
 
 
-def _format(cfg: DatasetConfig, path: Path) -> Format:
+def _format(cfg: DatasetConfig, path: Source) -> Format:
     """How a file is read.
 
     Raises:
         DataError: It is missing, may not be read, or is of no known format.
     """
     kind = modality_of(cfg)
-    if kind.folder is not None and path.is_dir():
+    if kind.folder is not None and is_folder(path):
         return kind.folder
     check_file(path)
     suffix, packed = split_suffix(path)

@@ -15,23 +15,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from privsyn.data import tally
+from privsyn.data.address import Source
 from privsyn.data.readers.columns import check_header, refuse_missing
 from privsyn.data.readers.streams import LONGEST_LINE, bounded_lines, open_bytes
-from privsyn.errors import DataError
+from privsyn.errors import DataError, NoRows
 
 _ROWS_CHECKED = 1000
 _DELIMITERS = {",": ",", ";": ";", "\t": "\\t", "|": "|"}
 """Delimiter -> how it is written in a config."""
 
+_decode = json.JSONDecoder().decode
+
 Row = tuple[Any, ...]
 """Values of the wanted columns, in their order."""
 
 
-def _is_utf_16(path: Path) -> bool:
+def _is_utf_16(path: Source) -> bool:
     """Whether a file begins with the byte order mark of UTF-16."""
     with open_bytes(path) as stream:
         return stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -40,7 +42,7 @@ def _is_utf_16(path: Path) -> bool:
 _CONVERT = "It is in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
-def _first_byte(path: Path) -> bytes:
+def _first_byte(path: Source) -> bytes:
     """The first byte that is not blank."""
     with open_bytes(path) as stream:
         return stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
@@ -56,7 +58,7 @@ class JSONLines:
 
     encoding: str = "utf-8"
 
-    def check(self, path: Path, columns: Mapping[str, str]) -> None:
+    def check(self, path: Source, columns: Mapping[str, str]) -> None:
         """Refuse a file without objects, or where none of the first 1000 has a wanted key.
 
         Raises:
@@ -82,13 +84,13 @@ class JSONLines:
         # A key that most rows have is part of the layout; a rarer one could be content.
         refuse_missing(path, missing, [name for name, n in counts.items() if 2 * n > objects])
 
-    def rows(self, path: Path, columns: Mapping[str, str]) -> Iterator[Row | str]:
+    def rows(self, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
         """Values of the wanted columns, or why there are none."""
         names = tuple(columns.values())
         for value in self._objects(path):
-            yield value if isinstance(value, str) else tuple(value.get(name) for name in names)
+            yield value if isinstance(value, str) else tuple(map(value.get, names))
 
-    def _objects(self, path: Path) -> Iterator[dict[str, Any] | str]:
+    def _objects(self, path: Source) -> Iterator[dict[str, Any] | str]:
         with open_bytes(path) as stream:
             first = True
             for line in bounded_lines(stream.readline):
@@ -98,7 +100,7 @@ class JSONLines:
     def _parsed(self, line: bytes, first: bool) -> dict[str, Any] | str:
         may_have_mark = first and self.encoding == "utf-8"
         try:
-            value = json.loads(line.decode("utf-8-sig" if may_have_mark else self.encoding))
+            value = _decode(line.decode("utf-8-sig" if may_have_mark else self.encoding))
         except UnicodeDecodeError:
             return tally.ROW_ENCODING
         except (ValueError, RecursionError):  # bad JSON, or nested without end
@@ -106,7 +108,7 @@ class JSONLines:
         return value if isinstance(value, dict) else tally.NO_OBJECT
 
 
-def _unlist(path: Path) -> str:
+def _unlist(path: Source) -> str:
     return f"Write one object a line, such as by: jq -c '.[]' {path.name} > {path.stem}.jsonl"
 
 
@@ -122,7 +124,7 @@ class CSV:
     encoding: str = "utf-8"
     delimiter: str = ","
 
-    def check(self, path: Path, columns: Mapping[str, str]) -> None:
+    def check(self, path: Source, columns: Mapping[str, str]) -> None:
         """Refuse a file without the wanted header, or without a row of its length.
 
         Raises:
@@ -130,6 +132,8 @@ class CSV:
         """
         table = self._table(path)
         header = next(table, None)
+        if header is None:
+            raise NoRows(f"{path} is empty.", hint="Check the export.")
         if not header or isinstance(header, str):
             raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
         for delimiter, spelling in _DELIMITERS.items():
@@ -145,17 +149,19 @@ class CSV:
             raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
         check_header(path, columns, header, may_be_record=True)
         if all(isinstance(row, str) for row in table):
-            raise DataError(f"{path} holds no row that fits its header.", hint="Check the export.")
+            raise NoRows(f"{path} holds no row that fits its header.", hint="Check the export.")
 
-    def rows(self, path: Path, columns: Mapping[str, str]) -> Iterator[Row | str]:
+    def rows(self, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
         """Values of the wanted columns, or why there are none."""
         table = self._table(path)
-        header = next(table, [])
+        header = next(table, None)
+        if header is None:  # an empty part among others
+            return
         places = [header.index(name) for name in columns.values()]
         for row in table:
             yield row if isinstance(row, str) else tuple(row[place] for place in places)
 
-    def _table(self, path: Path) -> Iterator[list[str] | str]:
+    def _table(self, path: Source) -> Iterator[list[str] | str]:
         """The header, then the rows; a reason for one malformed or not of the header's length."""
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
         codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import storage_error
 from privsyn.data.readers.columns import check_header
 from privsyn.data.readers.streams import open_bytes, split_suffix
-from privsyn.errors import DataError
+from privsyn.errors import DataError, NoRows
 
 IMAGE_COLUMN = "images.column"
 """The setting under ``dataset.`` that names a column of image files."""
@@ -19,7 +20,7 @@ _BATCH_ROWS = 512
 _BATCH_IMAGES = 16
 
 
-def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
+def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
     """Refuse a file whose schema does not fit; reads no row.
 
     Args:
@@ -50,10 +51,10 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> None:
                 hint="Choose or write a column of strings.",
             )
     if not rows:
-        raise DataError(f"{path} holds no row.", hint="Check how it was exported.")
+        raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
 
 
-def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     """Values of the wanted columns, row by row; strings come as bytes, structs as mappings.
 
     Args:
@@ -82,7 +83,7 @@ def parquet_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, 
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
-def parquet_columns(path: Path) -> list[str]:
+def parquet_columns(path: Source) -> list[str]:
     """Names of a file's columns.
 
     Raises:
@@ -99,7 +100,7 @@ def _leaf(field: Any) -> str:
     return f"{field.name}.bytes" if t.is_struct(field.type) else str(field.name)
 
 
-def _check_images(path: Path, name: str, kind: Any) -> None:
+def _check_images(path: Source, name: str, kind: Any) -> None:
     from pyarrow import types as t
 
     if t.is_struct(kind) and kind.get_field_index("bytes") >= 0:
@@ -112,11 +113,12 @@ def _check_images(path: Path, name: str, kind: Any) -> None:
         )
 
 
-def _open(path: Path, stack: ExitStack) -> Any:
+def _open(path: Source, stack: ExitStack) -> Any:
     import pyarrow as pa
     from pyarrow import parquet
 
-    source = _unpacked(path, stack) if split_suffix(path)[1] else path
+    remote = isinstance(path, Address)
+    source = _unpacked(path, stack) if remote or split_suffix(path)[1] else path
     try:  # pre_buffer, on by default, holds a whole row group
         file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
         return stack.enter_context(file)
@@ -126,8 +128,8 @@ def _open(path: Path, stack: ExitStack) -> Any:
         ) from None
 
 
-def _unpacked(path: Path, stack: ExitStack) -> Any:
-    """A nameless copy without compression: Parquet is read from its end."""
+def _unpacked(path: Source, stack: ExitStack) -> Any:
+    """A nameless copy on this machine without compression: Parquet is read from its end."""
     copy = stack.enter_context(tempfile.TemporaryFile())
     with open_bytes(path) as stream:
         while block := stream.read(1 << 20):

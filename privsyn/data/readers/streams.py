@@ -10,9 +10,11 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, AnyStr, BinaryIO, cast
 
+from privsyn.data.address import Address, Source
+from privsyn.data.readers.objects import open_object, there
 from privsyn.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,12 +26,16 @@ LONGEST_LINE = 1 << 24
 A text of a million characters fits, however it is escaped."""
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Source) -> None:
     """Refuse a path that is no readable file.
 
     Raises:
         DataError: It does not exist, is a folder, or may not be read.
     """
+    if isinstance(path, Address):
+        if not there(path):
+            raise DataError(f"{path} does not exist.", hint="Set dataset.path to the objects.")
+        return
     if path.is_dir():
         raise DataError(f"{path} is a folder, not a file.", hint="Set dataset.path to a file.")
     if not path.exists():
@@ -40,7 +46,7 @@ def check_file(path: Path) -> None:
         raise DataError(f"{path} may not be read.", hint="Check the file's permissions.")
 
 
-def split_suffix(path: Path) -> tuple[str, str]:
+def split_suffix(path: PurePath) -> tuple[str, str]:
     """Suffix of the format and of the compression, lower case: ``(".csv", ".gz")``."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
@@ -49,7 +55,7 @@ def split_suffix(path: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Source) -> Iterator[BinaryIO]:
     """The decompressed bytes of a file, buffered, in constant memory.
 
     Raises:
@@ -84,16 +90,19 @@ def _cut(line: AnyStr) -> bool:
     return not (line.endswith(("\n", "\r")) if isinstance(line, str) else line.endswith(b"\n"))
 
 
-def _decompressed(path: Path) -> BinaryIO:
+def _decompressed(path: Source) -> BinaryIO:
+    place: Any = open_object(path) if isinstance(path, Address) else path
     match split_suffix(path)[1]:
         case ".gz":
-            stream: Any = gzip.open(path)
+            stream: Any = gzip.open(place)
         case ".bz2":
-            stream = bz2.open(path)
+            stream = bz2.open(place)
         case ".xz":
-            stream = lzma.open(path)
+            stream = lzma.open(place)
         case ".zst":
-            stream = _ZstdReader(path)
+            stream = _ZstdReader(place if isinstance(path, Address) else path.open("rb"))
+        case _ if isinstance(path, Address):
+            return cast(BinaryIO, place)
         case _:
             return path.open("rb", buffering=1 << 20)
     return cast(BinaryIO, io.BufferedReader(stream, 1 << 20))
@@ -102,12 +111,12 @@ def _decompressed(path: Path) -> BinaryIO:
 class _ZstdReader(io.RawIOBase):
     """Frames of a .zst file. zstandard's own reader ends without an error on a cut-off file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         import zstandard
 
         self._error = zstandard.ZstdError
         self._new_frame = zstandard.ZstdDecompressor().decompressobj
-        self._file = path.open("rb")
+        self._file = file
         self._frame: Any = None
         self._input = b""
         self._output = memoryview(b"")

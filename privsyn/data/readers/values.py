@@ -23,6 +23,8 @@ def as_text(value: Any) -> str | None:
 
 def as_identifier(value: Any) -> str | None:
     """A string or whole number as text; 12.0 is what a column of integers with gaps holds."""
+    if isinstance(value, str | bytes):
+        return as_text(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

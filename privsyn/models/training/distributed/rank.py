@@ -13,8 +13,15 @@ class Rank:
         rank: Its number, 0-based; 0 leads.
         size: How many there are.
         local: Its number among those of its machine.
+        local_size: How many there are on its machine; 0 where nobody says.
     """
 
     rank: int
     size: int
     local: int
+    local_size: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether all of them are on one machine."""
+        return self.local_size == self.size

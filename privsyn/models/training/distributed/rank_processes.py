@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,7 +46,8 @@ def by_hand() -> Rank | None:
     Raises:
         ConfigError: The variables torchrun sets are no numbers.
     """
-    said = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    said = {name: os.environ.get(name) for name in names}
     if said["RANK"] is None or said["WORLD_SIZE"] in (None, "1"):
         return None
     try:
@@ -55,6 +56,24 @@ def by_hand() -> Rank | None:
         shown = " ".join(f"{name}={value}" for name, value in said.items())
         raise ConfigError(f"environment: {shown} are not numbers, as torchrun sets.") from None
     return place
+
+
+def check_network(place: Rank, performance: PerformanceConfig) -> None:
+    """Refuse to train over a network that nobody vouched for: what is sent is not encrypted.
+
+    Processes of one machine talk over the loopback. Rows and gradients of records go between
+    machines as they are, and whoever can write to that network can change the training.
+
+    Raises:
+        ConfigError: There are several machines, and performance.rendezvous_insecure is not set.
+    """
+    if not place.alone and not performance.rendezvous_insecure:
+        raise ConfigError(
+            f"torchrun started {place.size} processes, {place.local_size} of them on this machine: "
+            "rows and gradients of records would cross the network unencrypted.",
+            hint="Train on one machine, or set performance.rendezvous_insecure=true where the "
+            "network is private or encrypted below (WireGuard, IPsec).",
+        )
 
 
 @contextmanager
@@ -66,7 +85,8 @@ def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
     """
     from privsyn.models.training.distributed.rank_group import Group
 
-    group = Group(place, patience)
+    with _on_loopback() if place.alone else nullcontext():
+        group = Group(place, patience)
     try:
         yield group
     finally:
@@ -98,11 +118,11 @@ def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> I
             file = Path(folder) / "ranks"
             with _on_loopback():
                 for rank in range(1, size):
-                    children.append(_start(file, Rank(rank, size, rank), patience))
+                    children.append(_start(file, Rank(rank, size, rank, size), patience))
                 for rank, child in enumerate(children, 1):
                     if child.stdout is None or child.stdout.readline() != _READY:
                         raise TrainingInterrupted(f"rank {rank} did not start.")
-                group = Group(Rank(0, size, 0), patience, file)
+                group = Group(Rank(0, size, 0, size), patience, file)
             try:
                 yield group
             finally:
@@ -125,7 +145,7 @@ def ready(arguments: list[str]) -> Group:
     file, rank, size, seconds = arguments
     os.write(1, _READY)
     os.dup2(2, 1)  # nobody reads on
-    place = Rank(int(rank), int(size), int(rank))
+    place = Rank(int(rank), int(size), int(rank), int(size))
     return Group(place, timedelta(seconds=float(seconds)), Path(file))
 
 
