@@ -34,7 +34,8 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     """
     dataset = ctx.config.dataset.resolved(ctx.day)
     found = {}
-    for path in filter(None, (dataset.path, dataset.test_path)):
+    paths = (dataset.path, dataset.test_path)
+    for path in (path for path in paths if path is not None):
         tally = Tally()
         for _ in read_records(dataset, ctx.source_path(path), tally):
             pass

@@ -207,7 +207,7 @@ class Comparison:
         return str(render("comparison.html", **self._for_html(internal=self.internal)))
 
     def _tables(self, *, internal: bool) -> list[tuple[Cells, list[Cells]]]:
-        found = [(COST, [one.cost() for one in self.releases])]
+        found: list[tuple[Cells, list[Cells]]] = [(COST, [one.cost() for one in self.releases])]
         if internal:
             found.append((WORTH, [one.worth() for one in self.releases]))
         return found
