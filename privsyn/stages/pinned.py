@@ -16,7 +16,6 @@ from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN
 from privsyn.stages.base import Context
 from privsyn.stages.place import vault_of
-from privsyn.vault.release import ReleaseVault
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,9 @@ def give_up(ctx: Context, release_id: str, reason: str) -> bool:
         os.replace(scratch / RUN, scratch / GIVEN_UP)
         sync_folder(scratch)
     with suppress(PrivsynError):
-        if (place := _in_vault(ctx, release_id)) is not None:
+        vault = vault_of(ctx, ctx.ledger.entry(release_id))
+        place = None if vault is None else vault.find(ctx.ledger, release_id)
+        if place is not None:
             place.put_bytes(GIVEN_UP, b"")
     try:
         ctx.ledger.lose(release_id, reason)
@@ -156,17 +157,9 @@ def refuse_given_up(ctx: Context, release_id: str) -> None:
         ReleaseLost: It was.
         LedgerUnavailable: It cannot be told now either.
     """
-    place = _in_vault(ctx, release_id)
+    entry = ctx.ledger.find(release_id)
+    vault = None if entry is None or entry.state != "BEGUN" else vault_of(ctx, entry)
     here = (ctx.workspace.scratch(release_id) / GIVEN_UP).exists()
-    if here or (place is not None and place.exists(GIVEN_UP)):
+    if here or (vault is not None and vault.holds(ctx.ledger, release_id, GIVEN_UP)):
         entry = ctx.ledger.lose(release_id, "given up after a draw")
         raise lost(release_id, entry.reason or "")
-
-
-def _in_vault(ctx: Context, release_id: str) -> ReleaseVault | None:
-    """The place of a begun release in the vault; None where it has none."""
-    entry = ctx.ledger.find(release_id)
-    if entry is None or entry.state != "BEGUN":
-        return None
-    vault = vault_of(ctx, entry)
-    return None if vault is None else vault.find(ctx.ledger, release_id)

@@ -27,7 +27,7 @@ from privsyn.stages.base import Context
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
 
-_OUTPUTS = "outputs"
+_OUTPUTS = "handed on"
 """What a part keeps in its journal once it is finished: which objects it handed on."""
 
 _CACHE = "cache-"
@@ -140,9 +140,9 @@ class VaultPlace(Place):
 
         def stored() -> bytes:
             objects = {}
-            for name in names:
+            for number, name in enumerate(names):
                 lease.check()
-                objects[name] = f"{part_name(part)}-{lease.token}/{name}"
+                objects[name] = f"{part_name(part)}-{lease.token}/{number}"
                 self._vault.put(objects[name], self.folder / name)
             return json.dumps(objects).encode()
 
@@ -209,10 +209,9 @@ def wipe_place(ctx: Context, entry: Entry) -> None:
             end, nobody can read it.
     """
     wipe(ctx.workspace.scratch(entry.release_id))
-    if entry.scratch is not None and "://" in entry.scratch:
-        vault = vault_of(ctx, entry)
-        if vault is not None:
-            vault.wipe(entry.release_id)
+    vault = ctx.vault
+    if vault is not None and (entry.scratch or "").startswith(f"{vault.where}/"):
+        vault.wipe(entry.release_id)
 
 
 @contextmanager
@@ -221,18 +220,22 @@ def _cache(ctx: Context, scratch: Path) -> Iterator[Path]:
 
     Who lives holds a lock, and the kernel lets go of a dead one's.
     """
-    private_folder(scratch)
     folder = scratch / f"{_CACHE}{secrets.token_hex(8)}"
-    mine = file_lock(folder.with_suffix(".lock"), timeout=0)
-    with file_lock(ctx.workspace.state / "caches.lock", timeout=60):
+    one_at_a_time = file_lock(ctx.workspace.state / "caches.lock", timeout=600)
+    with one_at_a_time:
+        private_folder(scratch)
         wipe_dead(scratch.parent)
+        mine = file_lock(folder.with_suffix(".lock"), timeout=0)
         mine.acquire()
     try:
         private_folder(folder)
         yield folder
     finally:
-        with suppress(StorageError):  # the next process tries again
+        with suppress(StorageError, TimeoutError), one_at_a_time:  # else the next does it
             wipe(folder)
+            wipe(folder.with_suffix(".lock"))
+            with suppress(OSError):  # another task's cache is in it
+                scratch.rmdir()
         mine.release()
 
 

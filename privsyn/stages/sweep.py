@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from privsyn.data.artifacts import wipe
 from privsyn.derived.student.release import alone
-from privsyn.errors import LeaseHeld, ReleaseLost
+from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, State
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended
@@ -56,7 +56,7 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
             wipe(scratch)
             return True
         return False
-    with suppress(ReleaseLost):
+    with suppress(ReleaseLost, ConfigError):  # it may lie in a vault that is not known here
         if ctx.ledger.entry(name).state is State.BEGUN:
             refuse_given_up(ctx, name)
     with ctx.ledger.held(name) as entry:

@@ -15,8 +15,8 @@ that hold a keyed digest of their content: a late write of an overtaken process 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from privsyn.data.draws import Draws, kept_as
 from privsyn.data.journal_lines import damaged, header_of, line_of, parsed, refuse_other
@@ -26,6 +26,8 @@ from privsyn.ledger.leases import Lease
 from privsyn.ledger.store import Ledger
 from privsyn.object_store import NoSuchObject
 from privsyn.vault.release import ReleaseVault
+
+T = TypeVar("T")
 
 
 class LedgerJournal(Draws):
@@ -42,6 +44,7 @@ class LedgerJournal(Draws):
         self._rows, self._vault, self._lease = rows, vault, lease
         self._crc = 0
         self._waiting: list[bytes] = []
+        self._waiting_keys: list[str] = []
         self._next = 0
 
     @classmethod
@@ -79,6 +82,27 @@ class LedgerJournal(Draws):
             raise
         return journal
 
+    def draw_all(
+        self, items: Sequence[tuple[str, Callable[[], T]]], *, room: int | None = None
+    ) -> list[T]:
+        """See Draws. Draws of a call that failed are on file in none: nobody is given one later."""
+        try:
+            return super().draw_all(items, room=room)
+        except BaseException as error:
+            if self._waiting:
+                for text in self._waiting_keys:
+                    self._values.pop(text, None)
+                self._waiting, self._waiting_keys = [], []
+                if self._failure is None:
+                    self._failure = (
+                        error
+                        if isinstance(error, PrivsynError)
+                        else ReleaseLost(
+                            f"journal {self.where}: a step ended before it was written."
+                        )
+                    )
+            raise
+
     def close(self) -> None:
         """Close the connection. Closing twice is fine."""
         self._rows.close()
@@ -110,6 +134,7 @@ class LedgerJournal(Draws):
         line, self._crc = line_of(text, self._crc)
         number = self._next + len(self._waiting)
         self._waiting.append(self._vault.key.seal_entry(self._lease.part, number, line))
+        self._waiting_keys.append(json.loads(text)["k"])
 
     def _sync(self) -> None:
         try:
@@ -118,7 +143,7 @@ class LedgerJournal(Draws):
             self._failure = error
             raise
         self._next += len(self._waiting)
-        self._waiting = []
+        self._waiting, self._waiting_keys = [], []
         self._durable = self._next - 1
 
     def _store(self, name: str, value: bytes) -> str:

@@ -88,6 +88,11 @@ class Vault:
         row = ledger.pinned(release_id)
         return None if row is None else self._of(release_id, row)
 
+    def holds(self, ledger: Ledger, release_id: str, name: str) -> bool:
+        """Whether an object lies in the place of a release. Needs no key."""
+        row = ledger.pinned(release_id)
+        return row is not None and self._store.exists(f"{release_id}/{row.nonce}/{name}")
+
     def _of(self, release_id: str, row: VaultRow) -> ReleaseVault:
         refusal = ConfigError(
             f"{self.key.said} holds key {self.key.id}, and release {release_id} lies in the vault "
@@ -154,10 +159,6 @@ class ReleaseVault:
         target = io.BytesIO()
         self._get(name, target)
         return target.getvalue()
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of this name."""
-        return self._store.exists(self._path(name))
 
     def delete(self, name: str) -> None:
         """Delete an object. One that is gone is fine."""

@@ -219,6 +219,9 @@ def test_a_draw_that_raised_is_not_followed_by_another(ledger, tmp_path):
             journal.draw_all([("a", lambda: 1), ("b", lambda: 1 // 0)])
         with pytest.raises(ReleaseLost, match="a draw raised before it was written"):
             journal.draw_all([("c", lambda: 1)])
+        assert not journal.has("a")  # drawn in the same step, and not on file
+        with pytest.raises(ReleaseLost):
+            journal.draw_all([("a", lambda: 1)])
     assert entries(ledger, place, PART) == 0
 
 
