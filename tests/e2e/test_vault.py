@@ -386,7 +386,7 @@ def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
             finished.append(True)
             ctx.ledger.release_lease(lease)  # as one that ran out
             second.write([row | {"text": "another"} for row in rows(48, 20)])
-            partition(second.context(), planned)
+            partition(seeded(second), planned)
         return hand_on(place, part, lease, names, **more)
 
     monkeypatch.setattr(VaultPlace, "hand_on", late)
