@@ -109,8 +109,8 @@ class Compared:
         )
 
 
-COST = ("release", "epsilon", "delta", "account", "rows")
-WORTH = ("release", "accuracy (internal)", "public", "real")
+COST: Cells = ("release", "epsilon", "delta", "account", "rows")
+WORTH: Cells = ("release", "accuracy (internal)", "public", "real")
 """Two tables rather than one, so that each stands in a terminal of 80 columns."""
 ALONE = "public: what the public model writes alone; real: as many real records."
 
@@ -207,7 +207,7 @@ class Comparison:
         return str(render("comparison.html", **self._for_html(internal=self.internal)))
 
     def _tables(self, *, internal: bool) -> list[tuple[Cells, list[Cells]]]:
-        found = [(COST, [one.cost() for one in self.releases])]
+        found: list[tuple[Cells, list[Cells]]] = [(COST, [one.cost() for one in self.releases])]
         if internal:
             found.append((WORTH, [one.worth() for one in self.releases]))
         return found
