@@ -109,8 +109,8 @@ class Compared:
         )
 
 
-COST = ("release", "epsilon", "delta", "account", "rows")
-WORTH = ("release", "accuracy (internal)", "public", "real")
+COST: Cells = ("release", "epsilon", "delta", "account", "rows")
+WORTH: Cells = ("release", "accuracy (internal)", "public", "real")
 """Two tables rather than one, so that each stands in a terminal of 80 columns."""
 ALONE = "public: what the public model writes alone; real: as many real records."
 
