@@ -135,7 +135,7 @@ class AuditVerdictOperator(ConfirmAuditOperator):
         if above:
             raise VerificationError(
                 f"more is shown than was claimed, with 95% confidence, of {', '.join(above)}.",
-                hint="Release nothing by it. Run the audit again: by chance it happens once in 20.",
+                hint="Release nothing by it. By chance a method is found so once in 20 at most.",
             )
         return None, f"nothing above its claim: {', '.join(row['method'] for row in rows)}"
 
