@@ -34,7 +34,9 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     """
     dataset = ctx.config.dataset.resolved(ctx.day)
     found = {}
-    for path in filter(None, (dataset.path, dataset.test_path)):
+    for path in (dataset.path, dataset.test_path):
+        if path is None:
+            continue
         tally = Tally()
         for _ in read_records(dataset, ctx.source_path(path), tally):
             pass
