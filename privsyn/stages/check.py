@@ -34,8 +34,9 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     """
     dataset = ctx.config.dataset.resolved(ctx.day)
     found = {}
-    paths = (dataset.path, dataset.test_path)
-    for path in (path for path in paths if path is not None):
+    for path in (dataset.path, dataset.test_path):
+        if path is None:
+            continue
         tally = Tally()
         for _ in read_records(dataset, ctx.source_path(path), tally):
             pass

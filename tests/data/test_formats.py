@@ -481,7 +481,7 @@ def test_missing_files_and_folders(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     assert f"{path} does not exist" in refusal(path)
     path.mkdir()
-    assert f"{path} is a folder" in refusal(path)
+    assert f"{path} holds no file" in refusal(path)
 
 
 def test_devices_are_no_files() -> None:
