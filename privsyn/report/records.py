@@ -63,7 +63,7 @@ class Records:
         else:
             form = f"It has the form that was asked for: all {len(checks)} checks hold."
         found = {number.name: number.value for number in self.numbers}
-        if "duplicate share" in found:
+        if "duplicate share" in found and self.rows > 1:
             share = found["duplicate share"]
             whole = f"{self.rows:,} {self.things}"
             form += (
