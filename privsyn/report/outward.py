@@ -80,7 +80,7 @@ def outward(folder: Path) -> Document:
             cls=LEAVES,
             kicker="Report on synthetic data: may leave the room",
             title=f"{release['dataset']} {release['version']}".strip(),
-            subtitle=f"{kept.rows:,} synthetic {kept.things} by {release['method']} "
+            subtitle=f"{kept.made()} by {release['method']} "
             f"(cost reserved on {_date(str(release['reserved']))})",
             release=release,
             sections=tuple(sections),

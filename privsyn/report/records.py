@@ -26,6 +26,9 @@ from privsyn.validation.fields import fields, objects
 from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.validation.profile import profile, read_rows
 
+MODEL = "files of a model"
+"""What a release holds that is a model: no records."""
+
 
 @dataclass(frozen=True)
 class Records:
@@ -47,6 +50,12 @@ class Records:
     shown: tuple[Block, ...] = ()
     fields: tuple[Block, ...] = ()
 
+    def made(self) -> str:
+        """What the release holds, in a few words."""
+        if self.things == MODEL:
+            return f"A model in {self.rows:,} files, taught by synthetic texts"
+        return f"{self.rows:,} synthetic {self.things}"
+
     def in_short(self, said: Mapping[str, Any]) -> str:
         """How good it is as far as its own bytes tell."""
         checks = said.get("expectations", said.get("checks", ()))
@@ -58,10 +67,14 @@ class Records:
         else:
             form = f"It has the form that was asked for: all {len(checks)} checks hold."
         found = {number.name: number.value for number in self.numbers}
-        if "duplicate share" in found:
+        if "duplicate share" in found and self.rows > 1:
             share = found["duplicate share"]
-            repeated = f"{share:.1%} of {self.rows:,}" if share else f"None of {self.rows:,}"
-            form += f" {repeated} {self.things} repeat another."
+            whole = f"{self.rows:,} {self.things}"
+            form += (
+                f" {share:.1%} of {whole} repeat another."
+                if share
+                else (f" None of {whole} repeats another.")
+            )
         return f"{form} Whether it is good for your purpose, checks of form do not say."
 
     def sections(self) -> list[Section]:
@@ -185,7 +198,7 @@ def _model(
     numbers: tuple[Number, ...],
     sealed: Mapping[str, Any],
 ) -> Records:
-    return Records("files of a model", int(sealed["artifact"]["rows"]), numbers)
+    return Records(MODEL, int(sealed["artifact"]["rows"]), numbers)
 
 
 class _Read(Protocol):
