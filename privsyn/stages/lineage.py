@@ -153,7 +153,7 @@ def _shown(ctx: Context, plan: Plan) -> dict[str, object]:
 
 
 def certified(ctx: Context, plan: Plan, folder: Path) -> None:
-    """Write what a certified release is: digests, counts of the draw, certificate, exhibits."""
+    """Write what a certified release is: digests, counts of the draw, certificate."""
     _, sealed = certificate.read(folder)
     run = ctx.lineage.release_run(plan.id)
     commit = sealed.get("software", {}).get("git")
@@ -164,8 +164,6 @@ def certified(ctx: Context, plan: Plan, folder: Path) -> None:
     if fell := paid_fell(ctx, plan):
         ctx.lineage.set_tags(run, {WARNING: fell})
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
-    for name in sealed.get("exhibits", {}):
-        ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
 
 
 def accuracy_metrics(sealed: Mapping[str, Any]) -> dict[str, float]:
@@ -185,8 +183,9 @@ def log_synthetic(ctx: Context, name: str, sealed: Mapping[str, Any]) -> None:
 def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     """Write how a release did in its suite.
 
-    Of one that failed the verdict alone: its report and numbers stay in quarantine, and its model
-    is not announced. The same of one that an audit that blocks has not let through, or not yet.
+    Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine, and
+    its model is not announced. The same of one that an audit that blocks has not let through, or
+    not yet.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
@@ -202,6 +201,8 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
     for name in (layout.VALIDATION, layout.page_of(folder).name, layout.REPORT_JSON):
         if (folder / name).is_file():
             ctx.lineage.log_artifact(run, folder / name)
+    for name in sealed.get("exhibits", {}):
+        ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
     if "model" not in sealed:
         return
     ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)

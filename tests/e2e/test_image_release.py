@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from privsyn.stages.record import record
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
+from privsyn.tracking.mlflow import MlflowTracker
 from tests.e2e.test_record import read_by_others
 from tests.e2e.tiny_images import LABELS, SIZE, image_project, private_image, register
 
@@ -240,6 +242,23 @@ def test_images_of_another_size_stay_in_quarantine(project):
     quarantine = ctx.workspace.quarantine(planned.id)
     assert (quarantine / "images" / "000000.png").is_file()
     assert failed(quarantine, ctx.ledger) == {}
+
+
+@pytest.mark.parametrize(("side", "shown"), [(SIZE, True), (9, False)])
+def test_mlflow_shows_exhibits_of_what_passed_alone(project, tmp_path, side, shown):
+    tracker = MlflowTracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "images", tmp_path / "artifacts")
+    ctx = project.context(f"methods.tiny_images.side={side}", tracker=tracker)
+    planned, _ = release(ctx)
+
+    def exhibits():
+        run = tracker.release_run(planned.id)
+        return [item.path for item in tracker._client.list_artifacts(run, "exhibits")]
+
+    assert exhibits() == []
+    with nullcontext() if shown else pytest.raises(ValidationFailed):
+        validate(ctx, planned)
+    expected = ["exhibits/round-00.png", "exhibits/rounds.csv"] if shown else []
+    assert exhibits() == expected
 
 
 def test_a_suite_of_texts_is_refused_before_anything_is_charged(project):
