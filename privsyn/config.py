@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from privsyn.data.address import Address, is_address, overlap
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
@@ -89,6 +91,11 @@ class ServicesConfig(Section):
         if value is not None:
             check_url(value, f"services.{info.field_name}")
         return value
+
+
+def _url(place: Path | Address | str) -> str:
+    """Of an address itself, of a path of this machine one to compare by."""
+    return str(place) if is_address(str(place)) else f"file://{place}"
 
 
 PARTITION_KEY = "partition_key"
@@ -249,6 +256,24 @@ class Config(Section):
                 "evaluate.audit=block needs dataset.holdout above 0: without units that are held "
                 "out by keyed hash no audit can let a release through"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _stores_lie_apart(self) -> Config:
+        """Whoever may read releases must not find records there, nor a store empty another."""
+        places = {
+            "dataset.path": self.dataset.path,
+            "dataset.test_path": self.dataset.test_path,
+            "services.vault": self.services.vault,
+            "services.releases": self.services.releases,
+        }
+        urls = [(name, _url(at)) for name, at in places.items() if at]
+        for (name, url), (other, its) in combinations(urls, 2):
+            if other.startswith("services.") and overlap(url, its):
+                raise ValueError(
+                    f"{other}={its} and {name}={url} lie in each other: give each a folder of its "
+                    "own, which the other is not in"
+                )
         return self
 
     @model_validator(mode="after")

@@ -112,3 +112,27 @@ def test_an_unknown_method_names_the_nearest(raw):
     config = parse_config(raw)
     with pytest.raises(ConfigError, match="Did you mean invisible_ink"):
         config.method("invisible_inkk")
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (["services.vault=s3://b/v", "services.releases=s3://b/v"], "services.vault"),
+        (["services.vault=s3://b/r/v", "services.releases=s3://b/r"], "services.vault"),
+        (["services.vault=s3://b", "dataset.path=s3://b/raw/part-*.jsonl"], "dataset.path"),
+        (["services.releases=s3://b/raw", "dataset.path=s3://b/raw/a.jsonl"], "dataset.path"),
+        (["services.releases=S3://b/raw", "dataset.test_path=s3://b/raw/a"], "dataset.test_path"),
+        (["services.releases=file:///srv/x", "dataset.path=/srv/x/a.jsonl"], "dataset.path"),
+    ],
+)
+def test_stores_and_records_lie_apart(raw, settings, refused):
+    with pytest.raises(ConfigError, match="a folder of its own") as caught:
+        parse_config(raw, settings)
+    assert refused in str(caught.value)
+
+
+def test_one_bucket_may_hold_all_side_by_side(raw):
+    settings = ["services.vault=s3://b/v", "services.releases=s3://b/vr", "dataset.path=s3://b/r/a"]
+    assert parse_config(raw, settings).services.vault == "s3://b/v"
+    both = ["dataset.path=s3://b/raw/train.jsonl", "dataset.test_path=s3://b/raw/test.jsonl"]
+    assert str(parse_config(raw, both).dataset.test_path) == "s3://b/raw/test.jsonl"

@@ -86,9 +86,7 @@ class Address(PurePosixPath):
         >>> Address("s3://bucket/raw/part-*.parquet").touches("S3://bucket/raw/words.txt")
         True
         """
-        mine, theirs = _folder_of(self.parts), _folder_of(_split(other))
-        shorter = min(len(mine), len(theirs))
-        return mine[:shorter] == theirs[:shorter]
+        return overlap(str(self), other)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
@@ -109,6 +107,17 @@ Source = Path | Address
 def is_address(value: str) -> bool:
     """Whether a setting's value begins like ``scheme://``, also after ``Path`` has read it."""
     return bool(_ADDRESS.match(value)) or bool(re.match(r"(s3a?|gs|az|abfss?|https?):/", value))
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether one URL is the other, or lies in it, or holds it; patterns as their folder.
+
+    >>> overlap("s3://bucket", "S3://bucket/vault"), overlap("s3://bucket/a", "s3://bucket/ab")
+    (True, False)
+    """
+    mine, theirs = _folder_of(_split(one)), _folder_of(_split(other))
+    shorter = min(len(mine), len(theirs))
+    return mine[:shorter] == theirs[:shorter]
 
 
 def source(value: Any) -> Any:
