@@ -10,7 +10,7 @@ from privsyn.airflow.audit import CONFIRMATION
 
 pytestmark = pytest.mark.airflow
 
-METHODS = ["private_evolution", "invisible_ink"]
+METHODS = ["private_evolution", "keyphrase_seeding"]
 """Those that are the quickest with the shipped models."""
 
 
