@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test fuzz lint docs up down cluster-up cluster-down lock clean
+.PHONY: help setup demo test fuzz lint docs up down cluster-up cluster-down cluster-test lock clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
@@ -18,6 +18,7 @@ help:
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"
+	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and Redis"
 	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the documentation as pages, in site/"
@@ -38,7 +39,11 @@ demo: setup
 		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m tools.local.demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/cluster $(ARGS)
+
+# Some ten minutes, so by itself. Needs PRIVSYN_TEST_POSTGRES_URL and PRIVSYN_TEST_REDIS_URL.
+cluster-test: setup
+	@$(BIN)/python -m pytest -q tests/cluster $(ARGS)
 
 # What it finds becomes an @example of its test.
 fuzz: setup
