@@ -50,9 +50,10 @@ def test_a_comparison_fits_80_columns_whatever_the_method():
             for method in METHODS
             for share, utility in ((0.0411, measured), (None, None))
         ),
+        internal=True,
     )
     console = terminal(80)
-    found.tell(console)
+    found.print(console)
     lines = printed(console)
     assert max(map(len, lines)) <= 80
     assert sum("4.2%" in line for line in lines) == len(METHODS), "rounded up: never too low"

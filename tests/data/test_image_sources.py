@@ -112,7 +112,10 @@ def test_a_declared_label_without_a_folder_is_an_empty_label(folder):
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"unit": "patient"}, "dataset.unit='patient'"), ({"images": None}, "is a folder")],
+    [
+        ({"unit": "patient"}, "dataset.unit='patient'"),
+        ({"images": None}, r"scans holds a file that ends in '\.png'"),
+    ],
 )
 def test_a_folder_that_does_not_fit_is_refused(folder, changes, message):
     with pytest.raises(DataError, match=message):

@@ -361,7 +361,11 @@ def test_another_month_is_another_version_of_the_same_account(project, release):
 
 def test_an_account_with_other_terms_is_not_joined(project, release, tmp_path):
     twin = privsyn.Project.create(
-        tmp_path / "p", frame_of(), **COLUMNS, protects="person", account={"epsilon": 50}
+        tmp_path / project.folder.name,
+        frame_of(),
+        **COLUMNS,
+        protects="person",
+        account={"epsilon": 50},
     )
     url = f"sqlite:///{project.folder / '.privsyn/ledger.db'}"
     with pytest.raises(AccountMismatch):

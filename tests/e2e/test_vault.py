@@ -264,7 +264,7 @@ def test_a_store_that_is_down_ends_a_stage_and_not_the_release(cluster, monkeypa
         partition(ctx, planned)
     assert refused.value.retryable
     faults.fail = 0
-    assert partition(home.context(), planned) == 2
+    assert partition(seeded(home), planned) == 2
 
     class Down(SeededNoise):
         """The store goes down once everything is drawn, before it is handed on."""

@@ -45,9 +45,10 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
     path = path or cfg.path
     columns, found = _columns(cfg, path), _parts(cfg, path)
     if len(found) == 1:
-        _format(cfg, found[0]).check(found[0], columns)
+        own = None if found[0] == path else path
+        _format(cfg, found[0], own).check(found[0], columns)
         return
-    formats = {split_suffix(part)[0]: _format(cfg, part) for part in found}
+    formats = {split_suffix(part)[0]: _format(cfg, part, path) for part in found}
     if len(formats) > 1:
         raise DataError(
             f"{path} holds files of several formats: {', '.join(sorted(formats))}.",
@@ -178,8 +179,14 @@ def _records(
         yield Private(Record(unit, label, content))
 
 
-def _format(cfg: DatasetConfig, path: Source) -> Format:
+def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> Format:
     """How a file is read.
+
+    Args:
+        cfg: The dataset.
+        path: The file.
+        within: The folder it is a part of, if any: a message names that, for whoever named the
+            files may have named them after people.
 
     Raises:
         DataError: It is missing, may not be read, or is of no known format.
@@ -191,8 +198,9 @@ def _format(cfg: DatasetConfig, path: Source) -> Format:
     suffix, packed = split_suffix(path)
     file_format = kind.formats.get(suffix)
     if file_format is None or (packed and not file_format.packed):
+        source = path if within is None else f"{within} holds a file that"
         raise DataError(
-            f"{path} ends in {suffix!r}; known are {kind.offered}.",
+            f"{source} ends in {suffix!r}; known are {kind.offered}.",
             hint="Convert or rename the file.",
         )
     return file_format
