@@ -34,6 +34,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.canaries.attack import Relayed
 from privsyn.canaries.bench import METHODS, Bench, audited, words
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import CLIP_STEPS
@@ -58,7 +59,7 @@ WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 """Where logits are loud: words of a canary's suffix, and settings on top of METHODS."""
 
 
-class Quieter:
+class Quieter(Relayed):
     """OpenDP's noise, ``by`` times too quiet: what breaks a build."""
 
     kind = "broken"
@@ -77,18 +78,6 @@ class Quieter:
             return values
         drawn: NDArray[np.int64] = getattr(self._true, draw)(values, scale / self._by)
         return drawn
-
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("laplace", values, scale)
-
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("gaussian", values, sigma)
-
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("fine_gaussian", values, sigma)
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """See NoiseSource."""

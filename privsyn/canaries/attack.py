@@ -53,7 +53,26 @@ class Answer(NamedTuple):
     scale: float
 
 
-class Recorded:
+class Relayed:
+    """A noise source before another one: what it does to noise on vectors is said once."""
+
+    def _vector(self, draw: str, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        raise NotImplementedError
+
+    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+        """See NoiseSource."""
+        return self._vector("laplace", values, scale)
+
+    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """See NoiseSource."""
+        return self._vector("gaussian", values, sigma)
+
+    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
+        """See NoiseSource."""
+        return self._vector("fine_gaussian", values, sigma)
+
+
+class Recorded(Relayed):
     """A noise source that notes the answers of another one.
 
     Args:
@@ -75,18 +94,6 @@ class Recorded:
         drawn: NDArray[np.int64] = getattr(self._true, draw)(values, scale)
         self._answers.append(Answer(draw, drawn, scale))
         return drawn
-
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("laplace", values, scale)
-
-    def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("gaussian", values, sigma)
-
-    def fine_gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """See NoiseSource."""
-        return self._vector("fine_gaussian", values, sigma)
 
     def sample(self, units: int, rate: float) -> NDArray[np.bool_]:
         """See NoiseSource. Not an answer: samples are secret."""

@@ -34,7 +34,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from privsyn.airflow.project import PARAMS
 from privsyn.config import OVERRIDES, Config, load_config
-from privsyn.errors import PrivsynError
 from privsyn.vault.deployment_key import VARIABLE
 from tools.local.environment import (
     ADMIN,
@@ -52,6 +51,7 @@ from tools.local.services import (
     Part,
     ServiceError,
     airflow_parts,
+    controlled,
     down,
     has_dags,
     keep_up,
@@ -347,25 +347,15 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get(variable)
     }
     cluster = Cluster(root, root / ".cluster", **said)
-    try:
-        if arguments.action == "down":
-            ended = cluster.stop()
-            print(f"ended {ended} processes" if ended else "nothing was running")
-            return 0
-        print("starting Airflow, two workers, S3 and MLflow: two minutes", flush=True)
-        ports = {"Airflow": arguments.airflow_port, "MLflow": arguments.mlflow_port}
-        answer = cluster.start(ports | ({} if cluster.s3 else {"S3": arguments.s3_port}))
-        for name, value in answer.items():
-            print(f"{name:8} {value}")
-        print("DAGs are paused until you unpause them: a schedule spends budget")
-        print("end all with: make cluster-down")
-    except (ServiceError, RuntimeError, OSError) as error:
-        print(f"privsyn: {error}", file=sys.stderr)
-        return 1
-    except PrivsynError as error:
-        print(f"privsyn: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    ports = {"Airflow": arguments.airflow_port, "MLflow": arguments.mlflow_port}
+    ports |= {} if cluster.s3 else {"S3": arguments.s3_port}
+    return controlled(
+        arguments.action,
+        lambda: cluster.start(ports),
+        cluster.stop,
+        begins="starting Airflow, two workers, S3 and MLflow: two minutes",
+        ends="end all with: make cluster-down",
+    )
 
 
 if __name__ == "__main__":

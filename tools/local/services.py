@@ -344,17 +344,42 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     root = arguments.project.resolve()
+    return controlled(
+        arguments.action,
+        lambda: up(root, airflow_port=arguments.airflow_port, mlflow_port=arguments.mlflow_port),
+        lambda: down(root),
+        begins="starting what is missing of Airflow and MLflow: a minute or two",
+        ends="end both with: make down",
+    )
+
+
+def controlled(
+    action: str,
+    up: Callable[[], Mapping[str, str]],
+    down: Callable[[], int],
+    *,
+    begins: str,
+    ends: str,
+) -> int:
+    """Start servers or end them, as a command line does; returns its exit code.
+
+    Args:
+        action: ``up`` or ``down``.
+        up: Starts them and returns what to tell, by name.
+        down: Ends them and returns how many processes there were.
+        begins: What is said before the start.
+        ends: What is said after it.
+    """
     try:
-        if arguments.action == "down":
-            ended = down(root)
+        if action == "down":
+            ended = down()
             print(f"ended {ended} processes" if ended else "nothing was running")
             return 0
-        print("starting what is missing of Airflow and MLflow: a minute or two", flush=True)
-        answer = up(root, airflow_port=arguments.airflow_port, mlflow_port=arguments.mlflow_port)
-        for name, value in answer.items():
+        print(begins, flush=True)
+        for name, value in up().items():
             print(f"{name:8} {value}")
         print("DAGs are paused until you unpause them: a schedule spends budget")
-        print("end both with: make down")
+        print(ends)
     except (ServiceError, RuntimeError, OSError) as error:
         print(f"privsyn: {error}", file=sys.stderr)
         return 1
