@@ -317,6 +317,47 @@ def test_parents_are_those_that_private_records_voted_for(tmp_path):
     assert entry["unchanged_variations"] == 30
 
 
+def test_of_many_candidates_those_with_most_votes_are_released(tmp_path):
+    """Aug-PE: L candidates a released record; one vote ranks them, and none varies after it."""
+    cfg = config(rounds=1, lookahead=0, population=6, expansion=5, threshold=0.0)
+    data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
+    samples, exhibits = run(tmp_path, cfg, data, NoNoise())
+    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
+    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
+    votes = np.bincount(distances.argmin(1), minlength=30)
+    released = points(samples)
+    assert len({tuple(point) for point in released}) == 6
+    found = [votes[(np.rint(fresh * 255) == point).all(1)].sum() for point in released]
+    assert found == sorted(votes, reverse=True)[:6]
+    [entry] = json.loads(exhibits["rounds.json"])
+    assert (entry["bins"], entry["distinct_parents"], entry["unchanged_variations"]) == (30, 6, 0)
+
+
+def test_the_chosen_stay_and_variations_of_them_join_the_next_vote(tmp_path):
+    cfg = config(rounds=3, lookahead=0, population=4, expansion=3, degrees=(0.5,))
+    quiet = NoNoise()
+    samples, exhibits = run(tmp_path, cfg, noise=quiet)
+    assert [sample.cell.label for sample in samples] == ["x"] * 4 + ["y"] * 4
+    assert plan(cfg).event.count == 3
+    assert [len(one.values) for one in quiet.drawn] == [2 * 4 * 3] * 3
+    rounds = json.loads(exhibits["rounds.json"])
+    assert [entry["bins"] for entry in rounds] == [24] * 3
+    assert [entry["distinct_parents"] for entry in rounds] == [8] * 3
+
+
+def test_where_nothing_is_above_the_threshold_lots_are_drawn_among_different_candidates():
+    rng = np.random.default_rng(3)
+    drawn = [private_evolution._best(np.zeros(30, np.int64), 4, rng) for _ in range(2000)]
+    assert all(len(set(picks)) == 4 for picks in drawn)
+    shares = np.bincount(np.concatenate(drawn), minlength=30) / 2000
+    assert abs(shares - 4 / 30).max() < 0.05
+    some = private_evolution._best(np.array([0, 5, 0, 9, 5]), 4, rng)
+    assert some[0] == 3
+    assert set(some[1:3]) == {1, 4}
+    assert some[3] in {0, 2}
+
+
 def test_public_label_split_sets_the_rows(tmp_path):
     samples, _ = run(tmp_path, config(label_split={"y": 3, "x": 7}))
     assert [sample.cell.label for sample in samples] == ["x"] * 7 + ["y"] * 3
@@ -475,7 +516,8 @@ def test_progress_is_asked_before_every_draw(tmp_path):
         )
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
     assert before == ["progress"] * 4
-    total = 1 + cfg.rounds * (2 * len(buckets()) + 1)
+    labels = len(buckets())
+    total = 1 + labels + cfg.rounds * (2 * labels + 1)
     assert seen == [(done, total) for done in range(total)]
 
 

@@ -174,6 +174,48 @@ def test_tokens_are_drawn_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])
+def test_what_prompts_begin_with_is_read_once_and_changes_nothing(
+    load: Load, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copied(load(name), rows_per_pass=8)
+    beginning = "an appointment " * 12
+    prompts = [beginning + end for end in ("visit", "my bill is ready", "please", "text my bill")]
+    shapes: list[tuple[int, ...]] = []
+
+    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+        shapes.append(tuple(ids.shape))
+        return type(model)._forward(model, cache, ids, mask)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_forward", forward)
+        together = model.complete(prompts, max_tokens=12, temperature=0)
+    (once, shared), (rows, own) = shapes[:2]
+    assert (once, rows) == (1, len(prompts))
+    assert shared >= 16 > own > 0
+    alone = [model.complete([prompt], max_tokens=12, temperature=0)[0] for prompt in prompts]
+    assert together == alone
+
+
+@pytest.mark.parametrize("spread", [0.1, 4.0])
+def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
+    """Flat rows, whose nucleus is wider than what is sorted first, and steep ones."""
+    import torch
+
+    from privsyn.models.language.hf_text import _NUCLEUS, HFTextModel
+
+    model = HFTextModel.__new__(HFTextModel)
+    model._top_k = None
+    rows = torch.randn(3, 4 * _NUCLEUS, generator=torch.Generator().manual_seed(5)) * spread
+    best, columns = model._likeliest(rows, 0.9)
+    order = rows.sort(dim=-1, descending=True)
+    before = order.values.softmax(-1).cumsum(-1) - order.values.softmax(-1)
+    for row in range(len(rows)):
+        kept = columns[row][best[row] > -torch.inf].tolist()
+        assert kept == order.indices[row][before[row] < 0.9].tolist()
+        assert (len(kept) > _NUCLEUS) == (spread < 1)
+
+
+@pytest.mark.parametrize("name", ["llama", "chat"])
 def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is forced upon single rows at single steps; the others go on as they would."""
     import torch

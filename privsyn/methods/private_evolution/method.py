@@ -1,12 +1,13 @@
 """Private evolution: a public generator, guided by noisy votes of the private records.
 
 Source: Lin et al. 2024, "Differentially private synthetic data via foundation model APIs 1:
-Images", Algorithms 2 and 4 (1, for every label); for text Xie et al. 2024, "Differentially private
-synthetic data via foundation model APIs 2: Text". Guarantee, assumptions and every deviation from
-the papers: guarantee.md, whose tags [E1] ... stand at the lines they speak of.
+Images", Algorithms 2 and 4 (1, for every label); for text, and wherever L > 1, Xie et al. 2024,
+"Differentially private synthetic data via foundation model APIs 2: Text", Algorithm 1. Guarantee,
+assumptions and every deviation from the papers: guarantee.md, whose tags [E1] ... stand at the
+lines they speak of.
 
-Symbols as in the paper: rounds T, noise multiplier sigma, threshold H, lookahead degree k,
-populations S_t, noisy histograms, parents S'_t.
+Symbols as in the papers: rounds T, noise multiplier sigma, threshold H, lookahead degree k,
+candidates a released record L, populations S_t, noisy histograms, parents S'_t.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ T = TypeVar("T")
 
 SHEETS = 24
 """Contact sheets of a release at most."""
+CALL = 64
+"""Samples that the generator is asked for at a time, so that progress is seen."""
 
 
 class PrivateEvolution:
@@ -185,18 +188,25 @@ def _evolve(
     """Algorithm 4: all labels side by side, so that a round is one histogram."""
     labels, total = [bucket.cell.label for bucket in buckets], settings.rounds
     journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
-    steps = Steps(draw.progress, 1 + total * (2 * len(labels) + 1))
+    wide = settings.expansion
+    sizes = sizes_of(settings, labels)
+    calls = _calls(sizes, wide) + (total - 1) * _calls(sizes, max(1, wide - 1))
+    calls += _calls(sizes, 1) if wide == 1 else 0
+    steps = Steps(draw.progress, 1 + calls + total * (len(labels) + 1))
     steps.next()
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
         private.embed()  # first of all: what fails before the first draw can be resumed
-    sizes = sizes_of(settings, labels)
     if settings.noisy_label_split:  # [E8]
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
         sizes = label_split.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
         )
-    makes = [partial(_fresh, kind.api, n, label) for n, label in zip(sizes, labels, strict=True)]
+    candidates = [size * wide for size in sizes]
+    makes = [
+        partial(_first, kind.api, count, label, steps)
+        for count, label in zip(candidates, labels, strict=True)
+    ]
     population = _kept(kind, journal, "population/1", makes)  # line 2
     if sheet := kind.sheet(population):
         yield Exhibit("population-0000.png", sheet)
@@ -214,23 +224,29 @@ def _evolve(
         ]
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
-        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(sizes))  # lines 5-6 [E4]
+        noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(candidates))  # lines 5-6 [E4]
         # (candidates,) for each label; from here on the round is post-processing
-        weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(sizes)[:-1])
+        weights = np.split(np.maximum(noisy - threshold, 0), np.cumsum(candidates)[:-1])
+        choose = _parents if wide == 1 else _best
         indices = [
-            _kept_array(journal, f"parents/{t}/{place}", partial(_parents, bins, rng))
-            for place, bins in enumerate(weights)
+            _kept_array(journal, f"parents/{t}/{place}", partial(choose, bins, size, rng))
+            for place, (bins, size) in enumerate(zip(weights, sizes, strict=True))
         ]  # lines 8-9
         parents = [
             [group[i] for i in picks] for group, picks in zip(population, indices, strict=True)
         ]
-        makes = [
-            partial(_offspring, kind.api, group, label, degree, steps)
-            for group, label in zip(parents, labels, strict=True)
-        ]
-        population = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
+        offspring: list[list[T]] = [[] for _ in labels]
+        if times := 1 if wide == 1 else (wide - 1) * (t < total):  # [E9]
+            makes = [
+                partial(_offspring, kind.api, group * times, label, degree, steps)
+                for group, label in zip(parents, labels, strict=True)
+            ]
+            offspring = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
         fallen += [not bins.any() for bins in weights]
-        rounds.append(_figures(t, degree, weights, indices, parents, population))
+        rounds.append(_figures(t, degree, weights, indices, parents, offspring))
+        population = [
+            (old if wide > 1 else []) + new for old, new in zip(parents, offspring, strict=True)
+        ]
         if t % -(-total // SHEETS) == 0 or t == total:
             if sheet := kind.sheet(population):
                 yield Exhibit(f"population-{t:04d}.png", sheet)
@@ -256,7 +272,7 @@ def _figures(
     weights: Sequence[NDArray[np.int64]],
     indices: Sequence[NDArray[np.int64]],
     parents: Sequence[Sequence[T]],
-    population: Sequence[Sequence[T]],
+    offspring: Sequence[Sequence[T]],
 ) -> Mapping[str, Any]:
     """Public figures of a round: functions of its noisy histogram and of public samples."""
     return {
@@ -268,9 +284,9 @@ def _figures(
         "labels_drawn_uniformly": sum(not bins.any() for bins in weights),
         "distinct_parents": sum(len(np.unique(picks)) for picks in indices),
         "unchanged_variations": sum(
-            np.array_equal(one, other)  # type: ignore[arg-type]
-            for old, new in zip(parents, population, strict=True)
-            for one, other in zip(old, new, strict=True)
+            np.array_equal(old[place % len(old)], one)  # type: ignore[arg-type]
+            for old, new in zip(parents, offspring, strict=True)
+            for place, one in enumerate(new)
         ),
     }
 
@@ -310,6 +326,15 @@ class _Private(Generic[T]):
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
 
 
+def _first(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
+    """The first candidates of a label."""
+    samples: list[T] = []
+    while len(samples) < count:
+        steps.next()
+        samples += _fresh(api, min(CALL, count - len(samples)), label)
+    return samples
+
+
 def _fresh(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
     return _checked(api.random(count, label), count)
 
@@ -323,8 +348,17 @@ def _varied(
 def _offspring(
     api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
 ) -> list[T]:
-    steps.next()
-    return _varied(api, samples, label, degree)
+    """A variation of every sample."""
+    new: list[T] = []
+    for start in range(0, len(samples), CALL):
+        steps.next()
+        new += _varied(api, samples[start : start + CALL], label, degree)
+    return new
+
+
+def _calls(sizes: Sequence[int], each: int) -> int:
+    """Calls of the generator for so many samples a released one, at most: labels may be resplit."""
+    return sum(sizes) * each // CALL + len(sizes)
 
 
 def _vectors(
@@ -340,14 +374,20 @@ def _vectors(
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
 
-def _parents(weights: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """As many parents as there are candidates, with replacement, in proportion to their weights.
+def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """So many parents, with replacement, in proportion to their weights.
 
     Where all weights are 0 any candidate is as good as another [E7].
     """
     votes = weights.astype(np.float64)
     shares = votes / votes.sum() if votes.any() else None
-    return rng.choice(len(votes), len(votes), p=shares).astype(np.int64)
+    return rng.choice(len(votes), count, p=shares).astype(np.int64)
+
+
+def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """So many different parents, those of the most weight first; equal ones by lot [E7], [E9]."""
+    order = rng.permutation(len(weights))
+    return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
 
 
 def _checked(samples: list[T], count: int) -> list[T]:

@@ -38,7 +38,16 @@ class PrivateEvolutionConfig(Section):
         description="Variations whose mean vector stands for a candidate (k). 0: its own vector.",
     )
     population: int = Field(
-        default=100, ge=1, le=1_000_000, description="Candidates per label, and records released."
+        default=100, ge=1, le=1_000_000, description="Records released per label (N_syn)."
+    )
+    expansion: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        exclude_if=lambda expansion: expansion == 1,  # ids of releases stay what they were
+        description="Candidates per record released (L). Above 1 a vote keeps those with the most "
+        "votes, as they are, and makes L - 1 variations of each; the last vote picks what is "
+        "released.",
     )
     degrees: tuple[float, ...] = Field(
         default=(0.9, 0.3),

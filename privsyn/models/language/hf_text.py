@@ -1,7 +1,7 @@
 """A TextModel over transformers causal language models: batched sampling over a KV cache.
 
-Prompts are public, so nothing here keeps rows apart: they are sorted by length, padded on the left
-to the longest of their batch, and dropped from it once they end.
+Prompts are public, so nothing here keeps rows apart: they are sorted by length, what all of a batch
+begin with is read once, the rest is padded on its left, and rows that end are dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
+_NUCLEUS = 1024
+"""Columns that are sorted first for ``top_p``."""
+_SHARED = 16
+"""Tokens that prompts must begin with together to be read once."""
 _CLOSE_UP = 0.75
 """Finished rows leave a batch once at most this share of its rows is unfinished."""
 
@@ -155,14 +159,22 @@ class HFTextModel:
     ) -> list[list[int]]:
         """Tokens of the completions of one batch, without the end."""
         device, width = self._network.device, max(map(len, prompts))
+        shared = self._shared(prompts)
         ids = np.full((len(prompts), width), self._ends[0])
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
-        mask[:, width:] = 1
+        mask[:, :shared] = mask[:, width:] = 1
         for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = prompt
-            mask[row, width - len(prompt) : width] = 1
+            own = width - len(prompt) + shared
+            ids[row, :shared], ids[row, own:] = prompt[:shared], prompt[shared:]
+            mask[row, own:width] = 1
         fed, seen = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
         cache = rowwise.new_cache(self._network.config, width + max_tokens)
+        if shared:
+            prefix = rowwise.new_cache(self._network.config, shared)
+            self._forward(prefix, fed[:1, :shared], seen[:1, :shared])
+            rowwise.begin_with(cache, prefix, len(prompts))
+            del prefix
+            fed = fed[:, shared:]
         ends = torch.tensor(self._ends, device=device)
         alive = torch.ones(len(prompts), dtype=torch.bool, device=device)
         out: list[list[int]] = [[] for _ in prompts]
@@ -187,6 +199,18 @@ class HFTextModel:
             fed = tokens[:, None]
         return out
 
+    def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
+        """How many tokens all prompts begin with, and each has one more; 0 where it is not worth it.
+
+        Nor may it be where a window over the last columns would count the padding behind them.
+        """
+        if len(prompts) == 1 or not rowwise.attends_fully(self._network.config):
+            return 0
+        first, last = min(prompts), max(prompts)  # what these two share, all between them share
+        most = min(map(len, prompts)) - 1
+        shared = next((i for i in range(most) if first[i] != last[i]), most)
+        return shared if shared >= _SHARED else 0
+
     def _forward(self, cache: Any, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits after the last token, shape (rows, vocabulary)."""
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
@@ -206,12 +230,25 @@ class HFTextModel:
         top_p = min(top_p, self._top_p)
         if self._top_k is None and top_p >= 1:
             return self._draw(scores)
-        count = min(self._top_k or scores.shape[-1], scores.shape[-1])
-        best, columns = scores.topk(count, dim=-1)
-        if top_p < 1:
-            shares = F.softmax(best, dim=-1)
-            best = best.masked_fill(shares.cumsum(-1) - shares >= top_p, -torch.inf)
+        best, columns = self._likeliest(scores, top_p)
         return columns.gather(-1, self._draw(best)[:, None])[:, 0]
+
+    def _likeliest(self, scores: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+        """Scores and columns that may be drawn, likeliest first, shape (rows, columns) each.
+
+        A nucleus is seldom wide: few columns are sorted, more where they do not hold ``top_p``.
+        """
+        every = scores.shape[-1]
+        count = min(self._top_k or _NUCLEUS, every)
+        best, columns = scores.topk(count, dim=-1)
+        if top_p >= 1:
+            return best, columns
+        total = (best if self._top_k else scores).logsumexp(-1, keepdim=True)
+        shares = (best - total).exp()
+        if not self._top_k and float(shares.sum(-1).min()) < top_p:
+            best, columns = scores.sort(dim=-1, descending=True)
+            shares = (best - total).exp()
+        return best.masked_fill(shares.cumsum(-1) - shares >= top_p, -torch.inf), columns
 
     def _draw(self, scores: Tensor) -> Tensor:
         """A column per row with probability softmax(scores)."""
