@@ -20,7 +20,7 @@ BUILTIN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Tex
 
 def api(script=None, own=BUILTIN, seed=0, **settings) -> tuple[TextVariation, FakeTextModel]:
     model = FakeTextModel(script=script)
-    resolved = TextSettings(**settings).resolved(own)
+    resolved = TextSettings(**{"min_words": 1, **settings}).resolved(own)
     return TextVariation(resolved, model, np.random.default_rng(seed)), model
 
 
@@ -120,7 +120,9 @@ def test_degrees_at_the_ends_and_the_temperature_between():
             seen.append((temperature, max_tokens))
             return super().complete(prompts, max_tokens=max_tokens, temperature=temperature)
 
-    settings = TextSettings(vary_temperatures=(0.5, 1.5), temperature=0.7, max_tokens=9)
+    settings = TextSettings(
+        vary_temperatures=(0.5, 1.5), temperature=0.7, max_tokens=9, min_words=1
+    )
     made = TextVariation(settings.resolved(BUILTIN), Warm())
     assert made.vary(["a b", "c"], None, 0.0) == ["a b", "c"]
     assert seen == []
@@ -165,6 +167,22 @@ def test_a_model_silent_at_first_is_asked_again_and_one_silent_for_good_refused(
     half, _ = api(script=lambda prompt, before: "" if before % 2 else "only this")
     assert half.random(40, None) == ["only this"] * 40
     assert mute.random(0, None) == []
+
+
+def test_a_text_that_is_too_short_is_asked_for_again_and_a_salutation_is_no_text():
+    answers = ["Hello.", "Dear doctor,\n\nmy bill is wrong.\n\nYours", "Thank you so very much."]
+    made, model = api(script=lambda prompt, before: answers[before % 3], min_words=5)
+    texts = made.random(2, None)
+    assert texts == ["Thank you so very much.", "Dear doctor,\n\nmy bill is wrong."]
+    assert len(model.prompts) == 3
+    made, model = api(script=lambda prompt, before: "Yes.", min_words=5)
+    assert made.random(2, None) == ["Yes."] * 2  # in the end what there is
+    assert len(model.prompts) == 2 * 4
+
+
+def test_a_variation_that_is_too_short_is_not_taken():
+    made, _ = api(script=lambda prompt, before: "Yes.", min_words=5, rephrase=True)
+    assert made.vary(["my bill is wrong again", "No."], None, 0.5)[0] == "my bill is wrong again"
 
 
 def test_texts_end_before_a_stop_and_at_their_length():

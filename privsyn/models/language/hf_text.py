@@ -200,13 +200,14 @@ class HFTextModel:
         return out
 
     def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
-        """How many tokens all prompts begin with, and each has one more; 0 where it is not worth it.
+        """How many tokens all prompts begin with, and each has one more; 0 where too few.
 
         Nor may it be where a window over the last columns would count the padding behind them.
         """
         if len(prompts) == 1 or not rowwise.attends_fully(self._network.config):
             return 0
-        first, last = min(prompts), max(prompts)  # what these two share, all between them share
+        rows = [list(prompt) for prompt in prompts]
+        first, last = min(rows), max(rows)  # what these two share, all between them share
         most = min(map(len, prompts)) - 1
         shared = next((i for i in range(most) if first[i] != last[i]), most)
         return shared if shared >= _SHARED else 0

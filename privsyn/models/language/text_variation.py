@@ -113,7 +113,15 @@ class TextSettings(Section):
         description="Words by which a variation may outgrow its text, or is asked to differ.",
     )
     stops: tuple[str, ...] = Field(
-        default=("\n\n",), description="A text ends before the first of these."
+        default=("\n\n",),
+        description="A text ends before the first of these that follows min_words words.",
+    )
+    min_words: int = Field(
+        default=5,
+        ge=1,
+        le=1000,
+        exclude_if=lambda words: words == 5,  # ids of releases stay what they were
+        description="Shorter texts (a salutation alone) are asked for again, some times at most.",
     )
 
     @field_validator("random_prompt")
@@ -194,7 +202,7 @@ class TextVariation:
         return f"{self._model.revision}+{digest[:16]}"
 
     def random(self, count: int, label: str | None) -> list[str]:
-        """``count`` fresh texts. Where the model stays silent it is asked again.
+        """``count`` fresh texts. Where the model stays silent, or too short, it is asked again.
 
         Raises:
             ModelError: No text came at all; or see TextModel.complete.
@@ -202,13 +210,13 @@ class TextVariation:
         settings = self._settings
         texts = [""] * count
         for _ in range(_ATTEMPTS):
-            empty = [i for i, text in enumerate(texts) if not text]
-            if not empty:
+            short = [i for i, text in enumerate(texts) if self._short(text)]
+            if not short:
                 return texts
-            prompts = [_filled(self._random, self._slots(label, self._words())) for _ in empty]
+            prompts = [_filled(self._random, self._slots(label, self._words())) for _ in short]
             answers = self._complete(prompts, settings.temperature)
-            for i, text in zip(empty, answers, strict=True):
-                texts[i] = self._clean(text)
+            for i, text in zip(short, answers, strict=True):
+                texts[i] = max(texts[i], self._clean(text), key=len)
         some = [text for text in texts if text]
         if count and not some:
             raise ModelError(
@@ -233,7 +241,10 @@ class TextVariation:
             self._clean(beginning + text if text.strip() else "", self._longest(sample))
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
-        return [new or old for new, old in zip(variations, samples, strict=True)]
+        return [
+            old if self._short(new) and len(new) < len(old) else new
+            for new, old in zip(variations, samples, strict=True)
+        ]
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """What the model is shown, and the part of the text that its answer follows."""
@@ -273,7 +284,7 @@ class TextVariation:
         """The text before the first stop, without quotation marks around it, of so many words."""
         text = text.strip()
         for stop in self._settings.stops:
-            text = text.partition(stop)[0]
+            text = self._stopped(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         if most is not None and len(ends) > most:
             text = text[: ends[most - 1]]
@@ -283,6 +294,16 @@ class TextVariation:
         if self._settings.rephrase and len(text) > 1 and text[0] == text[-1] == '"':
             text = text[1:-1].strip()
         return text
+
+    def _stopped(self, text: str, stop: str) -> str:
+        """The text before the first stop that follows enough words."""
+        at = text.find(stop)
+        while at >= 0 and self._short(text[:at]):
+            at = text.find(stop, at + len(stop))
+        return text if at < 0 else text[:at]
+
+    def _short(self, text: str) -> bool:
+        return len(text.split()) < self._settings.min_words
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
