@@ -13,7 +13,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
-	@echo "             another method: make demo METHOD=private_evolution (images)"
+	@echo "             another method: make demo METHOD=invisible_ink; images: make demo IMAGES=yes"
 	@echo "             own data: make demo DATA=file.jsonl.gz LABELS='A,B' [DOCUMENT='support ticket' TEXT= LABEL= UNIT= TEST= TEXTS= EPSILON=]"
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
@@ -36,7 +36,7 @@ setup: .venv/.installed
 
 demo: setup
 	@METHOD='$(METHOD)' DATA='$(DATA)' LABELS='$(LABELS)' TEXT='$(TEXT)' LABEL='$(LABEL)' UNIT='$(UNIT)' \
-		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' $(BIN)/python -m tools.local.demo $(ARGS)
+		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' IMAGES='$(IMAGES)' $(BIN)/python -m tools.local.demo $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/cluster $(ARGS)

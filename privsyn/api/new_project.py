@@ -22,6 +22,14 @@ from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
 
 TEMPLATE = Path(__file__).parents[1] / "template"
+IMAGES = {
+    "modality": "image",
+    "rounds": "3",
+    "population": "60",
+    "expansion": "1",
+    "degrees": "[0.8, 0.4]",
+}
+"""Settings of private evolution where records are images, in place of those for texts."""
 """The files of the repository's own project, as an installed package holds them."""
 
 COMMENTS = {
@@ -148,7 +156,8 @@ def params(answers: Answers | None, method: str, changes: Mapping[str, Any] | No
         bounds = {"validation.max_chars": 4000, "validation.forbid": []}
         text = _with_section(text, "validation", bounds)
         if answers.image_size is not None:
-            text = text.replace("modality: text ", "modality: image", 1)
+            for key, value in IMAGES.items():
+                text = _with_line(text, f"    {key}", value, r"\[.*\]|\S+")
     parse_config(yaml.safe_load(text))
     return text
 
@@ -163,8 +172,8 @@ def yaml_of(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-def _with_line(text: str, key: str, value: str) -> str:
-    changed, count = re.subn(rf"(?m)^{key}:.*$", lambda _: f"{key}: {value}", text)
+def _with_line(text: str, key: str, value: str, old: str = ".*") -> str:
+    changed, count = re.subn(rf"(?m)^{key}: (?:{old})", lambda _: f"{key}: {value}", text)
     if count != 1:
         raise AssertionError(f"the template has {count} lines {key}")
     return changed

@@ -20,6 +20,7 @@ from privsyn.api.shown import Shown, as_html, as_text
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
 from privsyn.errors import ConfigError, DataError
+from privsyn.methods.registry import FIRST
 from privsyn.progress import show_progress
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 
@@ -130,7 +131,7 @@ class Project(Shown):
             said["protects"] = protects
         if isinstance(data, str | Path):
             answers = new_project.interview(Path(data).expanduser(), said, None)
-            written = new_project.params(answers, method or _first(answers), changes)
+            written = new_project.params(answers, method or FIRST, changes)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
@@ -139,7 +140,7 @@ class Project(Shown):
             answers = new_project.Answers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
-            written = new_project.params(answers, method or _first(answers), changes)
+            written = new_project.params(answers, method or FIRST, changes)
             target = root.resolve() / place
             new_project.write(
                 root, written, lambda: frames.keep(frame, list(columns.values()), target)
@@ -374,10 +375,6 @@ class Counts:
     @staticmethod
     def _head(path: str) -> str:
         return f"{Path(path).name} (internal: exact counts of records)"
-
-
-def _first(answers: new_project.Answers) -> str:
-    return "private_evolution" if answers.image_size is not None else "invisible_ink"
 
 
 _FREE = ("release_id", "partition_key", "warnings", "shards", "dates")

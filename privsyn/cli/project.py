@@ -13,6 +13,7 @@ from privsyn.cli.options import MethodName, out
 from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample
 from privsyn.errors import ConfigError
+from privsyn.methods.registry import FIRST
 from privsyn.tables import Verbatim, facts, show
 
 
@@ -92,9 +93,8 @@ def init(
     new_project.refuse_existing(folder)
     ask = _ask if sys.stdin.isatty() else None
     answers = new_project.interview(data.expanduser(), said, ask) if data is not None else None
-    images = answers is not None and answers.image_size is not None
-    method = method or ("private_evolution" if images else "invisible_ink")
-    written, kept = new_project.write(folder, new_project.params(answers, method))
+    params = new_project.params(answers, method or FIRST)
+    written, kept = new_project.write(folder, params)
     show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))
     show(out, "")
     facts(out, _first_steps(folder, answers is None), title="What next", style="")

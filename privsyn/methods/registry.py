@@ -23,8 +23,8 @@ METHODS: Mapping[str, str] = {
 }
 """Name -> "module:Class", imported on demand."""
 
-FIRST = "invisible_ink"
-"""What is run where neither a method is named nor a pipeline."""
+FIRST = "private_evolution"
+"""What a new project begins with, and what is run where no method is named."""
 
 
 def teachers() -> list[str]:

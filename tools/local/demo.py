@@ -1,6 +1,6 @@
 """python -m tools.local.demo: one run of the DAG in this process, shown stage by stage.
 
-Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS and EPSILON from the
+Reads METHOD, DATA, LABELS, TEXT, LABEL, UNIT, DOCUMENT, TEST, TEXTS, EPSILON and IMAGES from the
 environment, as ``make demo`` sets them; ``-S a.b.c=value`` goes on top. Airflow's own words go to
 .airflow/demo/demo.log.
 """
@@ -31,12 +31,13 @@ from privsyn.api.new_project import label_list, name_of
 from privsyn.cli.models import fetch_if_named
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
+from privsyn.methods.registry import FIRST
 from privsyn.stages.base import Context, open_context
 from privsyn.tables import show
 from tools.local.environment import airflow_environment, prepare
 from tools.local.sample import DIGITS, write_sample_if_asked
 
-METHOD = "invisible_ink"
+METHOD = FIRST
 TEXTS = {
     "invisible_ink": "texts_per_label",
     "keyphrase_seeding": "sequences_per_label",
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     console = Console()
     method = arguments.method
-    data = own_data(os.environ, method) or (DIGITS_DEMO if method == IMAGES else [])
+    data = own_data(os.environ, method) or (DIGITS_DEMO if os.environ.get("IMAGES") else [])
     settings = [*_quick(method), *data, *arguments.set]
     try:
         ctx = open_context(arguments.params, settings, origin={"driver": "demo"})
@@ -102,8 +103,10 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
             "validation.forbid": [],
         }
         if method in TEXTS:
-            settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", 100)
-        if method == METHOD:
+            # Of each of these the model writes as many candidates as methods.*.expansion says.
+            usual = 40 if method == "private_evolution" else 100
+            settings[f"methods.{method}.{TEXTS[method]}"] = given.get("TEXTS", usual)
+        if method == "invisible_ink":
             settings[f"methods.{method}.batch_size"] = 8
     if "TEST" in given:
         settings |= {"dataset.test_path": str(Path(given["TEST"]).resolve()), "dataset.holdout": 0}
@@ -111,7 +114,6 @@ def own_data(environment: Mapping[str, str], method: str = METHOD) -> list[str]:
     return items + ([f"privacy.epsilon={given['EPSILON']}"] if "EPSILON" in given else [])
 
 
-IMAGES = "private_evolution"
 DIGITS_DEMO = [
     "dataset.name=digits",
     f"dataset.path={DIGITS}",
@@ -129,8 +131,9 @@ DIGITS_DEMO = [
     "methods.private_evolution.rounds=3",
     "methods.private_evolution.degrees=[0.8, 0.4]",
     "methods.private_evolution.population=60",
+    "methods.private_evolution.expansion=1",
 ]
-"""Private evolution shows itself on images: scans of digits that are no part of the project."""
+"""With IMAGES: private evolution on scans of digits, which are no part of the project."""
 
 
 class Board(logging.Handler):
