@@ -38,13 +38,8 @@ TOP_P = 0.9
 """Where the config says nothing: public sampling, so it costs nothing."""
 
 _ATTEMPTS = 4
-_CHAT_RANDOM = (
-    "Write one {document}.\n"
-    "Topic: {label}\n"
-    "Words to build on: {words}\n"
-    "Style: {style}\n"
-    "Answer with the {document} alone."
-)
+# Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
+_CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
 _CHAT_VARY = (
     "Rewrite the {document} below so that it differs {change}, about as a different person would "
     "put it.\n"
@@ -90,7 +85,7 @@ class TextSettings(Section):
         default=(), description="Public words that fresh texts build on; every prompt draws two."
     )
     temperature: float = Field(
-        default=1.0, ge=0, le=10, allow_inf_nan=False, description="Temperature of fresh texts."
+        default=0.8, ge=0, le=10, allow_inf_nan=False, description="Temperature of fresh texts."
     )
     vary_temperatures: tuple[float, float] = Field(
         default=(0.8, 1.0),
