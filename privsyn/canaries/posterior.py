@@ -22,8 +22,9 @@ from privsyn.canaries.attack import Answer
 QUIETER = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0)
 """By what the noise may be too quiet."""
 
-_CELLS = 2**23
-"""Subsets of a bucket's canaries times tokens that are gone through at once."""
+_SUBSETS, _CELLS = 10, 2**19
+"""Canaries whose subsets are gone through: so many, more where subsets times tokens are not more
+than these."""
 
 
 def scores(found: Iterable[tuple[Answer, Any, Any]], units: int) -> NDArray[np.float64]:
@@ -103,7 +104,7 @@ class _Tokens:
         for room in np.unique([self._room[moved[0]] for _, _, moved, _ in self._heard]):
             (members,) = np.nonzero(self._room == room)
             heard = [one for one in self._heard if self._room[one[2][0]] == room]
-            most = max(1, int(np.log2(_CELLS / len(heard[0][1]))))
+            most = max(_SUBSETS, int(np.log2(_CELLS / len(heard[0][1]))))
             for part in np.array_split(members, -(-len(members) // most)):
                 likelihood = self._likelihood(part, heard)  # shape (loudness, subsets)
                 whole = logsumexp(likelihood, axis=1)
