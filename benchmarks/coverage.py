@@ -1,6 +1,6 @@
 """How often intervals and bounds of the internal report hold, by simulation.
 
-    python benchmarks/coverage.py [--runs 200] [--bounds 5000]
+    python benchmarks/coverage.py [--tables others ...] [--runs 200]
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
 ``evaluation.one_run``. The accuracy interval: classes that are normal, classifiers as
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -283,14 +283,9 @@ def endless(law: Law) -> float:
     return law(20_000, np.random.default_rng(7))[0]
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--bounds", type=int, default=5_000)
-    asked = parser.parse_args()
-    print(f"| mechanism | epsilon, delta | bound holds (asked {CONFIDENCE:.0%}) | median bound |")
-    print("|---|---|---|---|")
+def bounds(runs: int) -> Iterator[tuple[object, ...]]:
+    """The audit's bound."""
+    yield "mechanism", "epsilon, delta", f"bound holds (asked {CONFIDENCE:.0%})", "median bound"
     for name, attack, epsilon, delta in (
         ("randomized response, 1/2 in", randomized_response(1, 0.5), 1, 0.0),
         ("randomized response, 1/2 in", randomized_response(4, 0.5), 4, 0.0),
@@ -299,31 +294,35 @@ def main() -> None:
         ("one answer about all", one_answer(1), 1, 0.0),
         ("randomized response, some told outright", outright(1, 1e-2), 1, 1e-2),
     ):
-        kept, median = bound(attack, epsilon, delta, asked.bounds)
-        print(f"| {name} | {epsilon:g}, {delta:g} | {kept:.3f} | {median:.2f} |", flush=True)
-    print("\n| by sentence vectors | trained on | tested on | holds the mean (asked 95%) | width |")
-    print("|---|---|---|---|---|")
+        yield name, f"{epsilon:g}, {delta:g}", *bound(attack, epsilon, delta, runs)
+
+
+def accuracies(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by sentence vectors."""
+    yield "by vectors", "trained on", "tested on", "holds the mean (asked 95%)", "median width"
     for name, measure in (("accuracy", intervals), ("gain over another set", gains)):
         for size, tested in ((60, 200), (200, 100)):
-            held_by, width = measure(size, tested, asked.runs)
-            print(f"| {name} | {size} | {tested} | {held_by:.3f} | {width:.3f} |", flush=True)
-    print("\n| accuracy by words | tested on | interval holds it (asked 95%) | median width |")
-    print("|---|---|---|---|")
+            yield name, size, tested, *measure(size, tested, runs)
+
+
+def words(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by words."""
+    yield "accuracy by words", "tested on", "holds it (asked 95%)", "median width"
     for right, tested in ((0.6, 50), (0.6, 500), (0.95, 50), (0.95, 500)):
-        share, width = by_words(tested, right, 10 * asked.runs)
-        print(f"| {right} | {tested} | {share:.3f} | {width:.3f} |", flush=True)
-    print("\n| paid accuracy | units | epsilon | holds it (asked 95%) | of those tested | width |")
-    print("|---|---|---|---|---|---|")
-    for right, units, epsilon in (
-        (0.6, 100, 0.1),
-        (0.6, 1000, 0.1),
-        (0.95, 100, 1),
-        (0.95, 1000, 1),
-    ):
-        share, among, width = paid(units, right, epsilon, 10 * asked.runs)
-        print(f"| {right} | {units} | {epsilon} | {share:.3f} | {among:.3f} | {width:.3f} |")
-    print("\n| number | a side | holds it | holds the mean | median width | mean beyond it |")
-    print("|---|---|---|---|---|---|")
+        yield f"{right:g}", tested, *by_words(tested, right, runs)
+
+
+def paid_for(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by a mechanism."""
+    yield "paid accuracy", "units", "epsilon", "holds it (asked 95%)", "of those tested", "width"
+    for right, units, epsilon in ((0.6, 100, 0.1), (0.6, 1000, 0.1), (0.95, 100, 1.0)):
+        yield f"{right:g}", units, f"{epsilon:g}", *paid(units, right, epsilon, runs)
+    yield "0.95", 1000, "1", *paid(1000, 0.95, 1.0, runs)
+
+
+def others(runs: int) -> Iterator[tuple[object, ...]]:
+    """Every other interval of the report."""
+    yield "number", "a side", "holds it", "holds the mean", "median width", "mean beyond it"
     mauves, fields = [mauve(0.2), mauve(0.5)], [field("number", 0.5), field("number", 0.0)]
     fields.append(field("value", 0.2))
     for name, law, sizes, truth in (
@@ -341,9 +340,33 @@ def main() -> None:
         ("in context, .95", example_in_context(0.95), (20, 100), 0.95),
     ):
         for size in sizes:
-            of, mean, width, beyond = held(law, size, asked.runs, truth)
-            said = f"| {name} | {size} | {of} | {mean:.3f} | {width:.3f} | {beyond} |"
-            print(said, flush=True)
+            yield name, size, *held(law, size, runs, truth)
+
+
+TABLES = {
+    "bounds": (bounds, 5_000),
+    "accuracies": (accuracies, 60),
+    "words": (words, 2_000),
+    "paid": (paid_for, 1_000),
+    "others": (others, 200),
+}
+"""Tables, and simulations a row."""
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--runs", type=int, help="simulations a row, in place of each table's own")
+    asked = parser.parse_args()
+    for name in asked.tables:
+        table, runs = TABLES[name]
+        for number, row in enumerate(table(asked.runs or runs)):
+            said = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
+            print(f"| {' | '.join(said)} |", flush=True)
+            if not number:
+                print(f"|{'---|' * len(row)}", flush=True)
+        print()
 
 
 if __name__ == "__main__":
