@@ -1,30 +1,39 @@
 """How often intervals and bounds of the internal report hold, by simulation.
 
-    python benchmarks/coverage.py [--runs 200] [--bounds 5000]
+    python benchmarks/coverage.py [--tables others ...] [--runs 200]
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
 ``evaluation.one_run``. The accuracy interval: classes that are normal, classifiers as
 ``evaluation.vectors.compare`` trains them; what is to be covered is the mean accuracy over fresh
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
-``evaluation.embeddings`` has them. Distances between fields of records: two laws of numbers and of
-values. What is to be covered is both the number itself and its mean over samples of that size, as
-such numbers are biased: a sample is further from a sample than law from law. All seeds are fixed.
+``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time
+as the report does. Distances between fields of records: two laws of numbers and of values. What is
+to be covered is both the number itself and its mean over samples of that size, as such numbers are
+biased: a sample is further from a sample than law from law. What a language model says of texts
+(next token, example in context, perplexity): texts whose tokens hang together, by known laws. The
+accuracy that is paid for: people whose records are answered right with a known probability, by
+OpenDP's noise. All other seeds are fixed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from privsyn.dp.accuracy import NoisyAccuracy
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classify import _interval as words_interval
+from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
-from privsyn.evaluation.embeddings import area
+from privsyn.evaluation.likelihood import in_context, perplexity_gap
+from privsyn.evaluation.next_token import _interval as token_interval
 from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.evaluation.structured import compare_fields
 from privsyn.evaluation.vectors import Labelled, compare
@@ -112,6 +121,24 @@ def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     return float(held), float(np.median([own.high - own.low for own in found]))
 
 
+def gains(size: int, tested: int, runs: int) -> tuple[float, float]:
+    """As intervals, of the gain over a set whose labels are wrong for three in ten."""
+
+    def both(rng: np.random.Generator) -> dict[str, Labelled]:
+        own, other = sample(rng, size), sample(rng, size)
+        wrong = rng.random(size) < 0.3
+        labels = np.where(wrong, rng.permutation(other.labels), other.labels)
+        return {"own": own, "other": Labelled(other.vectors, labels)}
+
+    rng, often = np.random.default_rng(9), np.random.default_rng(10)
+    test = sample(often, 5_000)
+    points = [compare(both(often), test, replicates=0).gain["other"].value for _ in range(60)]
+    truth = float(np.mean(points))
+    found = [compare(both(rng), sample(rng, tested)).gain["other"] for _ in range(runs)]
+    held = np.mean([gain.low <= truth <= gain.high for gain in found])
+    return float(held), float(np.median([gain.high - gain.low for gain in found]))
+
+
 Law = Callable[[int, np.random.Generator], tuple[float, float, float]]
 """Of samples of a size: a number and its interval."""
 
@@ -139,6 +166,80 @@ def mauve(moved: float) -> Law:
     return drawn
 
 
+def mauve_of_vectors(shift: float) -> Law:
+    """Vectors of eight topics each, moved by so much; clusters are found anew every time."""
+    means = np.random.default_rng(11).normal(size=(8, WIDTH)) * 1.5
+    moves = np.random.default_rng(12).normal(size=(8, WIDTH)) * shift
+
+    def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
+        vectors = [
+            (centres[rng.integers(0, 8, size)] + rng.normal(size=(size, WIDTH))).astype(np.float32)
+            for centres in (means, means + moves)
+        ]
+        rows = np.arange(size)
+        found = compare_embeddings(*(Embedded(rows, own) for own in vectors), "normals")
+        value, low, high = (metric.value for metric in found)
+        return value, low, high
+
+    return drawn
+
+
+def next_token(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Texts of 5 to 63 tokens, each with an accuracy of its own."""
+    lengths = rng.integers(5, 64, size)
+    hits = rng.binomial(lengths, rng.beta(3, 7, size))
+    low, high = token_interval(hits.tolist(), lengths.tolist())
+    return float(hits.sum() / lengths.sum()), low, high
+
+
+def perplexity(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Synthetic texts are .3 nats a token less surprising; each text has a level of its own."""
+
+    def read(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+        level = 3.2 if pairs[0][1] == "synthetic" else 3.5
+        tokens = rng.integers(5, 64, len(pairs))
+        nats = tokens * (level + 0.4 * rng.normal(size=len(pairs)))
+        return [(-float(own), int(of)) for own, of in zip(nats, tokens, strict=True)]
+
+    found = perplexity_gap(["synthetic"] * size, ["real"] * size, read, size)
+    gap, low, high = (metric.value for metric in found[2:])
+    return gap, low, high
+
+
+def example_in_context(right: float) -> Law:
+    """A model that names the right one of two labels with a known probability."""
+
+    def drawn(size: int, rng: np.random.Generator) -> tuple[float, float, float]:
+        tested = [(f"{'ab'[int(rng.random() < right)]} {i}", "b") for i in range(size)]
+        tested[0] = (tested[0][0].translate(str.maketrans("ab", "ba")), "a")
+
+        def read(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, int]]:
+            return [
+                (float(f"Text: {label.strip()} " in prompt[-20:]), 1) for prompt, label in pairs
+            ]
+
+        found = in_context({"synthetic": [("x", "a"), ("y", "b")]}, tested, read, size)
+        value = {metric.name.partition(".")[2]: metric.value for metric in found}
+        return value["synthetic"], value["low"], value["high"]
+
+    return drawn
+
+
+def paid(units: int, right: float, epsilon: float, runs: int) -> tuple[float, float, float]:
+    """Share of intervals that hold the probability, and the share among those tested; width."""
+    rng, noise = np.random.default_rng(13), OpenDPNoise()
+    mechanism = NoisyAccuracy(epsilon, Adjacency.ADD_REMOVE)
+    held, tested, widths = 0, 0, []
+    for _ in range(runs):
+        answers = rng.random(units) < right
+        ours, wrong = mechanism.draw([[bool(answer)] for answer in answers], noise)
+        read = mechanism.read(int(ours), int(wrong))
+        held += read.low <= right <= read.high
+        tested += read.noise_low <= answers.mean() <= read.noise_high
+        widths.append(read.high - read.low)
+    return held / runs, tested / runs, float(np.median(widths))
+
+
 def field(kind: str, moved: float) -> Law:
     """Records of one field: normal numbers a shift apart, or one of two values, more often."""
     described = {"type": "number"} if kind == "number" else {"enum": ["a", "b"]}
@@ -160,27 +261,31 @@ def field(kind: str, moved: float) -> Law:
     return drawn
 
 
-def held(law: Law, size: int, runs: int) -> tuple[float, float, float, float]:
+def held(law: Law, size: int, runs: int, truth: float | None) -> tuple[str, float, float, str]:
     """Shares of intervals that hold the number of endless samples and the mean of such samples.
 
     Returns:
-        Both, the median width, and by how much the mean exceeds the number of endless samples.
+        Both, the median width, and by how much the mean exceeds the number of endless samples,
+        which is ``-`` where it is not known.
     """
-    truth = law(20_000, np.random.default_rng(7))[0]
     found = np.array([law(size, np.random.default_rng([8, run])) for run in range(runs)])
-    mean = found[:, 0].mean()
-    shares = [((found[:, 1] <= it) & (it <= found[:, 2])).mean() for it in (truth, mean)]
-    return *map(float, shares), float(np.median(found[:, 2] - found[:, 1])), float(mean - truth)
+    mean = float(found[:, 0].mean())
+
+    def share(it: float) -> float:
+        return float(((found[:, 1] <= it) & (it <= found[:, 2])).mean())
+
+    of, beyond = ("-", "-") if truth is None else (f"{share(truth):.3f}", f"{mean - truth:+.3f}")
+    return of, share(mean), float(np.median(found[:, 2] - found[:, 1])), beyond
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--bounds", type=int, default=5_000)
-    asked = parser.parse_args()
-    print(f"| mechanism | epsilon, delta | bound holds (asked {CONFIDENCE:.0%}) | median bound |")
-    print("|---|---|---|---|")
+def endless(law: Law) -> float:
+    """The number of a sample so large that it is nearly that of the laws."""
+    return law(20_000, np.random.default_rng(7))[0]
+
+
+def bounds(runs: int) -> Iterator[tuple[object, ...]]:
+    """The audit's bound."""
+    yield "mechanism", "epsilon, delta", f"bound holds (asked {CONFIDENCE:.0%})", "median bound"
     for name, attack, epsilon, delta in (
         ("randomized response, 1/2 in", randomized_response(1, 0.5), 1, 0.0),
         ("randomized response, 1/2 in", randomized_response(4, 0.5), 4, 0.0),
@@ -189,31 +294,79 @@ def main() -> None:
         ("one answer about all", one_answer(1), 1, 0.0),
         ("randomized response, some told outright", outright(1, 1e-2), 1, 1e-2),
     ):
-        kept, median = bound(attack, epsilon, delta, asked.bounds)
-        print(f"| {name} | {epsilon:g}, {delta:g} | {kept:.3f} | {median:.2f} |", flush=True)
-    print("\n| trained on | tested on | interval holds the mean (asked 95%) | median width |")
-    print("|---|---|---|---|")
-    for size, tested in ((60, 200), (200, 100)):
-        held_by, width = intervals(size, tested, asked.runs)
-        print(f"| {size} | {tested} | {held_by:.3f} | {width:.3f} |", flush=True)
-    print("\n| accuracy by words | tested on | interval holds it (asked 95%) | median width |")
-    print("|---|---|---|---|")
+        yield name, f"{epsilon:g}, {delta:g}", *bound(attack, epsilon, delta, runs)
+
+
+def accuracies(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by sentence vectors."""
+    yield "by vectors", "trained on", "tested on", "holds the mean (asked 95%)", "median width"
+    for name, measure in (("accuracy", intervals), ("gain over another set", gains)):
+        for size, tested in ((60, 200), (200, 100)):
+            yield name, size, tested, *measure(size, tested, runs)
+
+
+def words(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by words."""
+    yield "accuracy by words", "tested on", "holds it (asked 95%)", "median width"
     for right, tested in ((0.6, 50), (0.6, 500), (0.95, 50), (0.95, 500)):
-        share, width = by_words(tested, right, 10 * asked.runs)
-        print(f"| {right} | {tested} | {share:.3f} | {width:.3f} |", flush=True)
-    print("\n| number | a side | holds it | holds the mean | median width | mean beyond it |")
-    print("|---|---|---|---|---|---|")
-    for name, law in (
-        ("MAUVE, little moved", mauve(0.2)),
-        ("MAUVE, half moved", mauve(0.5)),
-        ("field, numbers shifted by .5", field("number", 0.5)),
-        ("field, numbers alike", field("number", 0.0)),
-        ("field, values 20 points apart", field("value", 0.2)),
+        yield f"{right:g}", tested, *by_words(tested, right, runs)
+
+
+def paid_for(runs: int) -> Iterator[tuple[object, ...]]:
+    """Accuracy by a mechanism."""
+    yield "paid accuracy", "units", "epsilon", "holds it (asked 95%)", "of those tested", "width"
+    for right, units, epsilon in ((0.6, 100, 0.1), (0.6, 1000, 0.1), (0.95, 100, 1.0)):
+        yield f"{right:g}", units, f"{epsilon:g}", *paid(units, right, epsilon, runs)
+    yield "0.95", 1000, "1", *paid(1000, 0.95, 1.0, runs)
+
+
+def others(runs: int) -> Iterator[tuple[object, ...]]:
+    """Every other interval of the report."""
+    yield "number", "a side", "holds it", "holds the mean", "median width", "mean beyond it"
+    mauves, fields = [mauve(0.2), mauve(0.5)], [field("number", 0.5), field("number", 0.0)]
+    fields.append(field("value", 0.2))
+    for name, law, sizes, truth in (
+        ("MAUVE, little moved", mauves[0], (60, 300), endless(mauves[0])),
+        ("MAUVE, half moved", mauves[1], (60, 300), endless(mauves[1])),
+        ("MAUVE of vectors, alike", mauve_of_vectors(0.0), (60, 300), 1.0),
+        ("MAUVE of vectors, a little apart", mauve_of_vectors(0.3), (60, 300), None),
+        ("MAUVE of vectors, apart", mauve_of_vectors(0.8), (60, 300), None),
+        ("field, numbers shifted by .5", fields[0], (60, 300), endless(fields[0])),
+        ("field, numbers alike", fields[1], (60, 300), 0.0),
+        ("field, values 20 points apart", fields[2], (60, 300), 0.2),
+        ("next token", next_token, (20, 100), 0.3),
+        ("perplexity gap", perplexity, (32, 100), -0.3),
+        ("in context, .6", example_in_context(0.6), (20, 100), 0.6),
+        ("in context, .95", example_in_context(0.95), (20, 100), 0.95),
     ):
-        for size in (60, 300):
-            of, mean, width, beyond = held(law, size, asked.runs)
-            said = f"| {name} | {size} | {of:.3f} | {mean:.3f} | {width:.3f} | {beyond:+.3f} |"
-            print(said, flush=True)
+        for size in sizes:
+            yield name, size, *held(law, size, runs, truth)
+
+
+TABLES = {
+    "bounds": (bounds, 5_000),
+    "accuracies": (accuracies, 60),
+    "words": (words, 2_000),
+    "paid": (paid_for, 1_000),
+    "others": (others, 200),
+}
+"""Tables, and simulations a row."""
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--runs", type=int, help="simulations a row, in place of each table's own")
+    asked = parser.parse_args()
+    for name in asked.tables:
+        table, runs = TABLES[name]
+        for number, row in enumerate(table(asked.runs or runs)):
+            said = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
+            print(f"| {' | '.join(said)} |", flush=True)
+            if not number:
+                print(f"|{'---|' * len(row)}", flush=True)
+        print()
 
 
 if __name__ == "__main__":

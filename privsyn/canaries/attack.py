@@ -1,23 +1,21 @@
-"""What canaries add to each answer of a mechanism, and how much the answers speak for each.
+"""What canaries add to each answer of a mechanism.
 
 The attacker is the strongest that a guarantee speaks of: he knows every canary, all settings and
 every noisy answer of the mechanism, and not who was in, nor the noise. What a canary would add to
 an answer he gets from the method's own code, run on that canary alone with the answers put in
-(``Replayed``). Noisy vectors: least squares for all canaries at once, with the noise's variance.
-Drawn tokens: the exact posterior of who was in, over all subsets of the canaries of a bucket.
+(``Replayed``). What the answers then say of each canary is in ``posterior.py``.
 
 privacy: this opens records. ``contributions`` refuses any account but that of a throw-away release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from privsyn.data.journal import kept_at
 from privsyn.data.partition import load_shard, partition
@@ -34,9 +32,6 @@ T = TypeVar("T")
 
 ACCOUNT = "throw-away"
 """Name of the one account whose releases are attacked."""
-
-_SUBSETS = 10
-"""Canaries of a bucket whose subsets are gone through one by one."""
 
 
 class Answer(NamedTuple):
@@ -306,69 +301,3 @@ def _trained(
         ordered = np.zeros(own.shape)
         ordered[order] = own * float(_FINER)
         yield answer, np.zeros(own.shape[1]), ordered
-
-
-def scores(found: Iterable[tuple[Answer, Any, Any]], units: int) -> NDArray[np.float64]:
-    """How much the answers speak for each canary having been in.
-
-    Args:
-        found: Of ``contributions``.
-        units: Canaries.
-    """
-    normal, right = np.eye(units) * 4, np.full(units, 2.0)  # a coin: mean 1/2, variance 1/4
-    vectors, tokens = False, _Tokens(units)
-    for answer, alone, own in found:
-        if answer.draw == "noisy_max":
-            tokens.add(answer, alone, own)
-        else:
-            vectors = True
-            design = own / answer.scale
-            normal += design @ design.T
-            right += design @ ((answer.given - alone) / answer.scale)
-    return np.linalg.solve(normal, right) if vectors else tokens.ratios()
-
-
-class _Tokens:
-    """Drawn tokens, and the posterior of who was in."""
-
-    def __init__(self, units: int) -> None:
-        self._room = np.arange(units)  # canaries of one bucket have one number
-        self._heard: list[tuple[int, NDArray[np.float64], NDArray[np.int64], Any]] = []
-
-    def add(self, answer: Answer, alone: Any, own: Any) -> None:
-        """One token."""
-        (moved,) = np.nonzero(own.any(axis=1))
-        if not len(moved):
-            return
-        rooms = self._room[moved]
-        self._room[np.isin(self._room, rooms)] = rooms.min()
-        self._heard.append((answer.given, alone / answer.scale, moved, own[moved] / answer.scale))
-
-    def ratios(self) -> NDArray[np.float64]:
-        """Log-odds of each canary to have been in, by all tokens; 0 where none tells."""
-        found = np.zeros(len(self._room))
-        for room in np.unique([self._room[moved[0]] for _, _, moved, _ in self._heard]):
-            (members,) = np.nonzero(self._room == room)
-            heard = [one for one in self._heard if self._room[one[2][0]] == room]
-            parts = np.array_split(members, -(-len(members) // _SUBSETS))
-            for part in parts:  # of others it is as if half of each were in
-                found[part] = self._posterior(part, heard)
-        return found
-
-    @staticmethod
-    def _posterior(part: NDArray[np.int64], heard: Sequence[Any]) -> NDArray[np.float64]:
-        subsets = (np.arange(2 ** len(part))[:, None] >> np.arange(len(part))) & 1
-        likelihood = np.zeros(len(subsets))
-        for given, alone, moved, own in heard:
-            inside = np.isin(moved, part)
-            base = alone + own[~inside].sum(axis=0) / 2
-            places = np.searchsorted(part, moved[inside])
-            asked = base + subsets[:, places] @ own[inside]
-            likelihood += asked[:, given] - logsumexp(asked, axis=1)
-        return np.array(
-            [
-                logsumexp(likelihood[subsets[:, i] == 1])
-                - logsumexp(likelihood[subsets[:, i] == 0])
-                for i in range(len(part))
-            ]
-        )

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privsyn.canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions, scores
+from privsyn.canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions
+from privsyn.canaries.posterior import scores
 from privsyn.data.sample import SHIPPED
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource, OpenDPNoise

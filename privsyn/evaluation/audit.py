@@ -368,10 +368,12 @@ def section(found: Mapping[str, Any] | None, epsilon: float) -> Section:
         "good": "Nothing found that people of the training part have in the release and those of "
         "the hold-out have not. That is no proof: an audit finds leaks, it does not exclude them.",
         "fair": f"People of the training part show in the release more than others do, and no more "
-        f"than epsilon {epsilon:g} allows: it is at least {least:.2f}, with {sure} confidence.",
+        f"than epsilon {epsilon:g} allows: it is at least {least:.2f}, with {sure} confidence. "
+        "Where that is too much, lower privacy.epsilon.",
         "poor": f"The release tells more of who is in it than it claims: epsilon is at least "
         f"{least:.2f} with {sure} confidence, and {epsilon:g} is claimed. Do not hand it out: look "
-        "for records that share people under other unit ids, and for a changed model or method.",
+        "for records that share people under other unit ids (dataset.unit), and for a changed "
+        "model or method.",
     }[grade]
     numbers = [
         ("epsilon at least", least, f"{sure} confident, over who was held out"),

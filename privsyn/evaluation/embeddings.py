@@ -105,11 +105,14 @@ def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Me
     first, second = quantised(ours.vectors, theirs.vectors)
     value = area(first, second)
     low, high = _interval(value, first, second)
-    spread = "of its 95% bootstrap interval over texts, clusters held fixed"
+    spread = (
+        f"where 95 of 100 resamples of {count} texts a side lie, clusters held fixed: not a "
+        "confidence interval of what endless texts would have, as few texts move MAUVE"
+    )
     return [
         Metric("mauve", value, "internal", note),
-        Metric("mauve_low", low, "internal", f"lower end {spread}"),
-        Metric("mauve_high", high, "internal", "upper end"),
+        Metric("mauve_low", low, "internal", spread),
+        Metric("mauve_high", high, "internal", "its upper end"),
     ]
 
 

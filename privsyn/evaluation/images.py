@@ -6,7 +6,7 @@ embedder: every note says both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ Features = NDArray[np.float64]
 NEIGHBOURS = 3
 """k of the manifolds, as in the paper."""
 _FEWEST = 20
+_SEED = 20240615
 _SIDE = 32
 _MOST_TRAINED = 10_000
 _ROWS_PER_PASS = 512
@@ -74,6 +75,44 @@ def downstream_images(
     return score(labels, truth, lambda: _predict(train, [one for one, _ in test]))
 
 
+def downstream_beside(
+    synthetic: Sequence[Pixels],
+    synthetic_labels: Sequence[str | None],
+    real: Sequence[Pixels],
+    real_labels: Sequence[str | None],
+) -> list[Metric]:
+    """``downstream_images``, and the same classifier trained on as many real images.
+
+    The held-out images are cut in two, without a look at their labels: as many as there are
+    synthetic ones, at most half, are trained on; both are tested on the rest.
+
+    Returns:
+        As ``downstream_images``, with ``downstream.real`` and ``downstream.real_records``. Fewer
+        than 40 labelled real images are not cut: all are tested on, and there is no such number.
+    """
+    ours, theirs = _pairs(synthetic, synthetic_labels), _pairs(real, real_labels)
+    if len(theirs) < 2 * _FEWEST or not ours:
+        return downstream_images(synthetic, synthetic_labels, real, real_labels)
+    order = np.random.default_rng(_SEED).permutation(len(theirs)).tolist()
+    count = min(len(ours), len(theirs) // 2)
+    known, tested = ([theirs[i] for i in part] for part in (order[:count], order[count:]))
+
+    def trained(on: Sequence[tuple[Pixels, str]]) -> list[Metric]:
+        return downstream_images(*_columns(on), *_columns(tested))
+
+    beside = next(one.value for one in trained(known) if one.name == "downstream.accuracy")
+    note = f"the same, trained on {count} other held-out real images"
+    return [
+        *trained(ours),
+        Metric("downstream.real", beside, "internal", note),
+        Metric("downstream.real_records", float(count), "internal", "images trained on for that"),
+    ]
+
+
+def _columns(pairs: Sequence[tuple[Pixels, str]]) -> tuple[list[Pixels], list[str]]:
+    return [pixels for pixels, _ in pairs], [label for _, label in pairs]
+
+
 def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], str]:
     """The classifier of ``downstream_images``, trained, as a function of one image.
 
@@ -103,6 +142,8 @@ def compare_images(
     """FID, KID, precision and recall between synthetic and held-out real images: ``internal``.
 
     As many of each side, evenly spaced, ``most`` at most. Empty where a side has fewer than 20.
+    Where there are twice as many real ones, other real images beside them have the same numbers:
+    what such a number is where nothing is synthetic.
 
     Args:
         synthetic: Synthetic images.
@@ -115,42 +156,53 @@ def compare_images(
     if count < _FEWEST:
         return []
     embedder = load()
-    ours, theirs = (
-        embedder.embed(
-            [images[i] for i in np.linspace(0, len(images) - 1, count).astype(int)]
-        ).astype(np.float64)
-        for images in (synthetic, real)
-    )
+
+    def features(images: Sequence[Pixels], count: int) -> Features:
+        rows = np.linspace(0, len(images) - 1, count).astype(int)
+        return embedder.embed([images[row] for row in rows]).astype(np.float64)
+
+    doubled = len(real) >= 2 * count
+    known = features(real, 2 * count if doubled else count)
+    if doubled:  # files may name labels in turn
+        known = known[np.random.default_rng(_SEED).permutation(2 * count)]
+    theirs, others = known[:count], known[count:] if doubled else None
     how = f"{count} a side, {embedder.width} features of {called}"
-    precision, recall = precision_recall(ours, theirs)
     return [
-        Metric(
-            "fid",
+        *_distances_of(features(synthetic, count), theirs, how),
+        *([] if others is None else _distances_of(others, theirs, how, among=True)),
+    ]
+
+
+def _distances_of(
+    ours: Features, theirs: Features, how: str, among: bool = False
+) -> Iterator[Metric]:
+    """The four numbers of two samples, the second real; ``among`` where the first is real, too."""
+    precision, recall = precision_recall(ours, theirs)
+    numbers = {
+        "fid": (
             frechet_distance(ours, theirs),
-            "internal",
             f"Frechet distance to held-out real images, {how}; lower is closer, and few images "
             "raise it",
         ),
-        Metric(
-            "kid",
+        "kid": (
             kernel_distance(ours, theirs),
-            "internal",
             f"kernel distance to held-out real images, {how}; lower is closer, 0 on average where "
             "they are alike",
         ),
-        Metric(
-            "precision",
+        "precision": (
             precision,
-            "internal",
             f"share of synthetic images among the real ones (k={NEIGHBOURS}), {how}",
         ),
-        Metric(
-            "recall",
+        "recall": (
             recall,
-            "internal",
             f"share of real images among the synthetic ones (k={NEIGHBOURS}), {how}",
         ),
-    ]
+    }
+    for name, (value, note) in numbers.items():
+        if among:
+            yield Metric(f"{name}_real", value, "internal", "the same of other real images to them")
+        else:
+            yield Metric(name, value, "internal", note)
 
 
 def frechet_distance(first: Features, second: Features) -> float:

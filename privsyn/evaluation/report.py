@@ -95,13 +95,18 @@ def _downstream(
             for key, name in (
                 ("downstream.accuracy", "this release"),
                 ("downstream.majority", "commonest label"),
+                ("downstream.real", f"{value.get('downstream.real_records', 0):.0f} real records"),
             )
-            if key in value
+            if key in value and (key != "downstream.real" or not about.texts)
         )
+        graded: Grade | None = None
+        advice = "Not graded." if rough else "Not measured."
         if rough and not about.texts:
             missing = ()  # of images nothing more is measured
-        advice = "Not graded." if rough else "Not measured."
-        return _section("downstream", title, None, advice, rough, (*words, *recalls), missing)
+            if "downstream.real" in value:
+                graded, advice = _by_pixels(value, about.levers)
+                advice += _least_found(recalls, metrics) if graded != "good" else ""
+        return _section("downstream", title, graded, advice, rough, (*words, *recalls), missing)
     bars = [
         Bar(
             "this release",
@@ -118,24 +123,28 @@ def _downstream(
         missing = ("The public model alone was not measured beside it.",)
     bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
     grade, advice = _worth(value, about.levers)
-    if recalls and grade != "good":
-        least = min(recalls, key=lambda recall: recall.value)
-        label = least.name.removeprefix("found of ")
-        advice += f" Of {label} the smallest share is found, {least.value:.2f}"
-        advice += _confusion(label, metrics)
+    if grade != "good":
+        advice += _least_found(
+            recalls, metrics, " Say in dataset.label_descriptions how they differ."
+        )
     return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
 
 
-def _confusion(label: str, metrics: Sequence[Mapping[str, Any]]) -> str:
-    """What records of a label are taken for, and what may help."""
+def _least_found(
+    recalls: Sequence[Number], metrics: Sequence[Mapping[str, Any]], help_: str = ""
+) -> str:
+    """The label that is found least, what its records are taken for, and what may help."""
+    if not recalls:
+        return ""
+    least = min(recalls, key=lambda recall: recall.value)
+    label = least.name.removeprefix("found of ")
+    said = f" Of {label} the smallest share is found, {least.value:.2f}"
     for metric in metrics:
         if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
             other = str(metric["note"]).removeprefix(TAKEN_FOR)
-            return (
-                f", and {float(metric['value']):.2f} are taken for {other}: synthetic texts of the "
-                "two look alike. Say in dataset.label_descriptions how they differ."
-            )
-    return "."
+            said += f", and {float(metric['value']):.2f} are taken for {other}: synthetic records "
+            return f"{said}of the two look alike.{help_}"
+    return f"{said}."
 
 
 def _section(
@@ -193,6 +202,17 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
 
 CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
 
+
+def _by_pixels(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
+    """As _worth, of images: beside naming the commonest label, and as many real images."""
+    behind = value["downstream.real"] - value["downstream.accuracy"]
+    if value["downstream.accuracy_low"] <= value["downstream.majority"]:
+        return "poor", f"Not shown to beat naming the commonest label. Raise {levers}."
+    if behind > 0.1:
+        return "fair", f"{behind:.2f} behind as many real images. Raise {levers}."
+    return "good", f"Within {max(behind, 0.0):.2f} of as many real images."
+
+
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "mauve": ("at least", 0.9, 0.6),
     "length_ks": ("at most", 0.1, 0.3),
@@ -200,7 +220,8 @@ _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "precision": ("at least", 0.8, 0.5),
     "recall": ("at least", 0.6, 0.3),
 }
-"""Numbers that are graded: which way is good, and where good and fair end."""
+"""Numbers that are graded: which way is good, and where good and fair end. Of precision and recall
+the share of what other real images have is graded, where that was measured."""
 
 
 def _likeness(
@@ -210,7 +231,11 @@ def _likeness(
     title = "Does it look like the real records?"
     shown = [metric for metric in metrics if _of_likeness(str(metric["name"]))]
     numbers = [Number(_called(str(m["name"])), float(m["value"]), str(m["note"])) for m in shown]
-    graded = {name: _grade_of(name, value[name]) for name in _ALIKE if name in value}
+    graded = {
+        name: _grade_of(name, value[name] / (value.get(f"{name}_real", 1.0) or 1.0))
+        for name in _ALIKE
+        if name in value
+    }
     if not graded:
         why = (
             "no real records are held out"
@@ -233,9 +258,13 @@ def _likeness(
     if "labels_apart" in weak:
         advice += " Labels are in other proportions: the release has as many of each as was asked."
     if "length_ks" in weak:
-        advice += " Lengths differ: look at the method's longest text and at the prompt."
+        advice += " Lengths differ: look at max_tokens and prompt of the method."
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
+    if "precision" in weak:
+        advice += f" Many look like no real image: raise {about.levers}."
+    if "recall" in weak:
+        advice += " Many real images look like none of these: let it make more of them."
     return _section("likeness", title, worst, advice, (), numbers, _of_images(metrics, about))
 
 
@@ -274,6 +303,10 @@ _VOTER = "models.image_embedder="
 def _called(name: str) -> str:
     """A metric as people call it."""
     written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
+    written |= {"mauve_low": "MAUVE, resampled: from", "mauve_high": "MAUVE, resampled: to"}
+    first = name.removesuffix("_real")
+    if first != name and first in ("fid", "kid", "precision", "recall"):
+        return f"{_called(first)} of real images"
     return written.get(name) or name.replace("_", " ").replace(".", " ")
 
 
@@ -309,12 +342,16 @@ def _reading(
         if name not in value
     ]
     advice = "Not measured."
+    grade: Grade | None = None
     if "perplexity.gap" in value:
         low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
+        none, small = low <= 0 <= high, abs(value["perplexity.gap"]) <= _WIDE
+        grade = "good" if none else "fair" if small else "poor"
         advice = (
             "The model finds synthetic and real texts equally surprising."
             if low <= 0 <= high
-            else "Synthetic texts are more surprising to it than real ones: they may be broken."
+            else "Synthetic texts are more surprising to it than real ones: they may be broken. "
+            f"Read some; lower the method's temperature, or raise {about.levers}."
             if low > 0
             else "Synthetic texts are less surprising to it than real ones: they hold more of what "
             f"it writes anyway. Raise {about.levers}."
@@ -337,7 +374,11 @@ def _reading(
         if f"in_context.{name}" in value
     ]
     of = "Accuracy of the model on real records, with labelled examples in its prompt"
-    return [_section("reading", title, None, advice, bars, numbers, missing, of)]
+    return [_section("reading", title, grade, advice, bars, numbers, missing, of)]
+
+
+_WIDE = 0.5
+"""A perplexity gap beyond which it is poor; good is one that may be none."""
 
 
 def _why_unread(about: Circumstances, setting: str) -> str:

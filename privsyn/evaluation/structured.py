@@ -203,7 +203,7 @@ def _compared(
     how = f"{_KINDS[kind]}, {count} records a side, 0 alike"
     numbers = {
         "apart": (value, f"{how}, to held-out real records"),
-        "apart_low": (low, "lower end of its 95% bootstrap interval over records"),
+        "apart_low": (low, "where 95 of 100 resamples of so many records lie, from"),
         "apart_high": (high, "upper end"),
         "apart_real": (float(binned.apart(whole[1], whole[2])), f"{how}, of real to other real"),
     }
@@ -256,6 +256,7 @@ def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Sec
         advice += f"{value[worst]['apart_real']:.2f} between them."
         if abs(value[worst]["lacking"]) > good:
             advice += f" Synthetic records lack it more often by {value[worst]['lacking']:+.2f}."
+        advice += " Spend more privacy.epsilon."
     numbers = [
         Number(
             name,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
-from privsyn.report.document import STAYS, Section
+from privsyn.report.document import STAYS, Grade, Section
 
 MOST = 4
 """Students that are shown at most."""
@@ -48,20 +48,26 @@ def section(students: Sequence[Taught], release_id: str, why: str | None = None)
     """
     told = sorted(students, key=lambda student: _student(_ACCURACY) not in student.values)
     blocks: list[Block] = []
-    advice = []
+    advice: list[str] = []
+    grades: list[Grade] = []
     for student in told[:MOST]:
         if _student(_ACCURACY) in student.values:
             blocks += _shown(student)
-            advice.append(_advice(student))
+            grade, said = _worth(student)
+            grades.append(grade)
+            advice.append(said)
     if not advice:
         blocks.append(Missing((_missing(students, release_id, why),)))
     if len(students) > len(advice) > 0:
         rest = f"{len(students) - len(advice)} more of its students are here and not shown."
         blocks.append(Missing((rest,)))
     title = "What does a small model learn from it?"
-    return Section(
-        "students", title, STAYS, tuple(blocks), None, " ".join(advice) or "Not measured."
-    )
+    order: tuple[Grade, ...] = ("good", "fair", "poor")
+    best = next((grade for grade in order if grade in grades), None)
+    said = " ".join(advice) or "Not measured."
+    if grades and best != "good":
+        said += f" {_HELP}"
+    return Section("students", title, STAYS, tuple(blocks), best, said)
 
 
 def _student(name: str) -> str:
@@ -104,19 +110,29 @@ _NO_PUBLIC = (
 )
 
 
-def _advice(student: Taught) -> str:
+_HELP = (
+    "More texts teach more: privsyn more, or more rows of the method; then raise "
+    "methods.distill.epochs, or begin with methods.distill.init: tiny."
+)
+
+
+def _worth(student: Taught) -> tuple[Grade, str]:
+    """Grade and words: beside the commonest token and the public model alone."""
     value = student.values
     low = value.get(_student(f"{_ACCURACY}_low"), 0.0)
     least, name = value.get(_student("commonest_token"), 0.0), student.name.rpartition(".")[2]
     said = f"{name}: {value[_student(_ACCURACY)]:.3f} of next tokens right"
     if low <= least:
-        return f"{said}, no more than the commonest token alone: it learnt nothing to speak of."
+        return (
+            "poor",
+            f"{said}, no more than the commonest token alone: it learnt nothing to speak of.",
+        )
     public = value.get(f"public.{_ACCURACY}")
     if public is None:
-        return f"{said}."
+        return "fair", f"{said}, more than the commonest token alone."
     if low > public:
-        return f"{said}, more than the public model alone ({public:.3f})."
-    return (
+        return "good", f"{said}, more than the public model alone ({public:.3f})."
+    return "fair", (
         f"{said}, not shown to be more than the public model alone ({public:.3f}), which may be "
         "far larger."
     )

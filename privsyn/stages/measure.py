@@ -14,7 +14,7 @@ from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.corpora import compare_labels, compare_words
 from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
 from privsyn.evaluation.fidelity import compare_lengths, fidelity
-from privsyn.evaluation.images import compare_images, downstream_images, image_fidelity
+from privsyn.evaluation.images import compare_images, downstream_beside, image_fidelity
 from privsyn.evaluation.likelihood import in_context, perplexity_gap
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
@@ -162,7 +162,7 @@ def _images(
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
     images = [decode(record.content) for record in real]
-    metrics = downstream_images(synthetic, labels, images, [record.label for record in real])
+    metrics = downstream_beside(synthetic, labels, images, [record.label for record in real])
     config = ctx.config
     can = backends is not None or why_no_encoder(ctx, plan) is None
     if config.evaluate.embeddings and can:

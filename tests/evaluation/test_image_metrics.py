@@ -9,6 +9,7 @@ import pytest
 
 from privsyn.evaluation.images import (
     compare_images,
+    downstream_beside,
     downstream_images,
     frechet_distance,
     image_fidelity,
@@ -113,6 +114,33 @@ def test_far_images_are_farther():
         for other in (images(40, 0, 100), images(40, 150, 250))
     )
     assert near < far / 10
+
+
+def test_other_real_images_stand_beside_where_there_are_enough():
+    """Real images against real ones: nearly nothing, whatever order they lie in."""
+    real = [*images(20, 0, 100, 1), *images(20, 150, 250, 2)]
+    turns = [real[i // 2 + 20 * (i % 2)] for i in range(40)]
+    for order in (real, turns):
+        found = compare_images(images(20, 0, 100), order, Flat, 20, "fake")
+        value = {metric.name: metric.value for metric in found}
+        assert {"fid_real", "kid_real", "precision_real", "recall_real"} < set(value)
+        assert value["fid_real"] < value["fid"] / 3
+    assert len(compare_images(images(20, 0, 100), real[1:], Flat, 20, "fake")) == 4
+
+
+def test_a_classifier_of_real_images_stands_beside_that_of_the_release():
+    def pair(count, seed):
+        both = [*images(count, 0, 100, seed), *images(count, 120, 250, seed + 1)]
+        return both, ["d"] * count + ["b"] * count
+
+    synthetic, labels = pair(15, 1)
+    real, truth = pair(30, 3)
+    value = {m.name: m.value for m in downstream_beside(synthetic, labels[::-1], real, truth)}
+    assert (value["downstream.accuracy"], value["downstream.real"]) == (0.0, 1.0)
+    assert (value["downstream.records"], value["downstream.real_records"]) == (30, 30)
+    few = downstream_beside(synthetic, labels, *pair(19, 5))
+    assert "downstream.real" not in {metric.name for metric in few}
+    assert next(m.value for m in few if m.name == "downstream.records") == 38
 
 
 def test_too_few_images_load_no_embedder():

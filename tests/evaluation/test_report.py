@@ -101,7 +101,7 @@ def test_the_label_that_is_found_least_is_named():
     confused = {"name": "downstream.confused.x", "label": "Visits", "value": 0.8}
     confused["note"] = f"{TAKEN_FOR}Bills"
     found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls, confused], ABOUT)
-    assert "found, 0.10, and 0.80 are taken for Bills: synthetic texts of the two" in found.advice
+    assert "found, 0.10, and 0.80 are taken for Bills: synthetic records of the two" in found.advice
     assert "the dial" in found.advice
 
 
@@ -201,3 +201,45 @@ def test_what_no_encoder_measured_says_why(about, why):
     found = of_images(about)
     assert (found.grade, found.advice) == (None, "Not measured.")
     assert why in " ".join(items(found, Missing))
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "low", "real", "grade", "said"),
+    [
+        (0.9, 0.8, 0.95, "good", "as many real images"),
+        (0.6, 0.5, 0.95, "fair", "0.35 behind as many real images. Raise the dial."),
+        (0.2, 0.1, 0.95, "poor", "Not shown to beat naming the commonest label. Raise the dial."),
+    ],
+)
+def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, real, grade, said):
+    value = {"accuracy": accuracy, "accuracy_low": low, "majority": 0.1, "real": real}
+    metrics = [
+        {"name": f"downstream.{name}", "value": one, "note": "n"}
+        for name, one in (value | {"real_records": 30}).items()
+    ]
+    recall = {"name": "downstream.recall.a", "label": "a", "value": 0.25, "note": "n"}
+    found, *_ = sections([*metrics, recall], IMAGES)
+    assert (found.grade, said in found.advice) == (grade, True)
+    assert ("Of a the smallest share is found, 0.25." in found.advice) == (grade != "good")
+    assert [bar.name for bar in items(found, Bars)][-1] == "30 real records"
+
+
+def test_images_are_graded_by_what_other_real_images_have():
+    assert of_images(precision=0.4, recall=0.4).grade == "poor"
+    found = of_images(precision=0.4, recall=0.4, precision_real=0.45, recall_real=0.5)
+    assert found.grade == "good"
+    weak = of_images(precision=0.1, recall=0.1, precision_real=0.45, recall_real=0.5)
+    assert weak.grade == "poor"
+    assert "raise the dial" in weak.advice
+    assert "precision of real images" in {number.name for number in items(weak, Numbers)}
+
+
+@pytest.mark.parametrize(
+    ("gap", "grade"),
+    [((0.1, -0.1, 0.3), "good"), ((-0.4, -0.6, -0.2), "fair"), ((2, 1, 3), "poor")],
+)
+def test_what_the_model_makes_of_it_is_graded(gap, grade):
+    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
+    *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
+    assert found.grade == grade
+    assert ("the dial" in found.advice) == (grade != "good")

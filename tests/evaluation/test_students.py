@@ -32,7 +32,7 @@ def items(found, kind):
 
 def test_a_student_stands_beside_its_baselines_with_its_interval():
     found = section([one()], ID)
-    assert (found.cls, found.grade, items(found, Missing)) == (STAYS, None, [])
+    assert (found.cls, found.grade, items(found, Missing)) == (STAYS, "fair", [])
     bars = {bar.name: (bar.value, bar.low, bar.high, bar.ours) for bar in items(found, Bars)}
     assert bars == {
         "this release": (0.3, 0.25, 0.35, True),
@@ -45,16 +45,17 @@ def test_a_student_stands_beside_its_baselines_with_its_interval():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "grade", "said"),
     [
-        ({"public.next_token_accuracy": 0.2}, "more than the public model alone (0.200)"),
-        ({"student.next_token_accuracy_low": 0.05}, "it learnt nothing to speak of"),
-        ({"public.next_token_accuracy": None}, "0.300 of next tokens right."),
+        ({"public.next_token_accuracy": 0.2}, "good", "more than the public model alone (0.200)"),
+        ({"student.next_token_accuracy_low": 0.05}, "poor", "it learnt nothing to speak of"),
+        ({"public.next_token_accuracy": None}, "fair", "more than the commonest token alone."),
     ],
 )
-def test_what_its_number_means_is_said(changes, said):
+def test_what_its_number_means_is_said(changes, grade, said):
     found = section([one(**changes)], ID)
-    assert said in found.advice
+    assert (found.grade, said in found.advice) == (grade, True)
+    assert ("methods.distill.epochs" in found.advice) == (grade != "good")
     assert bool(items(found, Missing)) == (changes.get("public.next_token_accuracy", 0) is None)
 
 

@@ -1,4 +1,7 @@
-"""Every number of the outward report, computed once more from the release folder, by other code."""
+"""Every number of the outward report, computed once more from the release folder, by other code.
+
+Of texts, of texts that are structured records, of images and of models.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,41 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, pstdev
 from typing import Any
+
+from PIL import Image
 
 NUMBER = re.compile(r"(?<![\w.#-])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?![\w-])")
 WORD = re.compile(r"\w+")
 
 
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The synthetic records; none of a model."""
+    file = folder / "synthetic.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
 def numbers(folder: Path) -> dict[str, float]:
-    """What tables may say of a release of texts, by name."""
-    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    """What tables may say of a release, by name."""
+    sealed = json.loads((folder / "certificate.json").read_text())
+    plan = sealed.get("plan") or sealed["parents"][0]["plan"]
+    known = {"epsilon": plan["epsilon"], "delta": plan["delta"]}
+    rows = rows_of(folder)
+    if not rows:
+        return known | weights(folder)
+    return known | (pictures(folder, rows) if "file" in rows[0] else words(rows))
+
+
+def words(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of texts."""
     texts = [row["text"] for row in rows]
     words = [WORD.findall(text.lower()) for text in texts]
     singles = [word for text in words for word in text]
     pairs = [pair for text in words for pair in itertools.pairwise(text)]
     lengths = [len(text.split()) for text in texts]
-    plan = json.loads((folder / "certificate.json").read_text())["plan"]
     return {
         "texts": len(texts),
         "words mean": len(singles) / len(texts),
@@ -36,47 +57,106 @@ def numbers(folder: Path) -> dict[str, float]:
         "empty share": sum(not text.strip() for text in texts) / len(texts),
         "shortest": min(lengths),
         "longest": max(lengths),
-        "epsilon": plan["epsilon"],
-        "delta": plan["delta"],
     }
+
+
+def opened(folder: Path, rows: list[dict[str, Any]]) -> list[Image.Image]:
+    """The images that rows name."""
+    return [Image.open(folder / row["file"]) for row in rows]
+
+
+def pictures(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of images, by another library than the report's."""
+    images = opened(folder, rows)
+    values = [list(one.tobytes()) for one in images]
+    means = [mean(one) for one in values]
+    sizes = Counter(f"{one.width} x {one.height} {one.mode}" for one in images)
+    return {
+        "images": len(rows),
+        "duplicate share": 1 - len(set(map(tuple, values))) / len(rows),
+        "brightness mean": mean(means),
+        "brightness std": pstdev(means),
+        "spread mean": mean(max(one) - min(one) for one in values),
+        **sizes,
+    }
+
+
+def weights(folder: Path) -> dict[str, float]:
+    """Of a model: how many numbers its weights hold, by the header of their file."""
+    (file,) = (folder / "model").glob("*.safetensors")
+    raw = file.read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    shapes = [one["shape"] for name, one in header.items() if name != "__metadata__"]
+    return {"student.parameters": sum(map(math.prod, shapes))}
+
+
+def held(folder: Path) -> tuple[dict[str, float], dict[str, dict[str, int]]]:
+    """Of structured records: share of those with each field, records by value of each."""
+    records = []
+    for row in rows_of(folder):
+        try:
+            value = json.loads(row["text"])
+        except ValueError:
+            continue
+        records += [value] if isinstance(value, dict) else []
+    names = {name for record in records for name in record}
+    share = {name: sum(name in one for one in records) / len(records) for name in names}
+    counts: dict[str, dict[str, int]] = {name: {} for name in names}
+    for record in records:
+        for name, value in record.items():
+            said = value if isinstance(value, str) else json.dumps(value)
+            counts[name][said] = counts[name].get(said, 0) + 1
+    return share, counts
 
 
 def labels(folder: Path) -> dict[str, int]:
     """Rows per label."""
-    rows = (folder / "synthetic.jsonl").read_text().splitlines()
-    return dict(Counter(json.loads(line)["label"] for line in rows))
+    return dict(Counter(row["label"] for row in rows_of(folder)))
 
 
 def histogram(folder: Path, edges: list[int]) -> tuple[list[int], float]:
-    """Texts per bin of these edges, the last open above, and the median length."""
-    rows = (folder / "synthetic.jsonl").read_text().splitlines()
-    lengths = [len(json.loads(line)["text"].split()) for line in rows]
+    """Texts by words, or images by brightness, per bin of these edges; and the median.
+
+    The last bin is open above.
+    """
+    rows = rows_of(folder)
     starts, ends = edges[:-1], [*edges[1:-1], math.inf]
-    counts = [sum(low <= n < high for n in lengths) for low, high in zip(starts, ends, strict=True)]
-    return counts, float(median(lengths))
+    if "file" in rows[0]:
+        exact = [mean(one.tobytes()) for one in opened(folder, rows)]
+        sizes, middle = [round(one) for one in exact], round(median(exact), 1)
+    else:
+        sizes = [len(row["text"].split()) for row in rows]
+        middle = float(median(sizes))
+    counts = [sum(low <= n < high for n in sizes) for low, high in zip(starts, ends, strict=True)]
+    return counts, middle
 
 
 def sayable(folder: Path) -> set[str]:
     """Numbers that sentences and facts may hold: the certificate's, and what follows from it."""
     sealed = json.loads((folder / "certificate.json").read_text())
-    plan, account, risk = sealed["plan"], sealed["account"], sealed["risk"]
-    rows = (folder / "synthetic.jsonl").read_text().splitlines()
+    paid = sealed if "plan" in sealed else sealed["parents"][0]
+    plan, account, risk = paid["plan"], paid["account"], paid["risk"]
+    rows = rows_of(folder)
     validated = json.loads((folder / "validation.json").read_text())
-    checks = validated["expectations"]
+    checks = validated.get("expectations", validated.get("checks"))
     said = {form for value in leaves(sealed) for form in forms(value)}
     said |= {form for check in checks for form in NUMBER.findall(check["detail"])}
     said |= {form for value in (len(rows), len(checks)) for form in forms(value)}
-    said |= set(NUMBER.findall(f"{validated['gx_version']}."))
+    said |= set(NUMBER.findall(f"{validated.get('gx_version', '')}."))
     shares = (account["loss"] / account["budget"], account["spent"] / account["budget"])
     said |= {f"{math.ceil(1000 * share - 1e-9) / 10:g}" for share in shares}  # never told too low
-    said.add(f"{100 * numbers(folder)['duplicate share']:.1f}")
+    said.add(f"{100 * numbers(folder).get('duplicate share', 0):.1f}")
+    for value in leaves(sealed.get("accuracy", {})):
+        said |= {f"{value:.3f}", f"{value:.2f}", f"{value:.4g}"} if _is_number(value) else set()
+    confidence = sealed.get("accuracy", {}).get("confidence", 0)
+    said |= {f"{100 * confidence:.0f}"}
     said |= set(forms(math.ceil(math.exp(plan["epsilon"]))))
     found = {
         100: ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"]),
         1000: (risk["found_at_1_permille"],),
     }
     said |= {f"{math.ceil(v * of - 1e-9):,}" for of, values in found.items() for v in values}
-    at = datetime.fromisoformat(sealed["reserved_at"])
+    at = datetime.fromisoformat(paid["reserved_at"])
     said |= {f"{at:%d}", f"{at:%Y}", f"{at:%H}", f"{at:%M}"}
     # A coin's 50 in 100, wrong accusations of 1 in 1,000, the 0 that would tell nothing.
     return said | {"0", "1", "50", "100", "1,000"}
@@ -97,10 +177,22 @@ def forms(value: Any) -> list[str]:
     """How a number may be written; of words the numbers in them."""
     if isinstance(value, str):
         return NUMBER.findall(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not _is_number(value):
         return []
-    up = f"{math.ceil(value * 1e4) / 1e4:g}"
-    return [f"{value:g}", f"{value:.4g}", f"{value:,}", f"{round(value):,}", up]
+    ups = [f"{raised(value, digits):g}" for digits in (4, 6)]
+    return [f"{value:g}", f"{value:.4g}", f"{value:,}", f"{round(value):,}", *ups]
+
+
+def raised(value: float, digits: int) -> float:
+    """The least number of so many digits that is not below this one."""
+    if not value:
+        return 0.0
+    step = Decimal(1).scaleb(Decimal(value).adjusted() + 1 - digits)
+    return float((Decimal(value) / step).to_integral_value(ROUND_CEILING) * step)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def blocks(report: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -114,22 +206,46 @@ def check(folder: Path) -> int:
     """Compare every number of the report's JSON; how many there were."""
     report = json.loads((folder / "report.json").read_text())
     known, sentences, seen = numbers(folder), sayable(folder), 0
+    share, counts = held(folder) if any(key == "fields" for key, _ in blocks(report)) else ({}, {})
     for key, block in blocks(report):
         kind = block["kind"]
         if kind in ("numbers", "figures"):
+            table = share if key == "fields" else known
             for item in block["items"]:
-                assert math.isclose(item["value"], known[item["name"]]), item
+                assert math.isclose(item["value"], table[item["name"]]), item
                 assert item["low"] is item["high"] is None
+                if key == "fields":
+                    assert f"; {len(counts[item['name']]):,} different" in item["note"]
                 seen += 1
+        elif kind == "counts" and key == "fields":
+            by = counts[block["of"].removeprefix("records by ")]
+            assert sum(count for _, count in block["items"]) == sum(by.values())
+            assert within(block["items"], by), block
+            seen += len(block["items"])
         elif kind == "counts":
             assert {name: count for name, count in block["items"] if count} == labels(folder)
             seen += len(block["items"])
         elif kind == "histogram":
             assert (block["counts"], block["median"]) == histogram(folder, block["edges"])
             seen += len(block["counts"])
+        elif kind == "bars":
+            assert key == "accuracy", key
+            sealed = json.loads((folder / "certificate.json").read_text())["accuracy"]
+            ends = [(sealed["low"], sealed["high"]), (sealed["noise_low"], sealed["noise_high"])]
+            found = [(item["low"], item["high"]) for item in block["items"]]
+            assert found == ends
+            assert {item["value"] for item in block["items"]} == {sealed["value"]}
+            seen += len(block["items"])
         elif kind == "samples":
             text = (folder / "synthetic.jsonl").read_text()
             assert all(json.dumps(item["text"]) in text for item in block["items"])
+        elif kind == "picture":
+            continue  # its bytes have a digest of their own
+        elif key == "fields":
+            whole, found = len(rows_of(folder)), 0
+            for row in rows_of(folder):
+                found += row["text"].startswith("{")
+            assert block["items"][0] == f"{found:,} of {whole:,} texts are JSON objects."
         else:
             assert kind in ("answers", "facts", "words", "checks", "commands"), kind
             said = {form for leaf in leaves(block) for form in forms_of(leaf)}
@@ -138,6 +254,19 @@ def check(folder: Path) -> int:
     advised = {n for section in report["sections"] for n in NUMBER.findall(section["advice"])}
     assert advised <= sentences
     return seen
+
+
+def within(items: list[tuple[str, int]], by: dict[str, int]) -> bool:
+    """Whether counts are those of the values, or of the ranges that they name."""
+    ranges = [re.fullmatch(r"(\S+) to (\S+)", name) for name, _ in items]
+    if not all(ranges):
+        return all(by.get(name) == count for name, count in items)
+    numbers = [(float(value), count) for value, count in by.items()]
+    return all(
+        sum(n for value, n in numbers if float(found[1]) <= value < float(found[2])) == count
+        for found, (_, count) in zip(ranges, items, strict=True)
+        if found
+    )
 
 
 def forms_of(leaf: Any) -> list[str]:
