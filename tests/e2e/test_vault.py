@@ -50,6 +50,7 @@ from tests.e2e.small_project import (
 from tests.vault.s3_server import BUCKET, proxied, s3_server
 
 KEY = base64.b64encode(bytes(range(32))).decode()
+SECRET = "told/to+nobody=4711"
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +161,7 @@ def cluster(server, postgres_url, machines, monkeypatch):
         for name, value in {
             "AWS_ENDPOINT_URL": address,
             "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
         }.items():
             monkeypatch.setenv(name, value)
@@ -230,6 +231,11 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     assert going_on.returncode == 0, going_on.stderr[-2000:]
     for output in (killed, going_on):
         assert CANARY not in output.stdout + output.stderr
+        assert SECRET not in output.stdout + output.stderr
+    written = [file for home in (first, second) for file in home.root.rglob("*") if file.is_file()]
+    held = [*stored, *everything_in(postgres_url, place), *(f.read_bytes() for f in written)]
+    assert len(written) > 20
+    assert not any(SECRET.encode() in value for value in held)
     assert ctx.ledger.entry(entry.release_id).state == "COMMITTED"
     assert ctx.ledger.balance("letters").spent == spent
     # Twice drawn is at most what the killed process had drawn in one call, unseen.
