@@ -54,7 +54,7 @@ def run(tmp_path, stage, **services):
         json.dumps(
             {
                 "dataset": {"name": "d", "path": "private.jsonl", "labels": ["a"], "label": "x"},
-                "account": {"name": "a", "adjacency": "add_remove", "epsilon": 1, "delta": 1e-6},
+                "account": {"name": "a", "adjacency": "replace_null", "epsilon": 1, "delta": 1e-6},
                 "privacy": {"epsilon": 1, "delta": 1e-6},
                 "methods": {"invisible_ink": {}},
                 "services": {"connection": "store"} | services,
