@@ -19,7 +19,14 @@ import sqlalchemy as sa
 
 from privsyn import object_store
 from privsyn.dp.noise import SeededNoise
-from privsyn.errors import ConfigError, LeaseHeld, LedgerUnavailable, ReleaseLost, StorageError
+from privsyn.errors import (
+    ConfigError,
+    LeaseHeld,
+    LedgerUnavailable,
+    ReleaseLost,
+    StorageError,
+    VerificationError,
+)
 from privsyn.ledger.database import _parse
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
@@ -35,6 +42,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.sweep import sweep
 from privsyn.stages.train import train
 from privsyn.testing import NeverDraws
+from privsyn.vault import journal
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import entries
 from tests.e2e.small_project import (
@@ -143,6 +151,30 @@ def test_a_release_over_three_homes_is_that_of_one_machine(machines, tmp_path, m
     assert lines[0] == lines[1]
     a, b = (json.loads((where / "certificate.json").read_text()) for where in (folder, expected))
     assert a["plan"] == b["plan"]
+
+
+def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
+    [home] = machines(1)
+    ctx, planned = reserved(home)
+    partition(ctx, planned)
+    generate(ctx, planned, 0, models())
+    vault = ctx.vault.find(ctx.ledger, planned.id)
+    drawn, read, draws = entries(ctx.ledger, vault, "shard-0"), [], Ledger.draws
+
+    def noted(self, *where):
+        read.append(len(draws(self, *where)))
+        return draws(self, *where)
+
+    monkeypatch.setattr(journal, "_PAGE", 3)
+    monkeypatch.setattr(Ledger, "draws", noted)
+    assert entries(ctx.ledger, vault, "shard-0") == drawn > 6
+    with at(ctx, planned.id) as place:
+        assert place.finished(0)
+    assert max(read) == 3
+    with sa.create_engine(f"sqlite:///{home.root.parent}/shared/ledger.db").begin() as connection:
+        connection.exec_driver_sql("delete from ledger_draw where part = 'shard-0' and number = 3")
+    with pytest.raises(VerificationError, match="a draw is missing"):
+        entries(ctx.ledger, vault, "shard-0")
 
 
 # On a real object store and a real PostgreSQL
