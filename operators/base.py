@@ -15,6 +15,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from privsyn.airflow.connections import connected
 from privsyn.airflow.failures import Patience, StageFailed
 from privsyn.airflow.links import REPORT, share_report
 from privsyn.airflow.params import overrides
@@ -95,6 +96,7 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         self.mlflow_url: str | None = None
         self.report_url: str | None = None
         self.student: str | None = None
+        self._connection: str | None = None
 
     def execute(self, context: Mapping[str, Any]) -> Any:
         """Run the stage. Its result is the task's XCom: public, small, JSON."""
@@ -108,7 +110,9 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """Run a stage in a context of its own: its result, or the task's end in our words."""
         log.info("%s: started", self.stage, extra={"event": "started", "stage": self.stage})
         try:
-            result, said = stage(self.open(context), context)
+            ctx = self.open(context)
+            with connected(self._connection):
+                result, said = stage(ctx, context)
         except AirflowSkipException as skip:
             log.info("%s: %s", self.stage, skip, extra={"event": "done", "stage": self.stage})
             raise
@@ -135,13 +139,15 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         """The stage context of this task: the run's settings, day and origin."""
         from privsyn.stages.base import open_context
 
-        return open_context(
+        ctx = open_context(
             Path(self.params_path) if self.params_path else params_file(),
             self.settings(context),
             day=_day(context),
             origin=_origin(context),
             progress=self.progress,
         )
+        self._connection = ctx.config.services.connection
+        return ctx
 
     def settings(self, context: Mapping[str, Any]) -> list[str]:
         """The deployment's overrides, then the run's form and the version of its asset.

@@ -78,6 +78,13 @@ class ServicesConfig(Section):
         description="Store of finished releases that all machines reach: file:///folder, "
         "s3://bucket/prefix, gs:// or az://. Null: the project's folder alone.",
     )
+    connection: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="Airflow connection (aws, google_cloud_platform, wasb) that holds the "
+        "credentials of the stores, for Airflow's tasks. Null, and everywhere else: those of the "
+        "environment.",
+    )
     dvc_remote: Annotated[str, OnDisk("place")] | None = Field(
         default=None, description="DVC remote. Null: the default one."
     )
@@ -389,11 +396,13 @@ def _override(raw: dict[str, Any], item: str) -> None:
     key, equals, text = item.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"override {item!r} is not of the form a.b.c=value.")
+        named = item if re.fullmatch(r"[\w. -]*=?", item) else "..."  # else it may hold a password
+        raise ConfigError(f"override {named!r} is not of the form a.b.c=value.")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"override {key}: the value {text!r} is not valid YAML.") from None
+        said = "" if key.strip().startswith("services") else f" {text!r}"  # with a password
+        raise ConfigError(f"override {key}: the value{said} is not valid YAML.") from None
     except RecursionError:
         raise ConfigError(f"override {key}: the value {_DEEP}") from None
     node = raw

@@ -106,18 +106,22 @@ def check_url(url: str, setting: str) -> None:
     Raises:
         ConfigError: Names the setting and the form.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
     hint = "Use file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://..."
-    if "@" in parts.netloc or parts.query or parts.fragment:
+    local = parts.scheme == "file"
+    secret = "@" in parts.netloc if local else "@" in url or ":" in parts.netloc
+    if secret or parts.query or parts.fragment:
         raise ConfigError(
             f"{setting} holds a user, a password or options: it may hold an address alone.",
             hint="Give credentials in the environment, such as AWS_ACCESS_KEY_ID.",
         )
     if parts.scheme not in SCHEMES:
         raise ConfigError(f"{setting} begins with none of {', '.join(SCHEMES)}.", hint=hint)
-    local = parts.scheme == "file"
     if local != (not parts.netloc) or (local and not parts.path.strip("/")):
-        raise ConfigError(f"{setting}={url} names no place.", hint=hint)
+        raise ConfigError(f"{setting} names no place.", hint=hint)
 
 
 def _checked(name: str) -> str:

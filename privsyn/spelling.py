@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date as Date
 from typing import Any
@@ -15,7 +16,9 @@ def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         key = prefix + ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden" and not _NAMES.fullmatch(key):
+            lines.append("a name that is more than letters and digits is not a known setting.")
+        elif problem["type"] == "extra_forbidden":
             near = nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
             meant = f" Did you mean {near}?" if near else ""
             lines.append(f"{key} is not a known setting.{meant}")
@@ -25,12 +28,17 @@ def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
             lines.append(
                 f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
             )
+        elif key.split(".")[0] == "services":  # an address may hold a password
+            lines.append(f"{key}: {_lower_first(problem['msg'])}.")
         else:
             lines.append(
                 f"{key}={_shown(problem['input'])}: {_lower_first(problem['msg'])}."
                 + _quoting(problem)
             )
     return " ".join(lines)
+
+
+_NAMES = re.compile(r"[\w. -]*")
 
 
 def _shown(value: Any) -> str:

@@ -76,7 +76,7 @@ def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrid
     """Train the model of a begun release, for methods that train one. May be run by torchrun."""
     from privsyn.stages.train import train
 
-    with ranks() as group, show_progress(err) as progress:
+    with ranks(params, overrides) as group, show_progress(err) as progress:
         planned = _read_release(plan_file)
         train(context_of(params, overrides, progress=progress, group=group), planned)
 
@@ -98,7 +98,7 @@ def stage_generate(
     from privsyn.release.plan import Plan
     from privsyn.stages.generate import generate
 
-    with ranks() as group, show_progress(err) as progress:
+    with ranks(params, overrides) as group, show_progress(err) as progress:
         planned = _read_plan(plan_file)
         ctx = context_of(params, overrides, progress=progress, group=group)
         work = work_of(planned)

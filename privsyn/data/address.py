@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 SCHEMES = ("s3", "gs", "az")
 _WILD = re.compile(r"[*?\[]")
+_ONE_SLASH = re.compile(r"(s3a?|gs|az|abfss?|https?):/(?!/)", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -122,7 +123,11 @@ def overlap(one: str, other: str) -> bool:
 
 def source(value: Any) -> Any:
     """A path of this machine, ``file://`` or not, or an address: what ``dataset.path`` may be."""
-    if not isinstance(value, str) or not _ADDRESS.match(value):
+    if not isinstance(value, str):
+        return value
+    if _ONE_SLASH.match(value):  # as a path it would be quoted, with a password in it
+        raise ValueError("an address begins with two slashes: s3://bucket/object")
+    if not _ADDRESS.match(value):
         return value
     if value.lower().startswith("file://"):
         parts = urlsplit(value)

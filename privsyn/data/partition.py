@@ -19,7 +19,6 @@ generation*) and Vinod et al. 2025 (*InvisibleInk*) take for granted.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -40,22 +39,22 @@ from privsyn.data.artifacts import (
     write_json_atomic,
 )
 from privsyn.data.partition_marker import (
+    BY_UNIT,
     FORMAT,
     MARKER,
     RESTORE_HINT,
+    cells_digest,
     finished,
-    gone,
-    read_marker,
-    refuse_other,
     shard_name,
 )
 from privsyn.data.readers.formats import read_records
-from privsyn.data.records import Bucket, Cell, Private, Record
+from privsyn.data.records import Cell, Private, Record
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.spill import HEX, Spill, smallest
 from privsyn.data.tally import Tally
 from privsyn.data.unit_key import UnitKey
-from privsyn.errors import DataError, VerificationError
+from privsyn.data.unit_shard import unit_shard
+from privsyn.errors import DataError
 
 _SPILL = "spill"
 
@@ -72,12 +71,14 @@ def partition(
     out: Path,
     n_shards: int,
     *,
+    by_unit: bool = False,
     before_finish: Callable[[], None] = lambda: None,
     tally: Tally | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
-    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing where
+    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``, or, by unit, all records
+    of a unit in one shard (``unit_shard``). Does nothing where
     ``out`` holds the finished partition already. A killed attempt leaves its own hidden folder
     beside ``out``, which nothing reads.
 
@@ -87,6 +88,7 @@ def partition(
         cells: All cells of the release; per label their buckets are numbered from 0 without gaps.
         out: Folder to write, mode 0700; the files in it have mode 0600.
         n_shards: Number of shards.
+        by_unit: Whether units are dealt out to the shards, in place of cells.
         before_finish: Called once, when the files of the shards are durable and before the
             partition counts as finished; not where another attempt finished before. If it raises,
             the partition is not finished.
@@ -102,7 +104,7 @@ def partition(
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
     secret = UnitKey(key)
-    marker = _marker(cfg, secret, cells, n_shards)
+    marker = _marker(cfg, secret, cells, n_shards) | ({BY_UNIT: True} if by_unit else {})
     groups = _groups(cells)
     if finished(out, marker):
         return
@@ -112,7 +114,7 @@ def partition(
         private_folder(draft / _SPILL)
         spill = Spill(draft / _SPILL)
         try:
-            _spill(cfg, secret, groups, spill, n_shards, tally)
+            _spill(cfg, secret, groups, spill, n_shards, by_unit, tally)
             _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
@@ -123,53 +125,6 @@ def partition(
             _move(draft, out, marker)
     finally:
         wipe(draft)
-
-
-def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
-    """The buckets of one shard in the order of ``cells``, the empty ones too.
-
-    Texts of a bucket are in the order of their keyed hashes. Beside each is the keyed hash of its
-    unit, so that a method can bound what a unit does to all of its texts together.
-
-    Args:
-        out: Folder that partition filled.
-        shard: Number of the shard, 0-based.
-        cells: All cells of the release, as given to partition.
-        n_shards: Number of shards, as given to partition.
-
-    Raises:
-        DataError: The partition is not there or not finished.
-        VerificationError: It was made with other cells or another number of shards, is damaged, or
-            the shard's file is gone.
-    """
-    if not 0 <= shard < n_shards:
-        raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
-    marker = read_marker(out)
-    if marker is None:
-        raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
-    refuse_other(out, marker, {"format": FORMAT, "cells": _digest(cells), "shards": n_shards})
-    rows: dict[int, list[tuple[str, str, str]]] = {
-        cell.index: [] for cell in cells if cell.index % n_shards == shard
-    }
-    path = out / shard_name(shard)
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                row = json.loads(line)
-                rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
-    except FileNotFoundError:
-        raise gone(path) from None
-    except OSError as error:
-        raise storage_error("read", path, error) from error
-    except (ValueError, LookupError, TypeError):
-        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
-    buckets = []
-    for cell in cells:
-        if cell.index in rows:
-            triples = sorted(rows[cell.index])
-            texts, units = [text for _, text, _ in triples], [unit for _, _, unit in triples]
-            buckets.append(Bucket(cell, Private(texts), Private(units)))
-    return buckets
 
 
 def read_holdout(cfg: DatasetConfig, key: bytes) -> Iterator[Private[Record]]:
@@ -258,6 +213,7 @@ def _spill(
     groups: dict[str | None, list[Cell]],
     spill: Spill,
     n_shards: int,
+    by_unit: bool,
     tally: Tally | None,
 ) -> None:
     """First pass: each record to its unit's place, behind its hashes and its shard."""
@@ -266,6 +222,7 @@ def _spill(
         label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
         for label, group in groups.items()
     }
+    dealt = [f"{shard:05d}" for shard in range(n_shards)]
     for private in read_records(cfg, tally=tally):
         record = private.reveal()
         group = prefixes.get(record.label)
@@ -275,6 +232,8 @@ def _spill(
         if share < held_out:
             continue
         shard, cell = group[bucket % len(group)]
+        if by_unit:
+            shard = dealt[unit_shard(unit, n_shards)]
         order = order_of(record)
         add(
             f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'
@@ -336,17 +295,12 @@ def _groups(cells: Sequence[Cell]) -> dict[str | None, list[Cell]]:
     return groups
 
 
-def _digest(cells: Sequence[Cell]) -> str:
-    rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-
 def _marker(
     cfg: DatasetConfig, key: UnitKey, cells: Sequence[Cell], n_shards: int
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "cells": _digest(cells),
+        "cells": cells_digest(cells),
         "shards": n_shards,
         "key": key.check,
         "text": cfg.text,

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import storage_error
+from privsyn.data.records import Cell
 from privsyn.errors import VerificationError
 
 MARKER = "complete.json"
 """Written last."""
 
 FORMAT = 2
+
+BY_UNIT = "by_unit"
+"""Its key that says that units were dealt out to the shards, in place of cells."""
 
 RESTORE_HINT = "Restore the file, or give the release up: it is never partitioned a second time."
 
@@ -73,6 +79,18 @@ def refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) ->
             f"the partition in {out} was made with another value of {', '.join(differing)}.",
             hint="Keep the settings of a release until it is finished.",
         )
+
+
+def cells_digest(cells: Sequence[Cell]) -> str:
+    """Of the cells of a release, in their order."""
+    rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def unit_shards(out: Path) -> int | None:
+    """Number of shards of a partition by unit; None where it is another or not finished."""
+    marker = read_marker(out) or {}
+    return int(marker["shards"]) if marker.get(BY_UNIT) else None
 
 
 def shard_name(shard: int) -> str:

@@ -94,19 +94,22 @@ class DrawRows:
         check_state(entry_row(connection, self._lease.release_id), State.BEGUN)
 
 
-def rows_of(connection: Connection, release_id: str, part: str) -> list[bytes]:
-    """The rows of a part, oldest first.
+def rows_of(
+    connection: Connection, release_id: str, part: str, start: int = 0, most: int | None = None
+) -> list[bytes]:
+    """The rows of a part, oldest first: from a number on, so many at most.
 
     Raises:
         VerificationError: One is missing.
     """
     query = (
         sa.select(_DRAWS.number, _DRAWS.body)
-        .where(_DRAWS.release_id == release_id, _DRAWS.part == part)
+        .where(_DRAWS.release_id == release_id, _DRAWS.part == part, _DRAWS.number >= start)
         .order_by(_DRAWS.number)
+        .limit(most)
     )
     found = [(row.number, bytes(row.body)) for row in connection.execute(query)]
-    if [number for number, _ in found] != list(range(len(found))):
+    if [number for number, _ in found] != list(range(start, start + len(found))):
         raise VerificationError(
             f"release {release_id}, {part}: a draw is missing from the ledger's database.",
             hint="Restore the database from its backup, or give the release up: "

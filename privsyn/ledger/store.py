@@ -548,10 +548,17 @@ class Ledger(GovernedLedger):
         with self._write() as connection:
             return draws.create(connection, release_id, part, header)
 
-    def draws(self, release_id: str, part: str) -> list[bytes]:
-        """The sealed rows of a part, its header first; none where it has no journal here."""
+    def draws(
+        self, release_id: str, part: str, start: int = 0, most: int | None = None
+    ) -> list[bytes]:
+        """The sealed rows of a part, its header first; none where it has no journal here.
+
+        Those from number ``start`` on, ``most`` at most.
+        """
         with self._database.read() as connection:
-            return draws.rows_of(connection, release_id, part) if connection else []
+            if connection is None:
+                return []
+            return draws.rows_of(connection, release_id, part, start, most)
 
     def draw_rows(self, lease: Lease) -> DrawRows:
         """The rows of a part, to be read and added to by the holder of its lease."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -292,6 +292,27 @@ class SharedTrainer(Trainer, Protocol):
 
     def take(self, numbers: NDArray[np.float32]) -> None:
         """Set the trained numbers, shape (size,); the optimiser stays as it is."""
+
+
+@runtime_checkable
+class SpreadTrainer(Trainer, Protocol):
+    """A trainer of units that lie on several machines, of which this one is the first."""
+
+    def hold(self, units: Mapping[str, Sequence[Row]]) -> None:
+        """Say which units this machine holds, by name. Before the first sum.
+
+        Raises:
+            VerificationError: One of them is another machine's.
+        """
+
+    def sampled_sum(self, rate: float, key: bytes) -> NDArray[np.int64]:
+        """``clipped_sum`` of all units, wherever they lie, in the sample of a fresh secret key.
+
+        Which those are says dp.keyed_sample.
+        """
+
+    def counted(self, labels: Sequence[str | None], own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Records per label of all machines; ``own`` are this one's."""
 
 
 class Writer(Protocol):

@@ -162,7 +162,15 @@ class PerformanceConfig(Section):
     rendezvous_insecure: bool = Field(
         default=False,
         description="Train on several machines (torchrun --nnodes) over a network that is trusted "
-        "with the records: rows and gradients cross it unencrypted.",
+        "with the records: rows and gradients cross it unencrypted. False: sealed with the vault's "
+        "key, and refused where a machine has none.",
+    )
+    train_shards: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Parts, by unit, that the records of a training are partitioned into, so that "
+        "each of several machines (torchrun) reads its own alone. Null: rank 0 reads all.",
     )
     processes: int = Field(
         default=1,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, write_json_atomic
-from privsyn.data.partition import load_shard
+from privsyn.data.buckets import load_shard
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan

@@ -15,7 +15,7 @@ that hold a keyed digest of their content: a late write of an overtaken process 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from privsyn.data.draws import Draws, kept_as
@@ -28,6 +28,9 @@ from privsyn.object_store import NoSuchObject
 from privsyn.vault.release import ReleaseVault
 
 T = TypeVar("T")
+
+_PAGE = 1024
+"""Rows that are read at a time where the journal is only looked through."""
 
 
 class LedgerJournal(Draws):
@@ -171,19 +174,27 @@ class LedgerJournal(Draws):
 
 def entries(ledger: Ledger, vault: ReleaseVault, part: str) -> int:
     """Number of entries on file of a part, whoever holds it."""
-    return max(0, len(ledger.draws(vault.release_id, part)) - 1)
+    return max(0, sum(1 for _ in _rows(ledger, vault, part)) - 1)
 
 
 def kept(ledger: Ledger, vault: ReleaseVault, part: str, key: str) -> bytes | None:
     """A public value that a part keeps, for whoever does not hold the part; None: not yet."""
     entry, name = kept_as(key)
     crc = 0
-    for number, body in enumerate(ledger.draws(vault.release_id, part)):
+    for number, body in enumerate(_rows(ledger, vault, part)):
         line = vault.key.open_entry(part, number, body)
         value, crc = parsed(f"{part} of {vault.release_id}", number + 1, line, crc)
         if value.get("k") == entry:
             return vault.get_bytes(object_name(part, name, value["v"]))
     return None
+
+
+def _rows(ledger: Ledger, vault: ReleaseVault, part: str) -> Iterator[bytes]:
+    """The sealed rows of a part, a page of them in memory: a part may have one a token."""
+    start = 0
+    while page := ledger.draws(vault.release_id, part, start, _PAGE):
+        yield from page
+        start += len(page)
 
 
 def object_name(part: str, name: str, digest: str) -> str:

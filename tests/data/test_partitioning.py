@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from privsyn.data import partition as module
-from privsyn.data.partition import load_shard, partition, read_holdout
+from privsyn.data.buckets import load_shard
+from privsyn.data.partition import partition, read_holdout
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.spill import Spill

@@ -19,7 +19,14 @@ import sqlalchemy as sa
 
 from privsyn import object_store
 from privsyn.dp.noise import SeededNoise
-from privsyn.errors import ConfigError, LeaseHeld, LedgerUnavailable, ReleaseLost, StorageError
+from privsyn.errors import (
+    ConfigError,
+    LeaseHeld,
+    LedgerUnavailable,
+    ReleaseLost,
+    StorageError,
+    VerificationError,
+)
 from privsyn.ledger.database import _parse
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
@@ -35,6 +42,7 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.sweep import sweep
 from privsyn.stages.train import train
 from privsyn.testing import NeverDraws
+from privsyn.vault import journal
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import entries
 from tests.e2e.small_project import (
@@ -50,6 +58,7 @@ from tests.e2e.small_project import (
 from tests.vault.s3_server import BUCKET, proxied, s3_server
 
 KEY = base64.b64encode(bytes(range(32))).decode()
+SECRET = "told/to+nobody=4711"
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +153,30 @@ def test_a_release_over_three_homes_is_that_of_one_machine(machines, tmp_path, m
     assert a["plan"] == b["plan"]
 
 
+def test_a_journal_is_looked_through_by_pages(machines, monkeypatch):
+    [home] = machines(1)
+    ctx, planned = reserved(home)
+    partition(ctx, planned)
+    generate(ctx, planned, 0, models())
+    vault = ctx.vault.find(ctx.ledger, planned.id)
+    drawn, read, draws = entries(ctx.ledger, vault, "shard-0"), [], Ledger.draws
+
+    def noted(self, *where):
+        read.append(len(draws(self, *where)))
+        return draws(self, *where)
+
+    monkeypatch.setattr(journal, "_PAGE", 3)
+    monkeypatch.setattr(Ledger, "draws", noted)
+    assert entries(ctx.ledger, vault, "shard-0") == drawn > 6
+    with at(ctx, planned.id) as place:
+        assert place.finished(0)
+    assert max(read) == 3
+    with sa.create_engine(f"sqlite:///{home.root.parent}/shared/ledger.db").begin() as connection:
+        connection.exec_driver_sql("delete from ledger_draw where part = 'shard-0' and number = 3")
+    with pytest.raises(VerificationError, match="a draw is missing"):
+        entries(ctx.ledger, vault, "shard-0")
+
+
 # On a real object store and a real PostgreSQL
 
 
@@ -160,7 +193,7 @@ def cluster(server, postgres_url, machines, monkeypatch):
         for name, value in {
             "AWS_ENDPOINT_URL": address,
             "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
         }.items():
             monkeypatch.setenv(name, value)
@@ -230,6 +263,11 @@ def test_a_shard_of_a_killed_worker_is_taken_over_from_another_home(
     assert going_on.returncode == 0, going_on.stderr[-2000:]
     for output in (killed, going_on):
         assert CANARY not in output.stdout + output.stderr
+        assert SECRET not in output.stdout + output.stderr
+    written = [file for home in (first, second) for file in home.root.rglob("*") if file.is_file()]
+    held = [*stored, *everything_in(postgres_url, place), *(f.read_bytes() for f in written)]
+    assert len(written) > 20
+    assert not any(SECRET.encode() in value for value in held)
     assert ctx.ledger.entry(entry.release_id).state == "COMMITTED"
     assert ctx.ledger.balance("letters").spent == spent
     # Twice drawn is at most what the killed process had drawn in one call, unseen.

@@ -118,9 +118,10 @@ def test_variables_that_are_no_numbers_are_refused(monkeypatch):
 def test_several_machines_are_refused_unless_their_network_is_vouched_for(local_size):
     place = Rank(0, 4, 0, local_size)
     with pytest.raises(ConfigError, match=f"{local_size} of them .* unencrypted"):
-        check_network(place, PERFORMANCE)
-    check_network(place, PERFORMANCE.model_copy(update={"rendezvous_insecure": True}))
-    check_network(Rank(0, 4, 0, 4), PERFORMANCE)
+        check_network(place, insecure=False, secret=None)
+    check_network(place, insecure=True, secret=None)
+    check_network(place, insecure=False, secret=bytes(32))
+    check_network(Rank(0, 4, 0, 4), insecure=False, secret=None)
 
 
 def test_gpus_add_only_where_each_process_has_its_own(monkeypatch):

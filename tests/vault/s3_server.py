@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import subprocess
 import sys
@@ -22,12 +23,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """Address of a running server with an empty bucket."""
+def s3_server(asks_after: int | None = None) -> Iterator[str]:
+    """Address of a running server with an empty bucket.
+
+    Args:
+        asks_after: Requests that need no key, that for the bucket among them; all where None.
+    """
     port = free_port()
+    asks = {} if asks_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(asks_after)}
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=os.environ | asks, **quiet) as server:
         try:
             for _ in range(600):
                 try:

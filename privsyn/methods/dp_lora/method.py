@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.derived.student.distillation import SIZES
 from privsyn.dp.adjacency import PrivacyUnit
+from privsyn.dp.keyed_sample import sample_key
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, unwatched
@@ -31,7 +33,7 @@ from privsyn.methods.shared import label_split
 from privsyn.methods.shared.alone import Recipe
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.loading import check_layers
-from privsyn.models.protocols import PromptTemplate, Trainer, Training
+from privsyn.models.protocols import PromptTemplate, SpreadTrainer, Trainer, Training
 from privsyn.models.settings import ModelsConfig
 
 if TYPE_CHECKING:
@@ -161,11 +163,13 @@ class DPLora:
         trainer = draw.models.base.trainer(_training(settings, labels, mechanism.facts.unit))
         sizes = sizes_of(settings, labels)
         if mechanism.histogram is not None:  # [L6]
-            count = partial(_label_histogram, mechanism.histogram, buckets, draw.noise)
+            count = partial(_label_histogram, mechanism.histogram, trainer, buckets, draw.noise)
             sizes = label_split.apportion(
                 sum(sizes), journal.draw_array("labels", count, len(labels))
             )
         units = _units(trainer, buckets)
+        if isinstance(trainer, SpreadTrainer):
+            trainer.hold(units)
         done = max((t for t in range(settings.steps + 1) if journal.has(f"steps/{t}")), default=0)
         while done < settings.steps:  # [L5]
             if done:
@@ -176,7 +180,7 @@ class DPLora:
                 settings,
                 mechanism.steps,
                 trainer,
-                units,
+                list(units.values()),
                 draw.noise,
                 steps,
                 draw.progress,
@@ -261,8 +265,7 @@ def _advance(
     """Algorithm 1 of Abadi et al. from one checkpoint to the next."""
     for t in steps:
         progress(t, settings.steps)
-        mask = mechanism.sample(len(units), noise)  # a random sample L_t [L2]
-        total = trainer.clipped_sum(list(compress(units, mask)))  # (numbers,) [L3]
+        total = _sampled_sum(mechanism, trainer, units, noise)  # (numbers,) [L3]
         noisy = mechanism.draw(total, noise)  # privacy: also where nobody was sampled [L2]
         trainer.update(
             noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
@@ -270,21 +273,36 @@ def _advance(
     return trainer.state()
 
 
-def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> list[list[Any]]:
+def _sampled_sum(
+    mechanism: SampledGaussian,
+    trainer: Trainer,
+    units: Sequence[Sequence[Any]],
+    noise: NoiseSource,
+) -> NDArray[np.int64]:
+    """Sum over a random sample L_t [L2] of the units, of which other machines may hold some."""
+    if isinstance(trainer, SpreadTrainer):
+        return trainer.sampled_sum(mechanism.rate, sample_key(noise))  # [L7]
+    mask = mechanism.sample(len(units), noise)
+    return trainer.clipped_sum(list(compress(units, mask)))
+
+
+def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> dict[str, list[Any]]:
     """Training sequences by unit, over all labels."""
     units: dict[str, list[Any]] = {}
     for bucket in buckets:
         pairs = zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True)
         for unit, text in pairs:
             units.setdefault(unit, []).append(trainer.encode(bucket.cell.label, text))
-    return [units[unit] for unit in sorted(units)]
+    return {unit: units[unit] for unit in sorted(units)}
 
 
 def _label_histogram(
-    histogram: DiscreteGaussian, buckets: Sequence[Bucket], noise: NoiseSource
+    histogram: DiscreteGaussian, trainer: Trainer, buckets: Sequence[Bucket], noise: NoiseSource
 ) -> Any:
     """Noisy records per label, on the lattice."""
     counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
+    if isinstance(trainer, SpreadTrainer):
+        counts = trainer.counted([bucket.cell.label for bucket in buckets], counts)
     return histogram.draw(counts * LATTICE, noise)
 
 

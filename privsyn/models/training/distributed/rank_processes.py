@@ -58,29 +58,45 @@ def by_hand() -> Rank | None:
     return place
 
 
-def check_network(place: Rank, performance: PerformanceConfig) -> None:
-    """Refuse to train over a network that nobody vouched for: what is sent is not encrypted.
+def check_network(place: Rank, *, insecure: bool, secret: bytes | None) -> None:
+    """Refuse to train over a network where what is sent can be read, unless the user says so.
 
-    Processes of one machine talk over the loopback. Rows and gradients of records go between
-    machines as they are, and whoever can write to that network can change the training.
+    Processes of one machine talk over the loopback. Between machines go rows and sums of gradients
+    of records, to which no noise is added yet; whoever can write to that network can change the
+    training.
+
+    Args:
+        place: Of this process.
+        insecure: ``performance.rendezvous_insecure``.
+        secret: The key that messages are sealed with.
 
     Raises:
-        ConfigError: There are several machines, and performance.rendezvous_insecure is not set.
+        ConfigError: There are several machines, and neither is given.
     """
-    if not place.alone and not performance.rendezvous_insecure:
+    if not place.alone and not insecure and secret is None:
         raise ConfigError(
             f"torchrun started {place.size} processes, {place.local_size} of them on this machine: "
             "rows and gradients of records would cross the network unencrypted.",
-            hint="Train on one machine, or set performance.rendezvous_insecure=true where the "
-            "network is private or encrypted below (WireGuard, IPsec).",
+            hint="Give every machine the same vault key (privsyn keys new --vault; "
+            "services.vault_key or PRIVSYN_VAULT_KEY), with which all is sealed; or train on one "
+            "machine; or set performance.rendezvous_insecure=true where the network is private or "
+            "encrypted below (WireGuard, IPsec).",
         )
 
 
 @contextmanager
-def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
+def joined(
+    place: Rank, patience: timedelta = PATIENCE, secret: bytes | None = None
+) -> Iterator[Group]:
     """The group torchrun started this process for; at the end rank 0 tells the others to stop.
 
+    Args:
+        place: Of this process.
+        patience: Longest wait for another.
+        secret: Seals what is sent; all of them hold it.
+
     Raises:
+        ConfigError: Another process holds another key.
         TrainingInterrupted: The others are not there.
     """
     from privsyn.models.training.distributed.rank_group import Group
@@ -88,6 +104,8 @@ def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
     with _on_loopback() if place.alone else nullcontext():
         group = Group(place, patience)
     try:
+        if secret is not None:
+            group.seal(secret)
         yield group
     finally:
         group.close()

@@ -1,9 +1,10 @@
 """Gradients by several processes: a TrainableModel that shares the units of every sum out.
 
 Only rank 0 samples, draws noise and steps: the others are sent the trained numbers and the rows of
-their share, and send back a sum of integers, exact in any order. The result has the bits that one
-process gives. That needs a unit to add the same wherever it goes through: all processes pass the
-same number of units at a time, and public rows must add the same in each before the first sum.
+their share (or read units of their own: ``spread.py``), and send back a sum of integers, exact in
+any order. The result has the bits that one process gives. That needs a unit to add the same
+wherever it goes through: all processes pass the same number of units at a time, and public rows
+must add the same in each before the first sum.
 
 ``python -m privsyn.models.training.distributed.ranks``: one of the processes that rank 0 starts.
 """
@@ -27,6 +28,7 @@ from privsyn.errors import ModelError, TrainingInterrupted
 from privsyn.models.language.loading import load_trainable_model
 from privsyn.models.protocols import Row, SharedTrainer, TrainableModel, Training, Writer
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.training.distributed.held_units import HeldUnits, Records
 from privsyn.models.training.distributed.rank_group import Command, Group, card_name, report
 from privsyn.models.training.distributed.rank_processes import ready
 
@@ -71,15 +73,22 @@ class RanksModel:
                     hint="Copy the model to every machine.",
                 )
         device = _device(performance.device, group)
-        if group.use_cards([card_name(device), *(answer["card"] for answer in answers)]):
+        # NCCL does not encrypt.
+        if not group.sealed and group.use_cards(
+            [card_name(device), *(answer["card"] for answer in answers)]
+        ):
             group.ask(Command.CARD)
             group.join_cards(device.index)
 
     def trainer(self, training: Training) -> RanksTrainer:
         """See protocols.TrainableModel."""
+        return RanksTrainer(*self._parts(training))
+
+    def _parts(self, training: Training) -> tuple[Any, Group, Training, list[dict[str, Any]]]:
+        """What a trainer is made of, those of the others being made."""
         self._group.ask(Command.TRAIN, json.dumps(dataclasses.asdict(training)).encode())
         trainer: Any = self._base.trainer(training)
-        return RanksTrainer(trainer, self._group, training, self._group.answers())
+        return trainer, self._group, training, self._group.answers()
 
     def writer(
         self, training: Training, folder: Path, *, top_k: int | None, temperature: float
@@ -125,11 +134,17 @@ class RanksTrainer:
         """See protocols.Trainer."""
         ranks = self._group.place.size
         shares = [units[rank::ranks] for rank in range(ranks)]
+        return self._summed(Command.SUM, [*map(pack, shares[1:])], shares[0])
+
+    def _summed(
+        self, command: Command, contents: Sequence[bytes], own: Sequence[Sequence[Row]]
+    ) -> NDArray[np.int64]:
+        """The sum of what a command makes the others add up, and of this process's own units."""
         while True:
             slots = self._own.units_per_pass
             self._share_numbers()
-            self._group.ask(Command.SUM, *map(pack, shares[1:]))
-            part = self._own.clipped_sum(shares[0])
+            self._group.ask(command, *contents)
+            part = self._own.clipped_sum(own)
             least = self._least(self._group.answers())
             if least == slots:
                 self._group.ask(Command.ADD)
@@ -220,8 +235,12 @@ class RanksTrainer:
         return [[row() for _ in range(1 + place % records)] for place in range(count)]
 
 
-def serve(group: Group) -> None:
+def serve(group: Group, records: Records | None = None) -> None:
     """Compute what rank 0 asks for, until it says stop or is gone.
+
+    Args:
+        group: The processes.
+        records: Where this one reads the records of its own shards, if rank 0 has it do so.
 
     A failure is reported to rank 0, which then ends the training: of one that is not ours the kind
     and place alone, since its message may hold record text.
@@ -229,7 +248,7 @@ def serve(group: Group) -> None:
     Raises:
         TrainingInterrupted: Rank 0 is gone.
     """
-    helper = _Helper(group)
+    helper = _Helper(group, records)
     while True:
         command, content = group.asked()
         if command is Command.STOP:
@@ -250,8 +269,9 @@ def serve(group: Group) -> None:
 class _Helper:
     """A process other than rank 0: its model, its trainer, and its part of the sum under way."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, records: Records | None) -> None:
         self._group = group
+        self._held = HeldUnits(group.place, records)
         self._model: Any = None
         self._trainer: Any = None
         self._part = np.zeros(0, np.int64)
@@ -267,6 +287,14 @@ class _Helper:
             case Command.TRAIN:
                 self._trainer = self._model.trainer(read_training(json.loads(content)))
                 return self._slots()
+            case Command.HOLD:
+                return self._held.read(json.loads(content))
+            case Command.SAMPLE:
+                sample = self._held.sample(json.loads(content), self._trainer)
+                self._part = self._trainer.clipped_sum(sample)
+                return self._slots()
+            case Command.COUNT:
+                self._group.add(self._held.counts(json.loads(content)))
             case Command.NUMBERS:
                 numbers = np.zeros(self._trainer.size, np.float32)
                 self._trainer.take(self._group.spread(numbers))
