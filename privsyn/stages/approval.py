@@ -172,6 +172,15 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     ctx.ledger.check_published(release_id, certificate.digest(sealed), name=name)
 
 
+def may_leave(ctx: Context, folder: Path) -> bool:
+    """Whether people have let a folder out, or are not asked."""
+    try:
+        refuse_unapproved(ctx, folder)
+    except ApprovalNeeded:
+        return False
+    return True
+
+
 def _hold_to_config(ctx: Context) -> None:
     """Have the ledger know what the settings ask for, if they ask for an approval."""
     if ctx.account.terms.publish:
