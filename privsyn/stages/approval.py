@@ -60,7 +60,8 @@ class Question:
 def spending(ctx: Context, plan: Plan) -> Question | None:
     """The question whether a release's cost may be reserved; None where none is to be asked.
 
-    Puts the request on record.
+    Nobody is asked about what the account cannot pay: ``reserve`` refuses that, whoever approved
+    it. Puts the request on record.
 
     Raises:
         BudgetError: The account is unknown.
@@ -69,7 +70,7 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     due = ctx.ledger.approval_due(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
     )
-    if due is None:
+    if due is None or not ctx.ledger.preview(_paying(ctx, plan.account), event, plan.id).fits:
         return None
     request = ctx.ledger.request(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
