@@ -63,7 +63,10 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         )
 
     def question(self, ctx: StageContext) -> Question | None:
-        """What is asked; None where nothing is, as it is approved already or needs no approval."""
+        """What is asked; None where nothing is.
+
+        It is approved already, needs no approval, or the account cannot pay for it.
+        """
         raise NotImplementedError
 
     def subject_of(self, ctx: StageContext) -> Question:
@@ -95,7 +98,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         """See StageOperator."""
         question = self.question(ctx)
         if question is None:
-            return None, "nothing is to be approved, or it is already"
+            return None, "nothing is asked: it is approved, needs nobody, or cannot be paid"
         return question, f"waits for somebody to approve {question.name} ({question.what})"
 
     def execute_complete(
@@ -122,7 +125,7 @@ class AskOperator(StageOperator, ApprovalOperator):  # type: ignore[misc]
         question = self.question(ctx)
         if question is None:
             if approved:
-                return None, "approved meanwhile"
+                return None, "approved meanwhile, or the account cannot pay any more"
             question = self.subject_of(ctx)  # a rejection undoes what was approved meanwhile
         if question.digest != asked:
             raise StageFailed(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 GAP = 2
+INDENT = 4
 NOTE = "note:"
 NARROWEST = 40
 """Prose gets this many columns even where names leave it fewer."""
@@ -62,18 +63,50 @@ def facts(
 def table(
     console: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = ""
 ) -> None:
-    """Print columns side by side, each as wide as its widest cell."""
+    """Print columns side by side, each as wide as its widest cell.
+
+    On a terminal that is too narrow for them those that do not fit stand below the others, in the
+    header as in every row.
+    """
     cells = [list(header), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if title:
         show(console, *(Text(line, "bold") for line in _lines(console, title, 0)))
+    room = console.width if console.is_terminal else sum(widths) + GAP * len(widths)
+    folds = _folds(widths, room)
     for number, row in enumerate(cells):
-        line = (
-            (" " * GAP)
-            .join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            .rstrip()
-        )
-        show(console, Text(line, "dim" if number == 0 else ""))
+        for line in _folded(row, widths, folds, room):
+            show(console, Text(line, "dim" if number == 0 else ""))
+
+
+def _folds(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Columns by the line of a row that they stand on; one too wide for any has its own."""
+    folds: list[list[int]] = [[]]
+    used = 0
+    for column, width in enumerate(widths):
+        if folds[-1] and used + GAP + width > room:
+            folds.append([])
+            used = INDENT
+        used += width + (GAP if folds[-1] else 0)
+        folds[-1].append(column)
+    return folds
+
+
+def _folded(
+    row: Sequence[str], widths: Sequence[int], folds: Sequence[Sequence[int]], room: int
+) -> Iterator[str]:
+    """The lines of a row. Further ones are set in, and left out where there is nothing to say."""
+    for number, columns in enumerate(folds):
+        before = " " * INDENT if number else ""
+        line = (" " * GAP).join(row[column].ljust(widths[column]) for column in columns).rstrip()
+        if len(before + line) <= room:
+            if line or not number:
+                yield before + line
+            continue
+        fits = max(NARROWEST, room - INDENT)
+        rest = textwrap.wrap(line, fits, break_long_words=False, break_on_hyphens=False)
+        yield before + rest[0]
+        yield from (" " * INDENT + further for further in rest[1:])
 
 
 def note(console: Console, words: str) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.derived.parent import open_parent
 from privsyn.publishing.dvc import DvcPublisher, DvcRevision
-from privsyn.release import certificate
+from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
 from privsyn.section import Section
 from privsyn.stages.approval import refuse_unapproved
@@ -135,10 +135,13 @@ def versioned(
 
     Raises:
         ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
+        VerificationError: It is not what was certified and committed.
         PublishError: DVC or its remote refused.
         ValidationFailed: The disclosure audit of its parent did not let that through.
     """
     refuse_withheld(ctx, planned.parent)
+    # An approval names a certificate: what lies here must still be what that one was written of.
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
     services = ctx.config.services
     sign(ctx, folder)

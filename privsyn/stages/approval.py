@@ -60,7 +60,8 @@ class Question:
 def spending(ctx: Context, plan: Plan) -> Question | None:
     """The question whether a release's cost may be reserved; None where none is to be asked.
 
-    Puts the request on record.
+    Nobody is asked about what the account cannot pay: ``reserve`` refuses that, whoever approved
+    it. Puts the request on record.
 
     Raises:
         BudgetError: The account is unknown.
@@ -69,7 +70,7 @@ def spending(ctx: Context, plan: Plan) -> Question | None:
     due = ctx.ledger.approval_due(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
     )
-    if due is None:
+    if due is None or not ctx.ledger.preview(_paying(ctx, plan.account), event, plan.id).fits:
         return None
     request = ctx.ledger.request(
         plan.account, plan.id, event, method=plan.method, guarantee=guarantee
@@ -170,6 +171,15 @@ def refuse_unapproved(ctx: Context, folder: Path) -> None:
     _hold_to_config(ctx)
     name = str(sealed.get("name", release_id))
     ctx.ledger.check_published(release_id, certificate.digest(sealed), name=name)
+
+
+def may_leave(ctx: Context, folder: Path) -> bool:
+    """Whether people have let a folder out, or are not asked."""
+    try:
+        refuse_unapproved(ctx, folder)
+    except ApprovalNeeded:
+        return False
+    return True
 
 
 def _hold_to_config(ctx: Context) -> None:

@@ -21,6 +21,7 @@ from privsyn.ledger.entries import Entry, State
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.stages.approval import may_leave
 from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
 from privsyn.stages.trend import paid_fell
@@ -185,7 +186,7 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
 
     Of one that failed the verdict alone: its report, exhibits and numbers stay in quarantine, and
     its model is not announced. The same of one that an audit that blocks has not let through, or
-    not yet.
+    not yet. A model that people are to approve is announced by ``announce``, once they have.
     """
     run = ctx.lineage.release_run(plan.id)
     ctx.lineage.set_tags(run, {VALIDATION_TAG: "passed" if passed else "failed"})
@@ -203,10 +204,14 @@ def validated(ctx: Context, plan: Plan, folder: Path, *, passed: bool) -> None:
             ctx.lineage.log_artifact(run, folder / name)
     for name in sealed.get("exhibits", {}):
         ctx.lineage.log_artifact(run, folder / layout.EXHIBITS / name, "exhibits")
-    if "model" not in sealed:
-        return
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
-    register(ctx, plan.id, plan, plan.method, folder, sealed)
+    announce(ctx, plan, folder)
+
+
+def announce(ctx: Context, plan: Plan, folder: Path) -> None:
+    """Register the model of a valid release, if it has one and it may be published."""
+    _, sealed = certificate.read(folder)
+    if "model" in sealed:
+        register(ctx, plan.id, plan, plan.method, folder, sealed)
 
 
 def published(ctx: Context, name: str, revision: DvcRevision) -> None:
@@ -232,7 +237,17 @@ def register(
     sealed: Mapping[str, Any],
     tags: Mapping[str, object] | None = None,
 ) -> None:
-    """Make the model of a valid release, or of a student of it, a version of a registered model."""
+    """Make the model of a valid release, or of a student of it, a version of a registered model.
+
+    Whoever asks the registry gets its files, so one that nobody has approved is withdrawn where
+    people are to approve what is published.
+    """
+    if not may_leave(ctx, folder):
+        ctx.lineage.withdraw_model(_model(plan, method), name)
+        return
+    ctx.lineage.log_artifact(
+        ctx.lineage.release_run(name), folder / layout.CERTIFICATE, MODEL_FOLDER
+    )
     facts = {
         RELEASE_TAG: name,
         "epsilon": plan.epsilon,

@@ -14,7 +14,7 @@ from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import export, find
-from privsyn.stages.lineage import ended, traced
+from privsyn.stages.lineage import announce, ended, traced
 from privsyn.stages.lineage import published as trace_published
 from privsyn.stages.sign import sign
 from privsyn.stages.stored import locate, store
@@ -57,6 +57,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         git_commit=ctx.config.services.git_commit,
     )
     _, sealed = certificate.read(folder)
+    announce(ctx, plan, folder)
     trace_published(ctx, plan.id, revision)
     ended(ctx, plan.id)
     return {

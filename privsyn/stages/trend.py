@@ -66,6 +66,14 @@ class Course:
         return _below(self.points[-1], self.points[-2], self.name)
 
     @property
+    def range(self) -> str:
+        """What the picture's lowest and highest point stand for."""
+        values = [point.value for point in self.points]
+        least, most = f"{min(values):.4g}", f"{max(values):.4g}"
+        said = f"always {least}" if min(values) == max(values) else f"{least} to {most}"
+        return f"{said}, {len(values)} releases"
+
+    @property
     def line(self) -> tuple[tuple[float, float], ...]:
         """The points as a picture 100 wide and 20 high has them, from its upper left."""
         values = [point.value for point in self.points]
@@ -158,7 +166,7 @@ def _below(now: Point, before: Point, name: str) -> str | None:
     if now.high is None or before.low is None or now.high >= before.low:
         return None
     return (
-        f"{name} {now.said} is below {before.said} of {before.release_id}, the release before, by "
+        f"{name}: {now.said} is below {before.said} of {before.release_id}, the release before, by "
         "more than the intervals"
     )
 

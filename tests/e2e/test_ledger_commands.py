@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pwd
@@ -10,12 +11,19 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
 from privsyn.cli import main
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded
+from privsyn.ledger.decisions import What
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
+from privsyn.stages.summary import accounts
+from privsyn.tables import INDENT
 from tests.e2e.small_project import Project, finish
+from tests.e2e.weekly_releases import ledger_at, release_id, weekly
 
 Told = tuple[int, str, str]
 Run = Callable[..., Told]
@@ -102,6 +110,38 @@ def test_show_tells_who_and_what_was_refused(project: Project, run: Run, fake) -
     refusals = json.loads(said)[0]["refusals"]
     assert [refusal["error"] for refusal in refusals] == ["BudgetExceeded", "AccountMismatch"]
     assert refusals[1]["refused_by"] == {"user": me, "driver": "cli"}
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: int) -> None:
+    ctx = project.context('account.approval={"publish": true}')
+    weekly(ctx, 3, lost=1)
+    late = ledger_at(ctx, ctx.clock(), user="zoe", driver="cli")
+    for comment in ("as agreed", "the quarterly report has to wait for the board's next meeting"):
+        late.decide(
+            release_id(2),
+            What.PUBLISH,
+            "b" * 64,
+            approved=comment == "as agreed",
+            approver="officer",
+            comment=comment,
+        )
+    large = Gaussian(0.1)
+    with pytest.raises(BudgetExceeded):
+        late.reserve("letters", release_id(9), large, method="x", guarantee=guarantee(large, 1e-6))
+
+    def told(console: Console) -> list[str]:
+        accounts(console, late.statements())
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().splitlines()
+
+    wide = told(Console(file=io.StringIO(), width=width, force_terminal=False))
+    shown = told(Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None))
+    assert max(map(len, wide)) > 100, "nothing had to be set in"
+    # What is to be copied stays whole: here a release with the digest of its certificate.
+    longest = max(width, INDENT + max(len(word) for word in " ".join(wide).split()))
+    assert max(map(len, shown)) <= longest
+    assert sorted(" ".join(shown).split()) == sorted(" ".join(wide).split())
 
 
 def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fake) -> None:

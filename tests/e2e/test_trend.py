@@ -121,6 +121,8 @@ def test_public_numbers_of_consecutive_releases_are_on_the_budget_page(ctx) -> N
     assert [point.value for point in found["distinct_2"].points] == [0.25, 0.5, 0.75]
     assert [y for _, y in found["distinct_2"].line] == [18, 10, 2]
     assert [y for _, y in found[PAID].line] == [10, 10, 10]
+    assert found["distinct_2"].range == "0.25 to 0.75, 3 releases"
+    assert found[PAID].range == "always 0.8, 3 releases"
     html = page(ctx)
     assert "0.800 [0.750, 0.850]" in html
     assert "distinct 2" in html

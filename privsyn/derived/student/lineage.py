@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn.derived.kinds import STUDENTS
 from privsyn.derived.parent import planned_by
@@ -12,10 +12,6 @@ from privsyn.derived.student.plan import StudentPlan
 from privsyn.release import certificate, layout
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
-from privsyn.tracking.base import MODEL_FOLDER
-
-if TYPE_CHECKING:
-    pass
 
 PARENT_TAG = "privsyn.parent"
 
@@ -49,10 +45,11 @@ def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
 
 
 def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
-    """A student that passed its checks becomes a version of the dataset's student model."""
+    """A student that passed its checks becomes a version of the dataset's student model.
+
+    Where people are to approve what is published, once they have: see stages.lineage.register.
+    """
     _, sealed = certificate.read(folder)
-    run, parent = ctx.lineage.release_run(planned.id), planned.parent
-    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, MODEL_FOLDER)
-    tags = {PARENT_TAG: parent.id}
-    lineage.register(ctx, planned.id, parent, planned.method, folder, sealed, tags)
-    ctx.lineage.finish(run)
+    tags = {PARENT_TAG: planned.parent.id}
+    lineage.register(ctx, planned.id, planned.parent, planned.method, folder, sealed, tags)
+    ctx.lineage.finish(ctx.lineage.release_run(planned.id))

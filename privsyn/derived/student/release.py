@@ -241,6 +241,7 @@ def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
     """
     folder = validate_student(ctx, planned)
     revision, sealed, facts = versioned(ctx, planned, folder)
+    register_student(ctx, planned, folder)
     lineage.published(ctx, planned.id, revision)
     return facts | {"parameters": sealed["derived"][STUDENTS]["student"]["parameters"]}
 
