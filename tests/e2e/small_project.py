@@ -57,6 +57,7 @@ METHODS: dict[str, dict[str, object]] = {
         "rounds": 2,
         "lookahead": 1,
         "population": 12,
+        "expansion": 2,
         "degrees": [0.5],
         "text": {"max_tokens": 4},
     },

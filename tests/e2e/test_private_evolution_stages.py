@@ -62,13 +62,14 @@ def test_releases_the_population_of_every_label_and_what_the_rounds_told(project
     assert settle(ctx, planned) == "COMMITTED"
 
 
-@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize(("noisy", "expansion"), [(False, 1), (True, 1), (True, 3)])
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
-    make_project, monkeypatch, noisy
+    make_project, monkeypatch, noisy, expansion
 ):
     seeded = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
-    project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": noisy}})
+    settings = SETTINGS | {"noisy_label_split": noisy, "expansion": expansion}
+    project = make_project(methods={NAME: settings})
     constant = partial(Constant, gaussian=lambda place: place << 22)
     found = published_by_neighbours(project, NAME, constant, release)
     assert_alike(found)

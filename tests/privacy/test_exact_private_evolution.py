@@ -222,7 +222,7 @@ recorder = partial(Constant, gaussian=lambda place: place * LATTICE)
 """The same answer on neighbours: what comes after a draw must not hide what moves it."""
 
 
-def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0):
+def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0, expansion=1):
     """What the mechanism is given: clean histograms and scale of the noise, in draw order.
 
     Args:
@@ -230,7 +230,7 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
     """
     cfg = PrivateEvolutionConfig(
         rounds=rounds, noise_multiplier=sigma, lookahead=k, population=4, threshold=0.0,
-        degrees=(0.5,), noisy_label_split=noisy,
+        degrees=(0.5,), noisy_label_split=noisy, expansion=expansion,
     )  # fmt: skip
     planned = METHOD.calibrate(
         cfg, Guarantee(1e6, DELTA), ReleaseFacts(adjacency, unit, tuple(LABELS))
@@ -306,6 +306,14 @@ def test_a_unit_of_three_records_moves_three_votes():
     two = PrivacyUnit("user", 2)
     some = [*list(replaced(2))[::23], (RECORDS[:1] * 2, RECORDS[-2:-1] * 2)]
     assert 1 - 1e-12 < worst(some, Adjacency.REPLACE_ONE, two) <= 1
+
+
+def test_candidates_that_are_ranked_move_as_little():
+    assert worst(added(), Adjacency.ADD_REMOVE, expansion=3) == 1
+    assert 1 - 1e-12 < worst(replaced(), Adjacency.REPLACE_ONE, expansion=2) <= 1
+    unit = PrivacyUnit("user", 3)
+    some = [((), (("x", 0.2),) * 3), (RECORDS[:2], (*RECORDS[:2], *RECORDS[-3:]))]
+    assert worst(some, Adjacency.ADD_REMOVE, unit, expansion=3, k=1) == 1
 
 
 def test_the_noisy_label_split_moves_as_little():

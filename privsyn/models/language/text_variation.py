@@ -116,7 +116,8 @@ class TextSettings(Section):
         ge=1,
         le=1000,
         exclude_if=lambda words: words == 5,  # ids of releases stay what they were
-        description="Shorter texts (a salutation alone) are asked for again, some times at most.",
+        description="Shorter texts (a salutation alone) are asked for again, some times at most. "
+        "Never more than a quarter of max_tokens.",
     )
 
     @field_validator("random_prompt")
@@ -188,6 +189,7 @@ class TextVariation:
             raise ValueError("settings are not resolved")
         self._settings, self._model = settings, model
         self._random, self._vary = settings.random_prompt, settings.vary_prompt
+        self._least = min(settings.min_words, max(1, settings.max_tokens // 4))
         self._rng = rng or np.random.default_rng()
 
     @property
@@ -298,7 +300,7 @@ class TextVariation:
         return text if at < 0 else text[:at]
 
     def _short(self, text: str) -> bool:
-        return len(text.split()) < self._settings.min_words
+        return len(text.split()) < self._least
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
