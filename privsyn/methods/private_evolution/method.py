@@ -81,10 +81,10 @@ class PrivateEvolution:
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
-    levers: ClassVar[str] = "rounds or population"
+    levers: ClassVar[str] = "expansion or population"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "degrees": ([0.9, 0.5], [0.9, 0.7], [0.6, 0.3]),
-        "rounds": (2, 4, 8),
+        "expansion": (4, 8, 16),
+        "rounds": (1, 2),
     }
 
     calibrate = staticmethod(calibrate)
