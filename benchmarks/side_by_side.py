@@ -59,7 +59,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS,
     },
     "private_evolution": {
-        "modality": "text", "rounds": 1, "population": TEXTS, "expansion": 8, "degrees": [0.6],
+        "modality": "text", "rounds": 1, "population": TEXTS, "expansion": 8, "lookahead": 0,
         "text": {"max_tokens": TOKENS},
     },
     "keyphrase_seeding": {
