@@ -40,7 +40,13 @@ SETTINGS = {
     "performance.threads": 1,
     "evaluate.enabled": False,
 }
-COLUMNS = {"text": "text", "label": "label", "labels": LABELS, "unit": "unit"}
+COLUMNS = {
+    "text": "text",
+    "label": "label",
+    "labels": LABELS,
+    "unit": "unit",
+    "method": "invisible_ink",
+}
 
 
 def frame_of(count: int = 48) -> pd.DataFrame:
