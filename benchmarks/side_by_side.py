@@ -2,7 +2,7 @@
 
     python benchmarks/side_by_side.py STATE --data FOLDER [--model smollm2] [--sets sample agnews]
         [--epsilon 1 3 10] [--methods invisible_ink ...] [--set methods.invisible_ink.guidance=3]
-    python benchmarks/side_by_side.py STATE --plot PLOT.png --table
+    python benchmarks/side_by_side.py STATE --plot PLOT.png --table --texts sample
 
 Every run is a project of its own under STATE, through the same stages as ``privsyn run``: OpenDP's
 noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
@@ -209,6 +209,26 @@ def table(results: Path) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def texts(results: Path, name: str, count: int) -> str:
+    """Texts of every method on a set, at the largest epsilon on file: evenly spaced, not picked."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for line in results.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        best = found.get(row["run"]["method"])
+        if row["run"]["set"] == name and (
+            best is None or row["run"]["epsilon"] > best["run"]["epsilon"]
+        ):
+            found[row["run"]["method"]] = row
+    out = []
+    for method in (method for method in METHODS if method in found):
+        shown = found[method]["shown"]
+        out += [f"**`{method}`**, epsilon {found[method]['run']['epsilon']:g}", ""]
+        for label, text in shown[:: max(1, len(shown) // count)][:count]:
+            out.append(f"- *{label}*: {' '.join(text.split())}")
+        out.append("")
+    return "\n".join(out)
+
+
 def main() -> None:
     """Append one JSON line a run, or draw them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -223,13 +243,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--plot", type=Path, help="draw what is on file, and run nothing")
     parser.add_argument("--table", action="store_true", help="print it, and run nothing")
+    parser.add_argument("--texts", metavar="SET", help="print five texts a method, and run nothing")
     arguments = parser.parse_args()
     state, results = arguments.state.resolve(), arguments.results.resolve()
     if arguments.table:
         print(table(results))
     if arguments.plot:
         draw(results, arguments.plot)
-    if arguments.table or arguments.plot:
+    if arguments.texts:
+        print(texts(results, arguments.texts, 5))
+    if arguments.table or arguments.plot or arguments.texts:
         return
     state.mkdir(parents=True, exist_ok=True)
     kept = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
