@@ -5,7 +5,7 @@ import random
 import pytest
 
 from privsyn.evaluation.classify import downstream
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, wilson
 
 TOPICS = {
     "Billing": "bill amount insurance charge refund payment invoice covered".split(),
@@ -104,3 +104,13 @@ def test_labels_become_metric_names_no_two_alike() -> None:
     assert {metric.label for metric in metrics if metric.label} == set(labels)
     assert all(name.replace("downstream.recall.", "").isascii() for name in names)
     assert all(not name.endswith(".") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("hits", "records", "low", "high"),
+    [(20, 20, 0.8389, 1.0), (0, 20, 0.0, 0.1611), (81, 263, 0.2553, 0.3662)],
+)
+def test_the_interval_is_wilson_s(hits, records, low, high):
+    """The last as in Newcombe 1998, Table I; none has no width."""
+    found = wilson(hits, records)
+    assert found == pytest.approx((low, high), abs=5e-5)
