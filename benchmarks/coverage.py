@@ -29,10 +29,10 @@ from scipy.special import expit
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.evaluation.classify import _interval as words_interval
 from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
 from privsyn.evaluation.likelihood import in_context, perplexity_gap
+from privsyn.evaluation.metrics import wilson
 from privsyn.evaluation.next_token import _interval as token_interval
 from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.evaluation.structured import compare_fields
@@ -146,9 +146,7 @@ Law = Callable[[int, np.random.Generator], tuple[float, float, float]]
 def by_words(records: int, right: float, runs: int) -> tuple[float, float]:
     """Share of intervals that hold the accuracy of the classifier, and their median width."""
     rng = np.random.default_rng(4)
-    found = np.array(
-        [words_interval(int(rng.binomial(records, right)), records) for _ in range(runs)]
-    )
+    found = np.array([wilson(int(rng.binomial(records, right)), records) for _ in range(runs)])
     held = (found[:, 0] <= right) & (right <= found[:, 1])
     return float(held.mean()), float(np.median(found[:, 1] - found[:, 0]))
 

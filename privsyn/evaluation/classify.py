@@ -10,13 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from privsyn.evaluation.metrics import Metric, slugs
+from privsyn.evaluation.metrics import Metric, slugs, wilson
 
 MAX_FEATURES = 50_000
-_REPLICATES = 1000
-_SEED = 20240615
 
 TAKEN_FOR = "share of its records taken for "
 """In the note of a confusion, before the other label."""
@@ -92,11 +88,11 @@ def score(
     support, answered = Counter(truth), Counter(predicted)
     hits = Counter(label for label, answer in zip(truth, predicted, strict=True) if label == answer)
     names = sorted(support)
-    low, high = _interval(hits.total(), len(truth))
+    low, high = wilson(hits.total(), len(truth))
     f1 = [2 * hits[label] / (support[label] + answered[label]) for label in names]
     return [
         _metric("accuracy", hits.total() / len(truth), "accuracy on held-out real records"),
-        _metric("accuracy_low", low, "lower end of its 95% bootstrap interval over test records"),
+        _metric("accuracy_low", low, "lower end of its 95% interval over test records (Wilson)"),
         _metric("accuracy_high", high, "upper end"),
         _metric("macro_f1", sum(f1) / len(f1), "mean F1 over labels on held-out real records"),
         _metric("majority", max(support.values()) / len(truth), "accuracy of the commonest label"),
@@ -109,16 +105,6 @@ def score(
         ),
         *_confused(truth, predicted, names, support),
     ]
-
-
-def _interval(hits: int, records: int) -> tuple[float, float]:
-    """What 95 of 100 bootstrap samples of the test records spread over.
-
-    How many of a sample are right is binomial: no record is drawn one by one.
-    """
-    drawn = np.random.default_rng(_SEED).binomial(records, hits / records, _REPLICATES) / records
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def _confused(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privsyn.evaluation.beside import Texts
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, wilson
 
 Likelihoods = Callable[[Sequence[tuple[str, str]]], list[tuple[float, int]]]
 """Log-likelihood of each text behind its prompt, and the tokens it has."""
@@ -117,13 +117,12 @@ def in_context(
         Metric(f"in_context.{name}", float(right.mean()), "internal", notes[name])
         for name, right in hits.items()
     ]
-    rows = np.random.default_rng(_SEED).integers(0, len(truth), (_REPLICATES, len(truth)))
-    low, high = np.quantile(hits["synthetic"][rows].mean(axis=1), [0.025, 0.975])
+    low, high = wilson(int(hits["synthetic"].sum()), len(truth))
     chance = max(float((truth == label).mean()) for label in labels)
     return [
         *found,
-        Metric("in_context.low", float(low), "internal", "lower end of its 95% bootstrap interval"),
-        Metric("in_context.high", float(high), "internal", "upper end"),
+        Metric("in_context.low", low, "internal", "lower end of its 95% interval (Wilson)"),
+        Metric("in_context.high", high, "internal", "upper end"),
         Metric("in_context.chance", chance, "internal", "accuracy of the commonest label"),
         Metric("in_context.records", float(len(truth)), "internal", "records tested on"),
     ]

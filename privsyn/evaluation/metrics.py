@@ -43,6 +43,23 @@ class Metric:
         return plain if self.label is None else {**plain, "label": self.label}
 
 
+_NORMAL = 1.959964
+
+
+def wilson(hits: int, records: int) -> tuple[float, float]:
+    """A 95% interval of a share, of which ``hits`` of ``records`` were counted: Wilson's.
+
+    Resampled records say too little where nearly all are right: 20 of 20 would leave no width.
+
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
+    """
+    squared = _NORMAL**2
+    middle = (hits + squared / 2) / (records + squared)
+    spread = hits * (records - hits) / records + squared / 4
+    width = _NORMAL * math.sqrt(spread) / (records + squared)
+    return max(0.0, middle - width), min(1.0, middle + width)
+
+
 def slugs(labels: Sequence[str]) -> list[str]:
     """Labels as parts of metric names, which take little punctuation; no two alike."""
     plain = [re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in labels]

@@ -8,10 +8,13 @@ import shutil
 import pytest
 
 from privsyn import cli
+from privsyn.data.records import Record
+from privsyn.evaluation.report import Circumstances, sections
 from privsyn.methods.base import Backends
 from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.evaluate import evaluate
+from privsyn.stages.measure import MEASURES
 from privsyn.stages.plan import plan
 from privsyn.stages.report import report
 from privsyn.stages.reserve import reserve, settle
@@ -140,3 +143,51 @@ def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
         (folder / "evaluation.json").write_bytes(whole)
     found = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
     assert all(check.passed for check in found)
+
+
+def written(folder, count, labels):
+    """A synthetic file of short texts that are all different."""
+    lines = [
+        {"id": str(i), "label": labels[i % len(labels)], "text": f"please call me back {i} times"}
+        for i in range(count)
+    ]
+    (folder / "synthetic.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "synthetic.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "held_out", "names", "why"),
+    [
+        (5, ("Billing", "Symptoms"), 60, ("Billing", "Symptoms"), "5 records, fewer than 20"),
+        (40, ("Billing", "Symptoms"), 5, ("Billing", "Symptoms"), "one side has fewer than 20"),
+        (40, ("Billing", "Symptoms"), 0, ("Billing", "Symptoms"), "one side has fewer than 20"),
+        (40, ("Billing",), 60, ("Billing",), None),
+        (40, ("Billing",), 60, ("Billing", "Symptoms"), None),
+        (40, (None,), 60, (None,), "one side has fewer than 20"),
+        (1, ("Billing",), 1, ("Symptoms",), "1 records, fewer than 20"),
+    ],
+)
+def test_little_to_measure_by_is_said_and_breaks_nothing(
+    make_project, tmp_path, rows, labels, held_out, names, why
+):
+    """Five texts, one label, a hold-out that is smaller than a metric needs, or empty."""
+    ctx = make_project(methods=INK).context("evaluate.perplexity_texts=0")
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    real = [
+        Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
+    ]
+    artifact = written(tmp_path, rows, labels)
+    metrics, _ = MEASURES["text"].beside(ctx, planned, artifact, real, Backends(stand_ins()))
+    about = Circumstances(
+        texts=True, held_out=True, labelled=True, embedded=True, rows=rows, levers="the dial"
+    )
+    found = {one.key: one for one in sections([metric.to_json() for metric in metrics], about)}
+    shown = {key: json.dumps(section.to_json()) for key, section in found.items()}
+    for key, section in found.items():
+        assert section.grade or "UNAVAILABLE" in shown[key] or "Not graded" in section.advice
+    if why:
+        assert found["downstream"].grade is None
+        assert why in shown["downstream"]
+    elif len(names) == 1:  # one label: whatever is trained on is always right
+        assert found["downstream"].grade == "poor"
+    assert "NaN" not in "".join(shown.values())

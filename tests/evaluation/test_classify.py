@@ -5,7 +5,7 @@ import random
 import pytest
 
 from privsyn.evaluation.classify import downstream
-from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.metrics import Metric, wilson
 
 TOPICS = {
     "Billing": "bill amount insurance charge refund payment invoice covered".split(),
@@ -53,8 +53,8 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
     assert measured == pytest.approx(
         {
             "accuracy": 1 / 2,
-            "accuracy_low": 0,  # 5% of samples of 4 records have none right, or all
-            "accuracy_high": 1,
+            "accuracy_low": 0.150039,  # Wilson: 2 of 4
+            "accuracy_high": 0.849961,
             "macro_f1": (0 + 2 / 3 + 0) / 3,
             "majority": 1 / 2,
             "records": 4,
@@ -63,7 +63,8 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
             "recall.test_results": 0,
             "confused.billing": 1,
             "confused.test_results": 1,
-        }
+        },
+        abs=1e-6,
     )
 
 
@@ -104,3 +105,13 @@ def test_labels_become_metric_names_no_two_alike() -> None:
     assert {metric.label for metric in metrics if metric.label} == set(labels)
     assert all(name.replace("downstream.recall.", "").isascii() for name in names)
     assert all(not name.endswith(".") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("hits", "records", "low", "high"),
+    [(20, 20, 0.8389, 1.0), (0, 20, 0.0, 0.1611), (81, 263, 0.2553, 0.3662)],
+)
+def test_the_interval_is_wilson_s(hits, records, low, high):
+    """The last as in Newcombe 1998, Table I; none has no width."""
+    found = wilson(hits, records)
+    assert found == pytest.approx((low, high), abs=5e-5)

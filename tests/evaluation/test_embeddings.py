@@ -140,3 +140,11 @@ def test_too_few_texts_load_nothing() -> None:
 
     assert embed_both(["a"] * 19, ["a"] * 100, load, 100) is None
     assert embed_both([], [], load, 100) is None
+
+
+@pytest.mark.parametrize("different", [1, 2, 3])
+def test_texts_of_few_kinds_are_compared_without_a_complaint(different):
+    """Fewer different vectors than clusters: a warning would be an error here."""
+    kinds = np.eye(3, 8, dtype=np.float32)[:different]
+    first, second = kinds[np.arange(60) % different], kinds[np.arange(120) % different]
+    assert mauve(first, second) == pytest.approx(1)
