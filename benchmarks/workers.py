@@ -1,4 +1,6 @@
-"""python benchmarks/workers.py: shards of a release by 1 and 2 workers, each pinned to a core.
+"""Shards of a release by 1 and 2 workers, each pinned to a core.
+
+    PYTHONPATH=. python benchmarks/workers.py [--texts 16] [--tokens 48]
 
 Each worker is what a Celery worker runs: `privsyn stage generate` of one shard after the other, in
 a project folder of its own, with the vault in a folder and the journal in the ledger's database

@@ -108,7 +108,8 @@ def _connection(connection_id: str) -> Any:
         kind = type(error).__name__
     raise ConfigError(
         f"services.connection={connection_id}: Airflow gives no such connection ({kind}).",
-        hint="Make it: airflow connections add, or AIRFLOW_CONN_... in the workers' environment.",
+        hint="Make it in Airflow's UI, in its secrets backend, or as AIRFLOW_CONN_... of the "
+        "workers' environment.",
     )
 
 

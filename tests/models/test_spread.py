@@ -239,6 +239,25 @@ def test_what_crosses_the_network_is_sealed(models, homes, monkeypatch):
     assert np.array_equal(seen[None][2], seen[KEY][2])
 
 
+def test_a_message_changed_on_its_way_ends_the_training_which_goes_on_later(homes):
+    with two_homes(homes) as group:
+        group.ask(Command.LOAD, b"{}")
+        group._channels[1]._received += 1  # as if one had been left out
+        with pytest.raises(TrainingInterrupted, match="changed on its way") as raised:
+            group.answers()
+    assert raised.value.retryable
+
+
+def test_a_home_does_not_do_what_it_is_asked_in_clear(homes):
+    said = []
+    with two_homes(homes, said=said) as group:
+        group._channels = {}  # as somebody who has the network, and not the key
+        group.ask(Command.LOAD, b"{}")
+        with pytest.raises(TrainingInterrupted, match="is gone"):
+            group.answers()
+    assert "a message of rank 0 was changed on its way" in said[0]
+
+
 def training() -> Training:
     template = PromptTemplate("{label}: {reference}", "{label}:")
     return Training(template, LABELS, 12, 1.0, 3, 4, 2, 4.0, None)
