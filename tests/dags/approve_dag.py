@@ -1,7 +1,7 @@
 """Run the project's DAG in this process while people answer, or try to get round it; say what came.
 
 Each order: ``answers`` by task (option, user, comment; or what else befalls it while it waits),
-``mark`` (tasks that are marked as successful), ``conf`` (the trigger form).
+``mark`` (tasks that are marked as successful), ``conf`` (the trigger form), ``method``.
 """
 
 import json
@@ -124,7 +124,7 @@ for order in orders:
     people_of_this = (order.get("answers", {}), asked, done)
     crowd = threading.Thread(target=people, args=people_of_this, daemon=True)
     crowd.start()
-    run = method_dag("invisible_ink").test(
+    run = method_dag(order.get("method", "invisible_ink")).test(
         run_conf=order.get("conf", {}), mark_success_pattern=order.get("mark")
     )
     done.set()
