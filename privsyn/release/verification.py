@@ -243,7 +243,8 @@ def _files(name: str, folder: Path, named: Sequence[tuple[str, str]]) -> Check:
         ],
     }
     said = [f"{len(files)} {what}: {files[0]}" for what, files in wrong.items() if files]
-    return Check(name, not said, "; ".join(said) or f"SHA-256 of {len(named)} files")
+    count = "1 file" if len(named) == 1 else f"{len(named)} files"
+    return Check(name, not said, "; ".join(said) or f"SHA-256 of {count}")
 
 
 def _newer(certificate: Mapping[str, Any]) -> list[Check]:
