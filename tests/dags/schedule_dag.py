@@ -80,6 +80,7 @@ def schedule():
         with create_session() as session:
             active = session.scalars(select(DagRun).where(DagRun.state.in_(("queued", "running"))))
             if all("awaiting_input" in states(run, session).values() for run in active):
+                runner._mark_backfills_complete()  # which it does every half minute
                 return
     raise RuntimeError(f"tasks are still to run after {TURNS} turns of the scheduler")
 
@@ -136,7 +137,7 @@ def outcome(run, session):
     xcoms = {f"{row.task_id}/{row.key}": row.value for row in rows if row.dag_id == run.dag_id}
     return {
         "dag": run.dag_id,
-        "type": str(run.run_type.value),
+        "type": str(run.run_type),
         "key": run.partition_key,
         "state": str(run.state),
         "version": run.bundle_version,
