@@ -108,7 +108,8 @@ def people(answers, asked, done):
                 asked[waiting["task"]] = {
                     key: waiting[key] for key in ("subject", "body", "options", "defaults")
                 }
-                *tricks, last = answers[waiting["task"]]
+                # Whom nobody expected is not answered: a run that waits for ever says nothing.
+                *tricks, last = answers.get(waiting["task"], ["timeout"])
                 for trick in tricks:
                     edit_the_plan(waiting, trick)
                 if last == "timeout":
