@@ -22,6 +22,7 @@ from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
 
 TEMPLATE = Path(__file__).parents[1] / "template"
+"""The files of the repository's own project, as an installed package holds them."""
 IMAGES = {
     "modality": "image",
     "rounds": "3",
@@ -30,7 +31,6 @@ IMAGES = {
     "degrees": "[0.8, 0.4]",
 }
 """Settings of private evolution where records are images, in place of those for texts."""
-"""The files of the repository's own project, as an installed package holds them."""
 
 COMMENTS = {
     "dataset.name": "the lineage: this dataset over all its versions",

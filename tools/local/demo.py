@@ -27,7 +27,7 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
-from privsyn.api.new_project import label_list, name_of
+from privsyn.api.new_project import IMAGES, label_list, name_of
 from privsyn.cli.models import fetch_if_named
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
@@ -127,11 +127,7 @@ DIGITS_DEMO = [
     "account.name=digits",
     "account.unit=scan",
     "validation.forbid=[]",
-    "methods.private_evolution.modality=image",
-    "methods.private_evolution.rounds=3",
-    "methods.private_evolution.degrees=[0.8, 0.4]",
-    "methods.private_evolution.population=60",
-    "methods.private_evolution.expansion=1",
+    *(f"methods.private_evolution.{key}={value}" for key, value in IMAGES.items()),
 ]
 """With IMAGES: private evolution on scans of digits, which are no part of the project."""
 
