@@ -188,10 +188,28 @@ def test_a_variation_that_is_too_short_is_not_taken():
 def test_texts_end_before_a_stop_and_at_their_length():
     made, _ = api(script=lambda prompt, before: " First. Second one\n\nLabel: junk")
     assert made.random(1, None) == ["First. Second one"]
-    long, _ = api(script=lambda prompt, before: " A b c. D e f g h i j", length_spread=2)
+    long, _ = api(script=lambda prompt, before: " A b then. D e f g h i j", length_spread=2)
     for varied in long.vary(["w x y"] * 30, None, 0.9):
         assert len(varied.split()) <= 5
-        assert varied.endswith("c.")
+        assert varied.endswith("then.")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("I lost my card today. Could you send me an", "I lost my card today."),
+        ('He said "I will pay it." and then he', 'He said "I will pay it."'),
+        ("The bill is for 30. It should", "The bill is for 30."),
+        ("I would like to see Dr. Jones at 5 p.m. about the", None),
+        ("What is a comet", None),
+        ("Thanks. I would like to", None),
+    ],
+)
+def test_a_text_without_a_stop_ends_with_a_whole_sentence_where_enough_words_are_left(
+    written, kept
+):
+    made, _ = api(script=lambda prompt, before: f" {written}", min_words=4)
+    assert made.random(1, None) == [kept or written]
 
 
 def test_the_revision_names_model_and_settings():

@@ -38,6 +38,8 @@ TOP_P = 0.9
 """Where the config says nothing: public sampling, so it costs nothing."""
 
 _ATTEMPTS = 4
+# A full stop after two or three letters may be that of "Dr." or "p.m.".
+_SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
 _CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
 _CHAT_VARY = (
@@ -279,14 +281,14 @@ class TextVariation:
 
     def _clean(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, without quotation marks around it, of so many words."""
-        text = text.strip()
+        text = written = text.strip()
         for stop in self._settings.stops:
             text = self._stopped(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         if most is not None and len(ends) > most:
-            text = text[: ends[most - 1]]
-            whole = re.match(r"(?s).*[.!?](?=\s|$)", text)  # up to its last whole sentence
-            text = whole[0] if whole else text
+            text = self._whole(text[: ends[most - 1]])
+        elif text == written:  # no stop: it may end where the tokens did
+            text = self._whole(text)
         text = text.strip()
         if self._settings.rephrase and len(text) > 1 and text[0] == text[-1] == '"':
             text = text[1:-1].strip()
@@ -298,6 +300,11 @@ class TextVariation:
         while at >= 0 and self._short(text[:at]):
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
+
+    def _whole(self, text: str) -> str:
+        """The text up to its last whole sentence, where enough words are left."""
+        whole = _SENTENCES.match(text)
+        return text if whole is None or self._short(whole[0]) else whole[0]
 
     def _short(self, text: str) -> bool:
         return len(text.split()) < self._least
