@@ -198,7 +198,7 @@ def test_texts_end_before_a_stop_and_at_their_length():
     ("written", "kept"),
     [
         ("I lost my card today. Could you send me an", "I lost my card today."),
-        ('He said "I will pay it." and then he', 'He said "I will pay it."'),
+        ('He said "I will pay today." and then he', 'He said "I will pay today."'),
         ("The bill is for 30. It should", "The bill is for 30."),
         ("I would like to see Dr. Jones at 5 p.m. about the", None),
         ("What is a comet", None),
