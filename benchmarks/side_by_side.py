@@ -8,9 +8,9 @@ Every run is a project of its own under STATE, through the same stages as ``priv
 noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
 is a line of --results (benchmarks/side_by_side.jsonl, which is in the repository) and is left out,
 so that the table grows from machine to machine. CPU time is that of this process from plan to
-certificate, of the calls that it took; a resumed run says so. FOLDER holds agnews.train.jsonl.gz;
-the set ``sample`` is made here. The settings of each method were fixed before a test record was
-read; what the public model alone and as many real records give stands beside each.
+certificate, of the calls that it took; a resumed run says so. FOLDER holds NAME.train.jsonl.gz of
+every other set; ``sample`` is made here. The settings of each method were fixed before a test
+record was read; what the public model alone and as many real records give stands beside each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,26 @@ SETS: Mapping[str, Mapping[str, Any]] = {
         "labels": ["World", "Sports", "Business", "Sci/Tech"],
         "unit": "id",
     },
-}
+    "trec": {
+        "document": "question",
+        "labels": ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"],
+        "label_descriptions": {
+            "ABBR": "abbreviation", "DESC": "description", "ENTY": "entity", "HUM": "person",
+            "LOC": "location", "NUM": "number",
+        },
+        "unit": "id",
+    },
+    "banking77": {
+        "document": "question of a bank's customer",
+        "labels": [
+            "card_arrival", "card_linking", "exchange_rate", "card_payment_fee_charged",
+            "lost_or_stolen_phone", "passcode_forgotten", "age_limit", "cash_withdrawal_charge",
+            "verify_my_identity", "request_refund",
+        ],
+        "unit": "id",
+    },
+}  # fmt: skip
+"""Records of other labels than these are left out."""
 TOKENS = 40
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "invisible_ink": {
@@ -85,7 +104,8 @@ def project(state: Path, data: Path, name: str, epsilon: float, model: str, dtyp
             write_sample(records)
         else:
             with gzip.open(data / f"{name}.train.jsonl.gz", "rt", encoding="utf-8") as lines:
-                records.write_text("".join(lines), encoding="utf-8")
+                own = (line for line in lines if json.loads(line)["label"] in SETS[name]["labels"])
+                records.write_text("".join(own), encoding="utf-8")
     params = {
         "dataset": {
             "name": name, "path": str(records), "label": "label", "holdout": 0.2, **SETS[name],
@@ -236,7 +256,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--sets", nargs="+", default=["sample", "agnews"], choices=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[10.0, 3.0, 1.0])
     parser.add_argument("--set", nargs="*", default=[], help="a.b.c=value, for all runs")
