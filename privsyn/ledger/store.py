@@ -31,11 +31,10 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
-from privsyn.ledger import audit, balances, chain, draws, leases, rows, tables
+from privsyn.ledger import audit, balances, chain, leases, rows, tables
 from privsyn.ledger.accounts import Account, AccountSpec
 from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import (
-    SHA256,
     account_row,
     check_entry,
     check_known,
@@ -48,18 +47,14 @@ from privsyn.ledger.checks import (
     matching,
 )
 from privsyn.ledger.decisions import cost_digest
-from privsyn.ledger.draws import DrawRows, VaultRow
-from privsyn.ledger.entries import Change, DatasetSource, Entry, State, stamp
-from privsyn.ledger.governance import LONGEST_REASON, GovernedLedger
-from privsyn.ledger.leases import Lease
+from privsyn.ledger.endings import EndedLedger
+from privsyn.ledger.entries import DatasetSource, Entry, State, stamp
+from privsyn.ledger.governance import LONGEST_REASON
 from privsyn.ledger.terms import Terms
 from privsyn.ledger.views import TIMEOUT, utc_now
 
 if TYPE_CHECKING:
     from privsyn.dp.accountant import Guarantee
-
-LEASE_TTL = 60.0
-"""Seconds a lease lives without renewal."""
 
 
 def open_ledger(
@@ -100,7 +95,7 @@ def open_existing(url: str) -> Ledger:
     return book
 
 
-class Ledger(GovernedLedger):
+class Ledger(EndedLedger):
     """Accounts, releases and leases.
 
     Guarantee: an account's charged releases, chosen adaptively, together cost no more than its cap
@@ -388,235 +383,7 @@ class Ledger(GovernedLedger):
             self._append(connection, entry.account, release_id, State.LOST, body)
         raise lost(release_id, str(body["reason"]))
 
-    def commit(
-        self,
-        release_id: str,
-        artifact_sha256: str,
-        certificate_sha256: str,
-        *,
-        lease: Lease | None = None,
-    ) -> Entry:
-        """Close a begun release over its artifact, after that is in its final place.
-
-        Args:
-            release_id: A begun release.
-            artifact_sha256: Digest of the synthetic file.
-            certificate_sha256: Digest of its certificate.
-            lease: A lease the caller drew under; refused if it was overtaken.
-
-        Raises:
-            LeaseHeld: Another live process still draws it, or ``lease`` was overtaken.
-            ReleaseLost: The release is lost.
-            VerificationError: It is committed with other digests.
-            BudgetError: It has not begun.
-        """
-        body = _digests(artifact_sha256, certificate_sha256)
-        with self._write() as connection:
-            entry = entry_row(connection, release_id)
-            if entry.state is State.COMMITTED:
-                if (entry.artifact_sha256, entry.certificate_sha256) != (
-                    artifact_sha256,
-                    certificate_sha256,
-                ):
-                    raise VerificationError(
-                        f"release {release_id} is committed with another artifact or certificate.",
-                        hint=f"Bring the committed one back: privsyn restore {release_id}",
-                    )
-                return entry
-            check_state(entry, State.BEGUN)
-            if lease is not None:
-                leases.check(connection, lease)
-            leases.check_alone(connection, release_id, self._clock(), but_mine=True)
-            return self._move(connection, entry, State.COMMITTED, body)
-
-    def derive(self, release_id: str, artifact_sha256: str, certificate_sha256: str) -> Change:
-        """Note an artifact made from a committed release's records alone. Costs nothing.
-
-        Noting the same one again changes nothing.
-
-        Args:
-            release_id: The release it was made from.
-            artifact_sha256: Digest of the new file.
-            certificate_sha256: Digest of its certificate.
-
-        Raises:
-            BudgetError: The release is not committed.
-        """
-        body = _digests(artifact_sha256, certificate_sha256)
-        with self._write() as connection:
-            entry = entry_row(connection, release_id)
-            check_state(entry, State.COMMITTED)
-            for row in chain.walk(connection, release_id):
-                if row.change == chain.DERIVED and body.items() <= dict(row.body).items():
-                    return row
-            return self._append(connection, entry.account, release_id, chain.DERIVED, body)
-
-    def note_validation(
-        self, release_id: str, name: str, certificate_sha256: str, reports: Mapping[str, str]
-    ) -> Change:
-        """Note the reports of a validated artifact, so that they are found changed. Costs nothing.
-
-        Noting what the newest note of this artifact says changes nothing.
-
-        Args:
-            release_id: The release that was paid for.
-            name: The release, or what was made from it, that was validated.
-            certificate_sha256: Digest of its certificate.
-            reports: SHA-256 of each report, by file name.
-
-        Raises:
-            BudgetError: The release is not committed.
-        """
-        body = {
-            "name": name,
-            "certificate_sha256": certificate_sha256,
-            "reports": dict(reports),
-        }
-        with self._write() as connection:
-            entry = entry_row(connection, release_id)
-            check_state(entry, State.COMMITTED)
-            notes = [
-                row
-                for row in chain.walk(connection, release_id)
-                if row.change == chain.VALIDATED and row.body["name"] == name
-            ]
-            if notes and body.items() <= dict(notes[-1].body).items():
-                return notes[-1]
-            return self._append(connection, entry.account, release_id, chain.VALIDATED, body)
-
-    def void(self, release_id: str, reason: str) -> Entry:
-        """Give an untouched reservation back.
-
-        Raises:
-            BudgetError: The release has begun: its cost stands.
-        """
-        return self._end(release_id, State.RESERVED, State.VOID, reason)
-
-    @contextmanager
-    def held(self, release_id: str) -> Iterator[Entry | None]:
-        """The entry of a release, which nobody can change while the block lasts: keep it short."""
-        with self._write() as connection:
-            yield rows.find_entry(connection, release_id)
-
-    def lose(self, release_id: str, reason: str) -> Entry:
-        """Declare a begun release spent without an artifact: final.
-
-        Args:
-            release_id: A begun release.
-            reason: Why, in words that hold no record text.
-
-        Raises:
-            BudgetError: The release has not begun, or is committed.
-        """
-        return self._end(release_id, State.BEGUN, State.LOST, reason)
-
-    def _end(self, release_id: str, before: State, after: State, reason: str) -> Entry:
-        with self._write() as connection:
-            entry = entry_row(connection, release_id)
-            if entry.state is after:
-                return entry
-            check_state(entry, before)
-            return self._move(connection, entry, after, {"reason": reason[:LONGEST_REASON]})
-
-    def _move(
-        self, connection: Connection, entry: Entry, state: State, body: Mapping[str, Any]
-    ) -> Entry:
-        self._append(connection, entry.account, entry.release_id, state, body)
-        return entry_row(connection, entry.release_id)
-
-    # Vault
-
-    def pin(self, release_id: str, row: VaultRow) -> VaultRow:
-        """Pin a reserved release to a place in a vault, and keep its wrapped key, once.
-
-        Returns:
-            What stands: of two processes that start at once one wins, and both get its row.
-
-        Raises:
-            BudgetError: It is not pinned, and has begun or ended.
-        """
-        with self._write() as connection:
-            return draws.pin(connection, release_id, row, self._clock())
-
-    def pinned(self, release_id: str) -> VaultRow | None:
-        """What pins a release to a vault; None where nothing does, or it has ended."""
-        with self._database.read() as connection:
-            return draws.pinned(connection, release_id) if connection else None
-
-    def create_draws(self, release_id: str, part: str, header: bytes) -> bytes:
-        """The sealed header of a part's journal: ``header``, unless there is one."""
-        with self._write() as connection:
-            return draws.create(connection, release_id, part, header)
-
-    def draws(
-        self, release_id: str, part: str, start: int = 0, most: int | None = None
-    ) -> list[bytes]:
-        """The sealed rows of a part, its header first; none where it has no journal here.
-
-        Those from number ``start`` on, ``most`` at most.
-        """
-        with self._database.read() as connection:
-            if connection is None:
-                return []
-            return draws.rows_of(connection, release_id, part, start, most)
-
-    def draw_rows(self, lease: Lease) -> DrawRows:
-        """The rows of a part, to be read and added to by the holder of its lease."""
-        return DrawRows(self._database, lease)
-
-    # Leases
-
-    def acquire(self, release_id: str, part: str, *, ttl: float = LEASE_TTL) -> Lease:
-        """The right to draw a part of a begun release; use it as a context manager.
-
-        Args:
-            release_id: A begun release.
-            part: ``partition``, ``shard-3``, ...
-            ttl: Seconds it lives without renewal. In a ``with`` block a thread renews it.
-
-        Raises:
-            LeaseHeld: Another process draws the part. One that has died on this machine does not
-                count; one elsewhere counts until its lease runs out.
-            ReleaseLost: The release is lost.
-            BudgetError: It has not begun, or is committed.
-        """
-        check_name("part", part)
-        started = leases.elapsed()
-        with self._write() as connection:
-            check_state(entry_row(connection, release_id), State.BEGUN)
-            token = leases.take(connection, release_id, part, ttl, self._clock())
-        return Lease(release_id, part, token, ttl, self.renew, self.release_lease, started)
-
-    def renew(self, lease: Lease) -> None:
-        """Let a lease live on.
-
-        Raises:
-            LeaseHeld: It was overtaken.
-            ReleaseLost: The release was given up meanwhile.
-        """
-        started = leases.elapsed()
-        with self._write() as connection:
-            entry = entry_row(connection, lease.release_id)
-            if entry.state is not State.COMMITTED:  # the holder itself may have committed by now
-                check_state(entry, State.BEGUN)
-            leases.extend(connection, lease, self._clock())
-        lease.confirm(started)
-
-    def release_lease(self, lease: Lease) -> None:
-        """Give a lease back; nothing happens if it was overtaken."""
-        with self._write() as connection:
-            leases.free(connection, lease)
-
 
 def _finite(value: float | None) -> float | None:
     """A number as JSON has it; infinity, which a filter never admits, as none."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _digests(artifact_sha256: str, certificate_sha256: str) -> dict[str, str]:
-    """Both digests as a history row holds them; ValueError where one is none."""
-    body = {"artifact_sha256": artifact_sha256, "certificate_sha256": certificate_sha256}
-    for name, value in body.items():
-        if not SHA256.fullmatch(value):
-            raise ValueError(f"{name}={value!r} is not 64 lower-case hex digits")
-    return body
