@@ -140,3 +140,22 @@ def test_on_a_terminal_the_board_is_all_there_is(tmp_path, columns):
     assert re.search(r"^ok  reserve +[0-9.]+ s  a folder: /x{120}\r?$", text, re.MULTILINE)
     assert "Lower privacy.epsilon." in text.splitlines()[-1]
     assert (tmp_path / ".airflow" / "demo" / "demo.log").read_text().count("loc=") >= 81
+
+
+@pytest.mark.parametrize(
+    ("flags", "method", "chosen"),
+    [
+        ("flags : avx512f avx512_bf16 amx_tile", "private_evolution", True),
+        ("Features : fp asimd bf16 i8mm", "invisible_ink", True),
+        ("flags : avx512f avx512vl", "private_evolution", False),
+        ("flags : avx512_bf16", "dp_lora", False),  # it trains
+        (None, "private_evolution", False),
+    ],
+)
+def test_weights_are_in_bfloat16_where_the_cpu_is_made_for_it(flags, method, chosen, tmp_path):
+    cpu = tmp_path / "cpuinfo"
+    if flags:
+        cpu.write_text(f"processor : 0\n{flags}\n")
+    settings = demo.quick(method, cpu)
+    assert ("models.dtype=bfloat16" in settings) == chosen
+    assert load_config(PARAMS, settings).models.dtype == ("bfloat16" if chosen else "float32")
