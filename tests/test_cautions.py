@@ -142,6 +142,9 @@ def test_the_report_says_them(tmp_path):
     ("divisor", "buckets", "size", "told"),
     [
         (8, 100, 1000, None),
+        (8, 40, 1000, None),
+        (8, 33, 1000, "puts about 24 records into each of 33 buckets of batch_size=8"),
+        (8, 4, 1000, "takes 25 times as long"),
         (8, 101, 1000, "ask for 808 records, and account.public_size=1000 leaves 800 at most"),
         (16, 100, 1000, "Lower batch_size to 8"),
         (16, 5000, 1000, "Lower batch_size to 1,"),
@@ -149,7 +152,7 @@ def test_the_report_says_them(tmp_path):
         (None, 5000, 10, None),
     ],
 )
-def test_buckets_that_ask_for_more_records_than_there_are_get_advice(divisor, buckets, size, told):
+def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(divisor, buckets, size, told):
     dataset = DatasetConfig(name="d", path="x.jsonl", holdout=0.2)
     own = account(public_size=size)
     found = of_buckets("methods.m", divisor, buckets, dataset, own)

@@ -88,10 +88,14 @@ def of_release(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...
     return tuple(found)
 
 
+CROWDED = 3
+"""Times batch_size from which on a bucket's records are worth a word."""
+
+
 def of_buckets(
     where: str, divisor: int | None, buckets: int, dataset: DatasetConfig, account: AccountConfig
 ) -> tuple[str, ...]:
-    """Advice where buckets ask for more records than a public estimate says there are.
+    """Advice where a public estimate says that buckets would get too few records, or far too many.
 
     Args:
         where: The method's section, for the message.
@@ -103,6 +107,15 @@ def of_buckets(
     if divisor is None or account.public_size is None:
         return ()
     records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
+    units = int(account.public_size * (1 - dataset.holdout))
+    if units >= CROWDED * divisor * buckets:
+        each = units // buckets
+        return (
+            f"{where}: account.public_size={account.public_size} puts about {each} records into "
+            f"each of {buckets} buckets of batch_size={divisor}: a token reads them all, which "
+            f"takes {each / divisor:.0f} times as long, and they outweigh the public model by as "
+            f"much. Raise batch_size towards {each}, or the number of buckets.",
+        )
     if divisor * buckets <= records:
         return ()
     return (
