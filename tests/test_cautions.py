@@ -152,7 +152,9 @@ def test_the_report_says_them(tmp_path):
         (None, 5000, 10, None),
     ],
 )
-def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(divisor, buckets, size, told):
+def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
+    divisor, buckets, size, told
+):
     dataset = DatasetConfig(name="d", path="x.jsonl", holdout=0.2)
     own = account(public_size=size)
     found = of_buckets("methods.m", divisor, buckets, dataset, own)
