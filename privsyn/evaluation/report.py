@@ -6,11 +6,12 @@ The numbers read held-out real records, so every section is internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
+from privsyn.report.charts import MAX_BARS
 from privsyn.report.document import STAYS, Grade, Section
 
 _FEWEST = 20
@@ -66,17 +67,19 @@ def _downstream(
     title = "Does what it teaches hold on real records?"
     missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
     recalls = tuple(
-        Number(f"found of {metric['label']}", float(metric["value"]), str(metric["note"]))
+        Number(str(metric["label"]), float(metric["value"]), str(metric["note"]))
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
     by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
     words = tuple(
-        Number(name, value[key], note)
+        Number(name, value[key], note, value.get(f"{key}_low"), value.get(f"{key}_high"))
         for key, name, note in (
-            ("downstream.accuracy", by, f"accuracy {how}, trained on the release"),
-            ("downstream.accuracy_low", f"{by}, at least", "its 95% interval over test records"),
-            ("downstream.accuracy_high", f"{by}, at most", "its upper end"),
+            (
+                "downstream.accuracy",
+                by,
+                f"accuracy {how}, trained on the release; its 95% interval over test records",
+            ),
             ("downstream.public", f"{by}, public model alone", "the same, of its texts"),
             ("downstream.real", f"{by}, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
@@ -106,7 +109,8 @@ def _downstream(
             if "downstream.real" in value:
                 graded, advice = _by_pixels(value, about.levers)
                 advice += _least_found(recalls, metrics) if graded != "good" else ""
-        return _section("downstream", title, graded, advice, rough, (*words, *recalls), missing)
+        found = _section("downstream", title, graded, advice, rough, words, missing)
+        return _with_recalls(found, recalls)
     bars = [
         Bar(
             "this release",
@@ -127,7 +131,19 @@ def _downstream(
         advice += _least_found(
             recalls, metrics, " Say in dataset.label_descriptions how they differ."
         )
-    return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
+    found = _section("downstream", title, grade, advice, bars, words, missing)
+    return _with_recalls(found, recalls)
+
+
+def _with_recalls(section: Section, recalls: Sequence[Number]) -> Section:
+    """The section and, of each label, the share that is found: as bars, of many as a table."""
+    if not recalls:
+        return section
+    of = "Share of each label's real records that are found"
+    block: Block = Numbers(tuple(recalls))
+    if len(recalls) <= MAX_BARS:
+        block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)
+    return replace(section, blocks=(*section.blocks, block))
 
 
 def _least_found(
@@ -137,7 +153,7 @@ def _least_found(
     if not recalls:
         return ""
     least = min(recalls, key=lambda recall: recall.value)
-    label = least.name.removeprefix("found of ")
+    label = least.name
     said = f" Of {label} the smallest share is found, {least.value:.2f}"
     for metric in metrics:
         if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
@@ -325,9 +341,15 @@ def _reading(
         return []
     title = "What does the public model make of it?"
     numbers = [
-        Number(_called(str(m["name"])), float(m["value"]), str(m["note"]))
+        Number(
+            _called(str(m["name"])),
+            float(m["value"]),
+            str(m["note"]),
+            value.get(f"{m['name']}_low"),
+            value.get(f"{m['name']}_high"),
+        )
         for m in metrics
-        if str(m["name"]).startswith(_READ)
+        if str(m["name"]).startswith(_READ) and not str(m["name"]).endswith(("_low", "_high"))
     ]
     missing = [
         f"{what}: UNAVAILABLE, since {why}."
@@ -346,10 +368,14 @@ def _reading(
     if "perplexity.gap" in value:
         low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
         none, small = low <= 0 <= high, abs(value["perplexity.gap"]) <= _WIDE
-        grade = "good" if none else "fair" if small else "poor"
+        told = max(-low, high) <= _WIDE
+        grade = "good" if none and told else "fair" if none or small else "poor"
         advice = (
-            "The model finds synthetic and real texts equally surprising."
-            if low <= 0 <= high
+            "The model finds synthetic and real texts about equally surprising."
+            if none and told
+            else "Too few texts to tell whether synthetic or real ones surprise it more. Raise "
+            "evaluate.perplexity_texts."
+            if none
             else "Synthetic texts are more surprising to it than real ones: they may be broken. "
             f"Read some; lower the method's temperature, or raise {about.levers}."
             if low > 0
@@ -378,7 +404,7 @@ def _reading(
 
 
 _WIDE = 0.5
-"""A perplexity gap beyond which it is poor; good is one that may be none."""
+"""A perplexity gap beyond which it is poor; good is one that may be none, and no larger."""
 
 
 def _why_unread(about: Circumstances, setting: str) -> str:

@@ -13,7 +13,7 @@ from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
-from privsyn.evaluation.plots import OF_SYNTHETIC
+from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
 from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
@@ -117,7 +117,7 @@ def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
 
 def _plots(folder: Path) -> list[Path]:
     """Those that say what no chart of the page says."""
-    return sorted(file for file in folder.glob("*.png") if file.name not in OF_SYNTHETIC)
+    return sorted(file for file in folder.glob("*.png") if file.name not in IN_REPORT)
 
 
 def compared(metrics: Mapping[str, float]) -> str:

@@ -236,10 +236,45 @@ def test_images_are_graded_by_what_other_real_images_have():
 
 @pytest.mark.parametrize(
     ("gap", "grade"),
-    [((0.1, -0.1, 0.3), "good"), ((-0.4, -0.6, -0.2), "fair"), ((2, 1, 3), "poor")],
+    [
+        ((0.1, -0.1, 0.3), "good"),
+        ((-0.4, -0.6, -0.2), "fair"),
+        ((2, 1, 3), "poor"),
+        ((0.1, -0.4, 0.6), "fair"),
+    ],
 )
 def test_what_the_model_makes_of_it_is_graded(gap, grade):
     names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
     *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
     assert found.grade == grade
-    assert ("the dial" in found.advice) == (grade != "good")
+    assert ("Raise " in found.advice or "raise " in found.advice) == (grade != "good")
+    (shown,) = (item for item in items(found, Numbers) if item.name == "perplexity gap")
+    assert (shown.value, shown.low, shown.high) == gap
+
+
+def test_an_interval_that_a_large_gap_is_in_is_not_called_good():
+    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
+    *_, found = sections(measured(**dict(zip(names, (0.1, -0.4, 0.6), strict=True))), ABOUT)
+    assert found.advice.startswith("Too few texts to tell")
+    assert "evaluate.perplexity_texts" in found.advice
+
+
+@pytest.mark.parametrize(("labels", "kind"), [(3, Bars), (21, Numbers)])
+def test_what_is_found_of_each_label_is_drawn_and_of_many_listed(labels, kind):
+    recalls = [
+        {"name": f"downstream.recall.{i}", "label": f"L{i}", "value": i / 40, "note": "n"}
+        for i in range(labels)
+    ]
+    found, *_ = sections([*measured(), *recalls], ABOUT)
+    assert isinstance(found.blocks[-1], kind)
+    assert [item.name for item in found.blocks[-1].items] == [f"L{i}" for i in range(labels)]
+
+
+def test_the_interval_of_an_accuracy_by_words_stands_beside_it():
+    words = {"accuracy": 0.6, "accuracy_low": 0.5, "accuracy_high": 0.7}
+    metrics = [
+        {"name": f"downstream.{name}", "value": value, "note": "n"} for name, value in words.items()
+    ]
+    found, *_ = sections([*measured(), *metrics], ABOUT)
+    (shown,) = (item for item in items(found, Numbers) if item.name == "by words")
+    assert (shown.value, shown.low, shown.high) == (0.6, 0.5, 0.7)
