@@ -319,6 +319,10 @@ _VOTER = "models.image_embedder="
 def _called(name: str) -> str:
     """A metric as people call it."""
     written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
+    written |= {
+        "length_wasserstein": "lengths, words apart",
+        "words_divergence_real": "words divergence of real texts",
+    }
     written |= {"mauve_low": "MAUVE, resampled: from", "mauve_high": "MAUVE, resampled: to"}
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):

@@ -57,17 +57,22 @@ def said(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
     )
 
 
+def of_epsilon(epsilon: float, unit: str) -> tuple[str, ...]:
+    """A caution where an epsilon that was asked for is large."""
+    if epsilon < LARGE_EPSILON:
+        return ()
+    strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
+    return (
+        f"privacy.epsilon={epsilon:g} lets the probability of any outcome grow by the factor "
+        f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
+        "epsilon 1 the factor is 2.72.",
+    )
+
+
 def of_release(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
     """Cautions on what one release may cost, one line each."""
-    found, unit = [], account.unit
-    epsilon, delta = privacy.epsilon, privacy.delta
-    if epsilon >= LARGE_EPSILON:
-        strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
-        found.append(
-            f"privacy.epsilon={epsilon:g} lets the probability of any outcome grow by the factor "
-            f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
-            "epsilon 1 the factor is 2.72."
-        )
+    epsilon, delta, unit = privacy.epsilon, privacy.delta, account.unit
+    found = [*of_epsilon(epsilon, unit)]
     size = account.public_size
     if size is not None and delta >= 1 / (10 * size):
         found.append(

@@ -16,12 +16,22 @@ MOST_CHARS = 2000
 
 
 def settings_of(sealed: Mapping[str, Any]) -> Section:
-    """The public settings a release was drawn with, what was solved for, and what was counted."""
+    """The public settings a release was drawn with, what was solved for, and what was counted.
+
+    Of what is made from a release its own settings come first.
+    """
     paid = certificate.origin(sealed)
     plan = paid["plan"]
     models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
     held = plan["dataset"].get("holdout")
+    own = {
+        name: value
+        for kind, made in sealed.get("derived", {}).items()
+        if isinstance(made, Mapping)
+        for name, value in _flat(made.get("settings") or {}, f"{kind}.")
+    }
     asked = {
+        **own,
         **dict(_flat(plan["settings"])),
         **dict(_flat(plan.get("derived", {}))),
         **models,
@@ -29,7 +39,10 @@ def settings_of(sealed: Mapping[str, Any]) -> Section:
         **dict(_flat(paid.get("drawn", {}), "drawn.")),
     }
     items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
-    return Section("settings", "Settings it was drawn with", LEAVES, (Facts(items),))
+    title = "Settings it was drawn with"
+    if own:
+        title = "Settings it was made with, and those of the release it was made from"
+    return Section("settings", title, LEAVES, (Facts(items),))
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
