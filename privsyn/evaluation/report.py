@@ -105,7 +105,7 @@ def _downstream(
         graded: Grade | None = None
         advice = "Not graded." if rough else "Not measured."
         if rough and not about.texts:
-            missing = ()  # of images nothing more is measured
+            missing = (_NO_GENERATOR,)
             if "downstream.real" in value:
                 graded, advice = _by_pixels(value, about.levers)
                 advice += _least_found(recalls, metrics) if graded != "good" else ""
@@ -186,18 +186,22 @@ def _section(
 def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
     """Grade and advice: the gain over what is free, and how near real records it comes."""
     behind = value["vectors.real"] - value["vectors.accuracy"]
-    low = value.get("vectors.gain_low", value["vectors.accuracy_low"] - value["vectors.chance"])
-    over = "the public model alone" if "vectors.gain" in value else "the commonest label"
+    free = {"the commonest label": value["vectors.accuracy_low"] - value["vectors.chance"]}
+    if "vectors.gain" in value:  # what the public model teaches may be worse than nothing
+        free["the public model alone"] = value["vectors.gain_low"]
+    over, low = min(free.items(), key=lambda one: one[1])
     if low <= 0:
         return "poor", (
             f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
             f"Raise {levers}, or spend more epsilon, or take what costs nothing."
         )
+    all_free = " and ".join(free)
     if behind > 0.1:
         return "fair", (
-            f"Better than {over}, and {behind:.2f} behind as many real records. Raise {levers}."
+            f"Better than {all_free}, and {behind:.2f} behind as many real records. Raise {levers}."
         )
-    return "good", f"Better than {over}, and within {max(behind, 0.0):.2f} of as many real records."
+    near = f"within {max(behind, 0.0):.2f} of as many real records"
+    return "good", f"Better than {all_free}, and {near}."
 
 
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
@@ -215,6 +219,11 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     what = "Accuracy by sentence vectors, with an interval and beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
+
+_NO_GENERATOR = (
+    "The public model alone: UNAVAILABLE, since it is not measured of images. What it makes is "
+    "shown where the release keeps its first population."
+)
 
 CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
 

@@ -32,7 +32,7 @@ def settings_of(sealed: Mapping[str, Any]) -> Section:
     }
     asked = {
         **own,
-        **dict(_flat(plan["settings"])),
+        **dict(_flat(_of_modality(plan["settings"]))),
         **dict(_flat(plan.get("derived", {}))),
         **models,
         **({"dataset.holdout": held} if held is not None else {}),
@@ -43,6 +43,13 @@ def settings_of(sealed: Mapping[str, Any]) -> Section:
     if own:
         title = "Settings it was made with, and those of the release it was made from"
     return Section("settings", title, LEAVES, (Facts(items),))
+
+
+def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings without those of another kind of records than theirs."""
+    own = settings.get("modality")
+    others = {"text", "image"} - {own} if own is not None else set()
+    return {name: value for name, value in settings.items() if name not in others}
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

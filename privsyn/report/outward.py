@@ -356,9 +356,16 @@ def _exhibits(folder: Path) -> list[Section]:
 
 
 def _caption(stem: str) -> str:
-    """Of ``population-0003``: population 3."""
+    """Of ``population-0003``: population 3, and how a population came about."""
     name, dash, number = stem.rpartition("-")
-    return f"{name} {int(number)}" if dash and number.isdecimal() else stem
+    if not dash or not number.isdecimal():
+        return stem
+    said = f"{name} {int(number)}"
+    if name != "population":
+        return said
+    if int(number) == 0:
+        return f"{said}: what the public model makes without the records"
+    return f"{said}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
 def _review(sealed: Mapping[str, Any]) -> Section:

@@ -194,7 +194,10 @@ def _images(
     found = profile_images(rows, labels)
     of = "mean value of an image, 0 black to 255 white"
     charts = _charts(found.means, found.median, of, "images", found.labels)
-    sizes = tuple(Number(size, count, "images of this size") for size, count in found.sizes)
+    sizes = tuple(
+        Number(size, count, "images of this size; L is grey, RGB coloured")
+        for size, count in found.sizes
+    )
     sheet = sample_sheet(folder, found)
     names = [name for name, _ in found.labels][: len(found.samples) // COLUMNS]
     said = f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"

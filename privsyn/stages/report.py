@@ -128,6 +128,9 @@ def compared(metrics: Mapping[str, float]) -> str:
             f"accuracy {metrics['downstream.accuracy']:.3f} of a classifier on held-out real "
             f"records; by naming the commonest label always, {metrics['downstream.majority']:.3f}"
         )
+        if {"downstream.real", "downstream.real_records"} <= set(metrics):
+            records = f"{metrics['downstream.real_records']:.0f} real records"
+            said += f", trained on {records}, {metrics['downstream.real']:.3f}"
     if said is None:
         return "With nothing: the comparison was not measured."
     return f"{said[:1].upper()}{said[1:]}."

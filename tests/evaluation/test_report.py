@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from privsyn.evaluation import report
 from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.evaluation.report import Circumstances, sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
@@ -47,6 +48,7 @@ def measured(**values: float) -> list[dict[str, object]]:
         ({"vectors.real": 0.85}, "fair"),  # worth its epsilon, and far behind real records
         ({"vectors.gain_low": -0.01}, "poor"),
         ({"vectors.gain_low": 0.0}, "poor"),
+        ({"vectors.chance": 0.65}, "poor"),  # better than a public model that is worse than nothing
     ],
 )
 def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
@@ -56,7 +58,7 @@ def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
     assert [bar.name for bar in items(found, Bars) if bar.ours] == ["this release"]
     assert [bar.value for bar in items(found, Bars)] == [
         0.7,
-        0.2,
+        values.get("vectors.chance", 0.2),
         0.5,
         values.get("vectors.real", 0.75),
     ]
@@ -74,7 +76,7 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
-    assert items(found, Missing) == [], "of images nothing more is measured"
+    assert items(found, Missing) == [report._NO_GENERATOR], "of images nothing more is measured"
     assert "words" not in " ".join(number.name for number in items(found, Numbers))
     assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
 

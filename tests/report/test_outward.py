@@ -18,7 +18,7 @@ from privsyn.release import certificate, layout
 from privsyn.release.accuracy import accuracy_figures
 from privsyn.report.blocks import Answer, Answers
 from privsyn.report.document import LEAVES, STAYS, Document, Section
-from privsyn.report.outward import outward
+from privsyn.report.outward import _caption, outward
 from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
 from tests.report.release_folder import note_checks, seal_folder, write_rows
@@ -341,3 +341,26 @@ def test_a_student_s_page_is_of_a_model_and_not_of_records(tmp_path):
     ):
         assert expected in page.text, expected
     assert "Rows" not in page.text
+
+
+def test_settings_of_another_kind_of_records_are_not_shown(made):
+    settings = {"modality": "image", "rounds": 2, "text": {"max_tokens": 48}}
+    text = page_of(made(good_rows(), settings=settings)).text
+    assert "rounds 2" in text
+    assert "text.max_tokens" not in text
+    text = page_of(made(good_rows(), settings=settings | {"modality": "text"})).text
+    assert "text.max_tokens 48" in text
+
+
+@pytest.mark.parametrize(
+    ("stem", "said"),
+    [
+        ("population-0000", "population 0: what the public model makes without the records"),
+        ("population-0001", "population 1: after 1 round of noisy votes"),
+        ("population-0003", "population 3: after 3 rounds of noisy votes"),
+        ("sheet-0003", "sheet 3"),
+        ("sheet", "sheet"),
+    ],
+)
+def test_a_picture_of_a_population_says_how_it_came_about(stem, said):
+    assert _caption(stem) == said
