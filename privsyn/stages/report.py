@@ -130,7 +130,7 @@ def compared(metrics: Mapping[str, float]) -> str:
         )
         if {"downstream.real", "downstream.real_records"} <= set(metrics):
             records = f"{metrics['downstream.real_records']:.0f} real records"
-            said += f", trained on {records}, {metrics['downstream.real']:.3f}"
+            said += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
     if said is None:
         return "With nothing: the comparison was not measured."
     return f"{said[:1].upper()}{said[1:]}."
