@@ -11,7 +11,6 @@ from typing import Any
 
 from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
-from privsyn.report.charts import MAX_BARS
 from privsyn.report.document import STAYS, Grade, Section
 
 _FEWEST = 20
@@ -135,13 +134,17 @@ def _downstream(
     return _with_recalls(found, recalls)
 
 
+_DRAWN = 20
+"""Labels whose shares are drawn at most; of more there is a table."""
+
+
 def _with_recalls(section: Section, recalls: Sequence[Number]) -> Section:
     """The section and, of each label, the share that is found: as bars, of many as a table."""
     if not recalls:
         return section
     of = "Share of each label's real records that are found"
     block: Block = Numbers(tuple(recalls))
-    if len(recalls) <= MAX_BARS:
+    if len(recalls) <= _DRAWN:
         block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)
     return replace(section, blocks=(*section.blocks, block))
 
@@ -281,7 +284,7 @@ def _likeness(
         return _section("likeness", title, worst, said, (), numbers, _of_images(metrics, about))
     advice = f"Weakest by {' and '.join(map(_called, weak))}."
     if "labels_apart" in weak:
-        advice += " Labels are in other proportions: the release has as many of each as was asked."
+        advice += " Labels are in other proportions than those of the real records."
     if "length_ks" in weak:
         advice += " Lengths differ: look at max_tokens and prompt of the method."
     if "mauve" in weak:

@@ -149,8 +149,9 @@ def _cautioned(said: Mapping[str, Any], sealed: Mapping[str, Any]) -> Mapping[st
     if not said or "derived" not in sealed or "cautions" in said:
         return said
     plan = certificate.origin(sealed)["plan"]
-    asked = float(plan.get("target_epsilon") or plan["epsilon"])
-    return {**said, "cautions": of_epsilon(asked, str(plan["unit"]))}
+    spent = float(plan["epsilon"])
+    asked = float(plan.get("target_epsilon") or spent)
+    return {**said, "cautions": of_epsilon(asked, str(plan["unit"]), spent)}
 
 
 def _passed(said: Mapping[str, Any]) -> bool | None:
