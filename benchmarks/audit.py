@@ -10,8 +10,10 @@ Models are toys (``privsyn.models.testing``: a bag of words that is trained, log
 rise by 2 for words of the reference, seconds a run), the same with logits that rise by 40
 (``loud``), or the embedded language model and embedder (``tiny``, minutes). Loud logits, and
 canaries whose words are half of those there are, are the worst that can happen to a method that
-clips, and what a clip is for. The attack is on clip, sensitivity and noise, which are the same code
-for all.
+clips, and what a clip is for. The worst for keyphrase seeding, which reads no logits, is a record
+that takes its whole sensitivity: one sequence of two phrases, of a vocabulary that holds the
+canaries' words alone. The attack is on clip, sensitivity and noise, which are the same code for
+all.
 
 Broken builds are made here, by a noise source and by functions that replace others for the length
 of a run: no setting reaches them. Finished pairs are lines of STATE/results.jsonl and are left out;
@@ -21,6 +23,7 @@ one that was killed begins again, from nothing.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import random
@@ -55,8 +58,16 @@ WORST: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "invisible_ink": (100, {"top_k": 200, "max_reference_tokens": 128}),
     "private_prediction": (100, {"max_reference_tokens": 128}),
     "private_evolution": (8, {"population": 256}),
-}
-"""Where logits are loud: words of a canary's suffix, and settings on top of METHODS."""
+    "keyphrase_seeding": (
+        8,
+        {
+            "terms_per_document": 1, "phrases_per_document": 1, "vocabulary_size": len(words()),
+            "vocabulary_share": 0.05, "ensemble": "logarithmic", "sequence_length": 2,
+            "bandwidth": 0.3,
+        },
+    ),
+}  # fmt: skip
+"""The worst: words of a canary's suffix, and settings on top of METHODS."""
 
 
 class Quieter(Relayed):
@@ -208,6 +219,11 @@ def run(folder: Path, method: str, name: str, models: str) -> dict[str, Any]:
     suffix, own = WORST.get(method, (8, {})) if models == "loud" else (8, {})
     if method == "private_prediction":  # else it would buy no token for so many records
         own = {**own, "clip_bound": METHODS[method]["clip_bound"] / build.records}
+    if method == "keyphrase_seeding" and own:
+        public = folder.with_suffix(".txt")
+        public.write_text("\n".join(words()))
+        digest = hashlib.sha256(public.read_bytes()).hexdigest()
+        own = {**own, "vocabulary": str(public.absolute()), "vocabulary_digest": digest}
     bench = Bench(method, records=build.records, suffix=suffix, settings=own)
     with ExitStack() as stack:
         if not build.clipped:

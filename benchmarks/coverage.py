@@ -39,7 +39,7 @@ from privsyn.evaluation.structured import compare_fields
 from privsyn.evaluation.vectors import Labelled, compare
 
 UNITS = 500
-WIDTH, CLASSES = 16, 3
+WIDTH, FEW, CLASSES = 16, 4, 3
 CLUSTERS = 10
 
 Attack = Callable[[np.random.Generator], Guesses]
@@ -89,11 +89,11 @@ def bound(attack: Attack, epsilon: float, delta: float, runs: int) -> tuple[floa
     return float((found <= epsilon).mean()), float(np.median(found))
 
 
-def sample(rng: np.random.Generator, size: int) -> Labelled:
-    """Vectors of classes whose means are fixed."""
-    means = np.random.default_rng(0).normal(size=(CLASSES, WIDTH)) * 0.35
+def sample(rng: np.random.Generator, size: int, width: int = WIDTH) -> Labelled:
+    """Vectors of classes whose means are fixed, as far apart in any number of dimensions."""
+    means = np.random.default_rng(0).normal(size=(CLASSES, width)) * (1.4 / np.sqrt(width))
     labels = rng.integers(0, CLASSES, size)
-    vectors = (means[labels] + rng.normal(size=(size, WIDTH))).astype(np.float32)
+    vectors = (means[labels] + rng.normal(size=(size, width))).astype(np.float32)
     return Labelled(vectors, np.array([f"class {label}" for label in labels]))
 
 
@@ -121,22 +121,38 @@ def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     return float(held), float(np.median([own.high - own.low for own in found]))
 
 
-def gains(size: int, tested: int, runs: int) -> tuple[float, float]:
-    """As intervals, of the gain over a set whose labels are wrong for three in ten."""
+def gains(size: int, tested: int, mixed: float, runs: int) -> tuple[float, float, float, float]:
+    """The interval of a gain over a set some of whose labels are dealt out anew.
+
+    Both sets have ``size`` texts, as a release and what the public model writes alone have; few
+    dimensions, since a row is 12,000 classifiers.
+
+    Args:
+        size: Texts of each set.
+        tested: Held-out records.
+        mixed: Share of the other set's labels that is dealt out anew; at 0 nothing is gained.
+        runs: Simulations.
+
+    Returns:
+        The mean gain, the share of intervals that hold it, the share that lie above 0 whole, which
+        is what the report grades by, and their median width.
+    """
 
     def both(rng: np.random.Generator) -> dict[str, Labelled]:
-        own, other = sample(rng, size), sample(rng, size)
-        wrong = rng.random(size) < 0.3
+        own, other = sample(rng, size, FEW), sample(rng, size, FEW)
+        wrong = rng.random(size) < mixed
         labels = np.where(wrong, rng.permutation(other.labels), other.labels)
         return {"own": own, "other": Labelled(other.vectors, labels)}
 
     rng, often = np.random.default_rng(9), np.random.default_rng(10)
-    test = sample(often, 5_000)
+    test = sample(often, 5_000, FEW)
     points = [compare(both(often), test, replicates=0).gain["other"].value for _ in range(60)]
-    truth = float(np.mean(points))
-    found = [compare(both(rng), sample(rng, tested)).gain["other"] for _ in range(runs)]
+    truth = float(np.mean(points)) if mixed else 0.0
+    found = [compare(both(rng), sample(rng, tested, FEW)).gain["other"] for _ in range(runs)]
     held = np.mean([gain.low <= truth <= gain.high for gain in found])
-    return float(held), float(np.median([gain.high - gain.low for gain in found]))
+    above = np.mean([gain.low > 0 for gain in found])
+    width = np.median([gain.high - gain.low for gain in found])
+    return truth, float(held), float(above), float(width)
 
 
 Law = Callable[[int, np.random.Generator], tuple[float, float, float]]
@@ -298,9 +314,16 @@ def bounds(runs: int) -> Iterator[tuple[object, ...]]:
 def accuracies(runs: int) -> Iterator[tuple[object, ...]]:
     """Accuracy by sentence vectors."""
     yield "by vectors", "trained on", "tested on", "holds the mean (asked 95%)", "median width"
-    for name, measure in (("accuracy", intervals), ("gain over another set", gains)):
+    for size, tested in ((60, 200), (200, 100)):
+        yield "accuracy", size, tested, *intervals(size, tested, runs)
+
+
+def gained(runs: int) -> Iterator[tuple[object, ...]]:
+    """Gain over the public model alone."""
+    yield "labels mixed", "trained on", "tested on", "gain", "holds it", "above 0", "median width"
+    for mixed in (0.0, 0.3):
         for size, tested in ((60, 200), (200, 100)):
-            yield name, size, tested, *measure(size, tested, runs)
+            yield f"{mixed:g}", size, tested, *gains(size, tested, mixed, runs)
 
 
 def words(runs: int) -> Iterator[tuple[object, ...]]:
@@ -344,6 +367,7 @@ def others(runs: int) -> Iterator[tuple[object, ...]]:
 TABLES = {
     "bounds": (bounds, 5_000),
     "accuracies": (accuracies, 60),
+    "gains": (gained, 60),
     "words": (words, 2_000),
     "paid": (paid_for, 1_000),
     "others": (others, 200),

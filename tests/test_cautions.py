@@ -15,6 +15,7 @@ from privsyn.release.cautions import (
     factor,
     of_account,
     of_buckets,
+    of_epsilon,
     of_release,
 )
 from privsyn.report.outward import outward
@@ -160,3 +161,18 @@ def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
     found = of_buckets("methods.m", divisor, buckets, dataset, own)
     assert bool(found) == (told is not None)
     assert all(str(told) in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "spent", "said"),
+    [
+        (10.0, None, ["privacy.epsilon=10 lets"]),
+        (10.0, 9.993, ["privacy.epsilon=10 lets"]),
+        (10.0, 1.103, []),
+        (100.0, 20.0, ["epsilon 20 lets"]),
+        (9.0, 9.0, []),
+    ],
+)
+def test_a_release_that_cost_clearly_less_is_cautioned_of_what_it_cost(asked, spent, said):
+    found = of_epsilon(asked, "patient", spent)
+    assert [one[: len(words)] for one, words in zip(found, said, strict=True)] == said

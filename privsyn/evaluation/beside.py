@@ -89,6 +89,11 @@ def verdict(metrics: Mapping[str, float]) -> str | None:
         return said
     low, high = metrics["vectors.gain_low"], metrics["vectors.gain_high"]
     gain = f"{metrics['vectors.gain']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    if low > 0 and metrics["vectors.accuracy_low"] <= metrics["vectors.chance"]:
+        return (
+            f"{said}; {gain} over the public model alone, but NOT shown to be more than the "
+            "commonest label: by this measure the release is not worth its epsilon"
+        )
     if low > 0:
         return f"{said}; {gain} over the public model alone"
     return (

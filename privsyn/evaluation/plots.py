@@ -23,7 +23,10 @@ INK, SOFT, GRID, BAR, MARK = "#16202c", "#566270", "#e1e5ea", "#3d6fb4", "#b5521
 WIDTH = 7.2
 MAX_BARS = 30
 OF_SYNTHETIC = frozenset({"lengths.png", "labels.png", "samples.png"})
-"""Plots of the synthetic file alone; a report draws them itself."""
+"""Plots of the synthetic file alone."""
+
+IN_REPORT = OF_SYNTHETIC | {"recall.png"}
+"""Plots that a report draws itself."""
 
 
 def draw_plots(

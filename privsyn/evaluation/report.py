@@ -6,7 +6,7 @@ The numbers read held-out real records, so every section is internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privsyn.evaluation.classify import TAKEN_FOR
@@ -66,17 +66,19 @@ def _downstream(
     title = "Does what it teaches hold on real records?"
     missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
     recalls = tuple(
-        Number(f"found of {metric['label']}", float(metric["value"]), str(metric["note"]))
+        Number(str(metric["label"]), float(metric["value"]), str(metric["note"]))
         for metric in metrics
         if str(metric["name"]).startswith("downstream.recall.")
     )
     by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
     words = tuple(
-        Number(name, value[key], note)
+        Number(name, value[key], note, value.get(f"{key}_low"), value.get(f"{key}_high"))
         for key, name, note in (
-            ("downstream.accuracy", by, f"accuracy {how}, trained on the release"),
-            ("downstream.accuracy_low", f"{by}, at least", "its 95% interval over test records"),
-            ("downstream.accuracy_high", f"{by}, at most", "its upper end"),
+            (
+                "downstream.accuracy",
+                by,
+                f"accuracy {how}, trained on the release; its 95% interval over test records",
+            ),
             ("downstream.public", f"{by}, public model alone", "the same, of its texts"),
             ("downstream.real", f"{by}, real records", "the same, of as many real records"),
             ("downstream.majority", "commonest label", "accuracy of naming it always"),
@@ -102,11 +104,12 @@ def _downstream(
         graded: Grade | None = None
         advice = "Not graded." if rough else "Not measured."
         if rough and not about.texts:
-            missing = ()  # of images nothing more is measured
+            missing = (_NO_GENERATOR,)
             if "downstream.real" in value:
                 graded, advice = _by_pixels(value, about.levers)
                 advice += _least_found(recalls, metrics) if graded != "good" else ""
-        return _section("downstream", title, graded, advice, rough, (*words, *recalls), missing)
+        found = _section("downstream", title, graded, advice, rough, words, missing)
+        return _with_recalls(found, recalls)
     bars = [
         Bar(
             "this release",
@@ -127,7 +130,23 @@ def _downstream(
         advice += _least_found(
             recalls, metrics, " Say in dataset.label_descriptions how they differ."
         )
-    return _section("downstream", title, grade, advice, bars, (*words, *recalls), missing)
+    found = _section("downstream", title, grade, advice, bars, words, missing)
+    return _with_recalls(found, recalls)
+
+
+_DRAWN = 20
+"""Labels whose shares are drawn at most; of more there is a table."""
+
+
+def _with_recalls(section: Section, recalls: Sequence[Number]) -> Section:
+    """The section and, of each label, the share that is found: as bars, of many as a table."""
+    if not recalls:
+        return section
+    of = "Share of each label's real records that are found"
+    block: Block = Numbers(tuple(recalls))
+    if len(recalls) <= _DRAWN:
+        block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)
+    return replace(section, blocks=(*section.blocks, block))
 
 
 def _least_found(
@@ -137,7 +156,7 @@ def _least_found(
     if not recalls:
         return ""
     least = min(recalls, key=lambda recall: recall.value)
-    label = least.name.removeprefix("found of ")
+    label = least.name
     said = f" Of {label} the smallest share is found, {least.value:.2f}"
     for metric in metrics:
         if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
@@ -170,18 +189,22 @@ def _section(
 def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
     """Grade and advice: the gain over what is free, and how near real records it comes."""
     behind = value["vectors.real"] - value["vectors.accuracy"]
-    low = value.get("vectors.gain_low", value["vectors.accuracy_low"] - value["vectors.chance"])
-    over = "the public model alone" if "vectors.gain" in value else "the commonest label"
+    free = {"the commonest label": value["vectors.accuracy_low"] - value["vectors.chance"]}
+    if "vectors.gain" in value:  # what the public model teaches may be worse than nothing
+        free["the public model alone"] = value["vectors.gain_low"]
+    over, low = min(free.items(), key=lambda one: one[1])
     if low <= 0:
         return "poor", (
             f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
             f"Raise {levers}, or spend more epsilon, or take what costs nothing."
         )
+    all_free = " and ".join(free)
     if behind > 0.1:
         return "fair", (
-            f"Better than {over}, and {behind:.2f} behind as many real records. Raise {levers}."
+            f"Better than {all_free}, and {behind:.2f} behind as many real records. Raise {levers}."
         )
-    return "good", f"Better than {over}, and within {max(behind, 0.0):.2f} of as many real records."
+    near = f"within {max(behind, 0.0):.2f} of as many real records"
+    return "good", f"Better than {all_free}, and {near}."
 
 
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
@@ -199,6 +222,11 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
     what = "Accuracy by sentence vectors, with an interval and beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
+
+_NO_GENERATOR = (
+    "The public model alone: UNAVAILABLE, since it is not measured of images. What it makes is "
+    "shown where the release keeps its first population."
+)
 
 CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
 
@@ -256,7 +284,7 @@ def _likeness(
         return _section("likeness", title, worst, said, (), numbers, _of_images(metrics, about))
     advice = f"Weakest by {' and '.join(map(_called, weak))}."
     if "labels_apart" in weak:
-        advice += " Labels are in other proportions: the release has as many of each as was asked."
+        advice += " Labels are in other proportions than those of the real records."
     if "length_ks" in weak:
         advice += " Lengths differ: look at max_tokens and prompt of the method."
     if "mauve" in weak:
@@ -303,6 +331,10 @@ _VOTER = "models.image_embedder="
 def _called(name: str) -> str:
     """A metric as people call it."""
     written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
+    written |= {
+        "length_wasserstein": "lengths, words apart",
+        "words_divergence_real": "words divergence of real texts",
+    }
     written |= {"mauve_low": "MAUVE, resampled: from", "mauve_high": "MAUVE, resampled: to"}
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):
@@ -325,9 +357,15 @@ def _reading(
         return []
     title = "What does the public model make of it?"
     numbers = [
-        Number(_called(str(m["name"])), float(m["value"]), str(m["note"]))
+        Number(
+            _called(str(m["name"])),
+            float(m["value"]),
+            str(m["note"]),
+            value.get(f"{m['name']}_low"),
+            value.get(f"{m['name']}_high"),
+        )
         for m in metrics
-        if str(m["name"]).startswith(_READ)
+        if str(m["name"]).startswith(_READ) and not str(m["name"]).endswith(("_low", "_high"))
     ]
     missing = [
         f"{what}: UNAVAILABLE, since {why}."
@@ -346,10 +384,14 @@ def _reading(
     if "perplexity.gap" in value:
         low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
         none, small = low <= 0 <= high, abs(value["perplexity.gap"]) <= _WIDE
-        grade = "good" if none else "fair" if small else "poor"
+        told = max(-low, high) <= _WIDE
+        grade = "good" if none and told else "fair" if none or small else "poor"
         advice = (
-            "The model finds synthetic and real texts equally surprising."
-            if low <= 0 <= high
+            "The model finds synthetic and real texts about equally surprising."
+            if none and told
+            else "Too few texts to tell whether synthetic or real ones surprise it more. Raise "
+            "evaluate.perplexity_texts."
+            if none
             else "Synthetic texts are more surprising to it than real ones: they may be broken. "
             f"Read some; lower the method's temperature, or raise {about.levers}."
             if low > 0
@@ -378,7 +420,7 @@ def _reading(
 
 
 _WIDE = 0.5
-"""A perplexity gap beyond which it is poor; good is one that may be none."""
+"""A perplexity gap beyond which it is poor; good is one that may be none, and no larger."""
 
 
 def _why_unread(about: Circumstances, setting: str) -> str:

@@ -57,17 +57,34 @@ def said(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
     )
 
 
-def of_release(privacy: PrivacyConfig, account: AccountConfig) -> tuple[str, ...]:
-    """Cautions on what one release may cost, one line each."""
-    found, unit = [], account.unit
-    epsilon, delta = privacy.epsilon, privacy.delta
-    if epsilon >= LARGE_EPSILON:
-        strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
-        found.append(
-            f"privacy.epsilon={epsilon:g} lets the probability of any outcome grow by the factor "
-            f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
-            "epsilon 1 the factor is 2.72."
-        )
+def of_epsilon(epsilon: float, unit: str, spent: float | None = None) -> tuple[str, ...]:
+    """A caution where an epsilon is large.
+
+    Args:
+        epsilon: What was asked for.
+        unit: Who is protected.
+        spent: What the release costs, which counts where it is clearly less; None before it is
+            known.
+    """
+    said = f"privacy.epsilon={epsilon:g}"
+    if spent is not None and spent < 0.95 * epsilon:
+        epsilon, said = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
+    if epsilon < LARGE_EPSILON:
+        return ()
+    strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
+    return (
+        f"{said} lets the probability of any outcome grow by the factor "
+        f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
+        "epsilon 1 the factor is 2.72.",
+    )
+
+
+def of_release(
+    privacy: PrivacyConfig, account: AccountConfig, spent: float | None = None
+) -> tuple[str, ...]:
+    """Cautions on what one release may cost, one line each; ``spent`` as of_epsilon has it."""
+    epsilon, delta, unit = privacy.epsilon, privacy.delta, account.unit
+    found = [*of_epsilon(epsilon, unit, spent)]
     size = account.public_size
     if size is not None and delta >= 1 / (10 * size):
         found.append(

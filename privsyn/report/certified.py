@@ -16,20 +16,40 @@ MOST_CHARS = 2000
 
 
 def settings_of(sealed: Mapping[str, Any]) -> Section:
-    """The public settings a release was drawn with, what was solved for, and what was counted."""
+    """The public settings a release was drawn with, what was solved for, and what was counted.
+
+    Of what is made from a release its own settings come first.
+    """
     paid = certificate.origin(sealed)
     plan = paid["plan"]
     models = {f"models.{role}": use["source"] for role, use in plan.get("models", {}).items()}
     held = plan["dataset"].get("holdout")
+    own = {
+        name: value
+        for kind, made in sealed.get("derived", {}).items()
+        if isinstance(made, Mapping)
+        for name, value in _flat(made.get("settings") or {}, f"{kind}.")
+    }
     asked = {
-        **dict(_flat(plan["settings"])),
+        **own,
+        **dict(_flat(_of_modality(plan["settings"]))),
         **dict(_flat(plan.get("derived", {}))),
         **models,
         **({"dataset.holdout": held} if held is not None else {}),
         **dict(_flat(paid.get("drawn", {}), "drawn.")),
     }
     items = tuple(Fact(name, _cut(value), code=True) for name, value in asked.items())
-    return Section("settings", "Settings it was drawn with", LEAVES, (Facts(items),))
+    title = "Settings it was drawn with"
+    if own:
+        title = "Settings it was made with, and those of the release it was made from"
+    return Section("settings", title, LEAVES, (Facts(items),))
+
+
+def _of_modality(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings without those of another kind of records than theirs."""
+    own = settings.get("modality")
+    others = {"text", "image"} - {own} if own is not None else set()
+    return {name: value for name, value in settings.items() if name not in others}
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

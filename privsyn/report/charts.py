@@ -7,8 +7,10 @@ from markupsafe import Markup
 from privsyn.report.blocks import Counts, Histogram
 from privsyn.report.html import render
 
-WIDTH = 460
-PLOT_TOP, PLOT_BOTTOM, LEFT = 22, 190, 46
+WIDTH = 340
+"""Of a phone's page, so that letters are there as large as they are written."""
+
+PLOT_TOP, PLOT_BOTTOM, LEFT = 36, 190, 40
 MAX_BARS = 20
 
 
@@ -53,7 +55,7 @@ def label_chart(counts: Counts) -> Markup:
     labels = counts.items
     shown = list(labels[:MAX_BARS])
     most = max((count for _, count in shown), default=0) or 1
-    name_width = min(190, 16 + 7 * max((len(label) for label, _ in shown), default=0))
+    name_width = min(150, 16 + 7 * max((len(_short(label)) for label, _ in shown), default=0))
     count_width = 12 + 7 * len(f"{most:,}")
     pitch = 36 if len(shown) <= 6 else 26 if len(shown) <= 10 else 21
     height = len(shown) * pitch + 6
@@ -80,9 +82,9 @@ def label_chart(counts: Counts) -> Markup:
 
 
 def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
-    """Position in bins, text and anchor of at most nine labels under the bars."""
+    """Position in bins, text and anchor of at most seven labels under the bars."""
     edges, bins = histogram.edges, len(histogram.counts)
-    every = -(-bins // 8)
+    every = -(-bins // 6)
     last = bins - 1 if histogram.longer else bins
     labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
     labels = [label for label in labels if last - label[0] >= every]
@@ -92,7 +94,7 @@ def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= 25 else label[:23] + "..."
+    return label if len(label) <= 19 else label[:17] + "..."
 
 
 def _span(low: int, high: int) -> str:

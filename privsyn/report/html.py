@@ -71,21 +71,26 @@ class Parts:
     power: int | None = None
 
 
-def parts(value: float, up: bool = False) -> Parts:
-    """Up to four digits; powers of ten where the number is very small or large.
+def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
+    """So many digits; powers of ten where the number is very small or large.
+
+    A number of a thousand or more is written whole.
 
     Args:
         value: The number.
         up: Rounded up: what a release costs is never told below the truth.
+        digits: Significant ones at most.
     """
     if not math.isfinite(value):
         return Parts(f"{value}")
     if float(value).is_integer() and abs(value) < 1e7:
         return Parts(f"{int(value):,}")
-    digits = shown(value, digits=4) if up else f"{value:.4g}"
-    mantissa, e, exponent = digits.partition("e")
+    if 1000 <= abs(value) < 1e7 and not up:
+        return Parts(f"{value:,.0f}")
+    written = shown(value, digits=digits) if up else f"{value:.{digits}g}"
+    mantissa, e, exponent = written.partition("e")
     if not e:
-        return Parts(digits)
+        return Parts(written)
     return Parts("" if mantissa == "1" else mantissa, int(exponent))
 
 

@@ -14,6 +14,9 @@ WARNING = (
     "in its place. Choosing among releases by these numbers is a query on the records."
 )
 
+_NOT_THIS = {"May I hand it out?": "May I hand out the release?"}
+"""Of questions that would be asked of this page too: what they are asked of."""
+
 RISK = frozenset({"disclosure"})
 """Sections that say what the release may leak, and nothing of what it is worth."""
 
@@ -38,10 +41,10 @@ def inside(
     items = tuple(
         replace(item, answer=internal[item.question], tone="plain")
         if item.question in internal
-        else item
+        else replace(item, question=_NOT_THIS.get(item.question, item.question))
         for item in answers.items
     )
-    own = Answer("May I hand out this page?", "No: it stays where the real records are.", "bad")
+    own = Answer("And this page?", "No: it stays where the real records are.", "bad")
     drawn = [Section("plots", "Plots", STAYS, tuple(plots))] if plots else []
     return replace(
         outward,

@@ -18,7 +18,7 @@ from privsyn.dp.risk import Risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import MOVES, factor
+from privsyn.release.cautions import MOVES, factor, of_epsilon
 from privsyn.release.records.checklist import checklist
 from privsyn.release.records.facts import Facts as About
 from privsyn.release.records.facts import one_line
@@ -40,7 +40,7 @@ from privsyn.report.blocks import (
 )
 from privsyn.report.certified import paid_accuracy, paid_for, settings_of
 from privsyn.report.document import LEAVES, Document, Section
-from privsyn.report.records import Records, records_of
+from privsyn.report.records import MODEL, Records, records_of
 
 MOST_PICTURES = 9
 """Exhibits that are shown at most."""
@@ -61,13 +61,13 @@ def outward(folder: Path) -> Document:
     """
     _, sealed = certificate.read(folder)
     with _readable(folder):
-        release, said = facts(sealed), _validation(folder)
+        release, said = facts(sealed), _cautioned(_validation(folder), sealed)
         kept = records_of(folder, sealed, said)
         sections = [
             _in_short(release, sealed, said, kept),
             *_warnings(release, said),
             _guarantee(release, sealed),
-            _release(release, sealed),
+            _release(release, sealed, kept),
             *paid_accuracy(sealed),
             _checks(said),
             *kept.sections(),
@@ -141,6 +141,19 @@ def _validation(folder: Path) -> Mapping[str, Any]:
     return said
 
 
+def _cautioned(said: Mapping[str, Any], sealed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the checks said; of what is made from a release, with the caution on its epsilon.
+
+    The checks of a student know no account. It is as private as its release, and no more.
+    """
+    if not said or "derived" not in sealed or "cautions" in said:
+        return said
+    plan = certificate.origin(sealed)["plan"]
+    spent = float(plan["epsilon"])
+    asked = float(plan.get("target_epsilon") or spent)
+    return {**said, "cautions": of_epsilon(asked, str(plan["unit"]), spent)}
+
+
 def _passed(said: Mapping[str, Any]) -> bool | None:
     return said["success"] is True if said else None
 
@@ -170,18 +183,25 @@ def _in_short(
         Answer("How private is it?", " ".join(private), _private(release, said)),
         Answer("For whom?", whom),
         Answer("How good is it?", kept.in_short(said), "bad" if failed else "plain"),
-        Answer("Compared with what?", _compared(sealed)),
+        Answer("Compared with what?", _compared(sealed, kept)),
         Answer("May I hand it out?", *_may_leave(release, said)),
     ]
     return Section("short", "In short", LEAVES, (Answers(tuple(items)),))
 
 
-def _compared(sealed: Mapping[str, Any]) -> str:
+def _compared(sealed: Mapping[str, Any], kept: Records) -> str:
     if (accuracy := paid_for(sealed)) and accuracy["value"] is not None:
         return (
             f"With real records: a classifier trained on it is right about {accuracy['value']:.2f} "
             f"[{accuracy['low']:.2f}, {accuracy['high']:.2f}] of held-out ones, by a mechanism "
             "that was paid for."
+        )
+    if kept.things == MODEL:
+        parent = certificate.origin(sealed)["plan"]["release_id"]
+        return (
+            "With nothing on this page. How often it finds the next word of held-out real texts, "
+            "beside the commonest word and the public model alone, was or can be measured by its "
+            f"owner; those numbers read real records and stay inside (`privsyn report {parent}`)."
         )
     return (
         "With nothing on this page. Beside held-out real records, the public model alone and as "
@@ -267,17 +287,21 @@ def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 
 
-def _release(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section:
+def _release(release: Mapping[str, Any], sealed: Mapping[str, Any], kept: Records) -> Section:
     paid = certificate.origin(sealed)
     items = [
         Fact("Release", str(release["release_id"]), code=True),
         Fact("Dataset", str(release["dataset"])),
         Fact("Version", str(release["version"])),
-        Fact("Rows", int(release["rows"])),
+        Fact("Files" if kept.things == MODEL else "Rows", int(release["rows"])),
         Fact("Method", f"{release['method']} ({paid['method']['paper']})"),
         Fact("Class", str(release["class"])),
         Fact("Certificate", str(release["certificate_sha256"]), code=True),
-        Fact("Records", str(sealed["artifact"]["sha256"]), code=True),
+        Fact(
+            "List of files" if kept.things == MODEL else "Records",
+            str(sealed["artifact"]["sha256"]),
+            code=True,
+        ),
         Fact("Ledger", f"entry {paid['ledger']['entry']}, row {paid['ledger']['row']}"),
         Fact("privsyn", str(sealed["software"].get("privsyn") or "unknown")),
     ]
@@ -333,9 +357,16 @@ def _exhibits(folder: Path) -> list[Section]:
 
 
 def _caption(stem: str) -> str:
-    """Of ``population-0003``: population 3."""
+    """Of ``population-0003``: population 3, and how a population came about."""
     name, dash, number = stem.rpartition("-")
-    return f"{name} {int(number)}" if dash and number.isdecimal() else stem
+    if not dash or not number.isdecimal():
+        return stem
+    said = f"{name} {int(number)}"
+    if name != "population":
+        return said
+    if int(number) == 0:
+        return f"{said}: what the public model makes without the records"
+    return f"{said}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
 def _review(sealed: Mapping[str, Any]) -> Section:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,16 @@ from privsyn.validation.profile import profile, read_rows
 
 MODEL = "files of a model"
 """What a release holds that is a model: no records."""
+
+NOTES: Mapping[str, str] = {
+    "student.loss": "cross entropy of a token of the synthetic texts in the last epoch, in nats",
+    "student.parameters": "numbers in its weights",
+    "student.steps": "batches it was trained on",
+    "student.texts": "synthetic texts it was trained on",
+    "student.tokens": "tokens of these texts",
+    "student.vocabulary": "tokens that it knows",
+}
+"""What the numbers of a student are."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class Records:
         if self.charts or self.numbers:
             numbers = (Numbers(self.numbers),) if self.numbers else ()
             title = f"What the {self.things} look like"
+            title = "What the model is" if self.things == MODEL else title
             found.append(Section("statistics", title, LEAVES, (*self.charts, *numbers)))
         if self.fields:
             found.append(Section("fields", "What the fields hold", LEAVES, self.fields))
@@ -183,7 +194,10 @@ def _images(
     found = profile_images(rows, labels)
     of = "mean value of an image, 0 black to 255 white"
     charts = _charts(found.means, found.median, of, "images", found.labels)
-    sizes = tuple(Number(size, count, "images of this size") for size, count in found.sizes)
+    sizes = tuple(
+        Number(size, count, "images of this size; L is grey, RGB coloured")
+        for size, count in found.sizes
+    )
     sheet = sample_sheet(folder, found)
     names = [name for name, _ in found.labels][: len(found.samples) // COLUMNS]
     said = f"One row per label, from the top: {', '.join(names)}" if names else "At even distances"
@@ -198,7 +212,8 @@ def _model(
     numbers: tuple[Number, ...],
     sealed: Mapping[str, Any],
 ) -> Records:
-    return Records(MODEL, int(sealed["artifact"]["rows"]), numbers)
+    noted = tuple(replace(one, note=one.note or NOTES.get(one.name, "")) for one in numbers)
+    return Records(MODEL, int(sealed["artifact"]["rows"]), noted)
 
 
 class _Read(Protocol):

@@ -13,7 +13,7 @@ from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
-from privsyn.evaluation.plots import OF_SYNTHETIC
+from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
 from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
@@ -117,7 +117,7 @@ def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
 
 def _plots(folder: Path) -> list[Path]:
     """Those that say what no chart of the page says."""
-    return sorted(file for file in folder.glob("*.png") if file.name not in OF_SYNTHETIC)
+    return sorted(file for file in folder.glob("*.png") if file.name not in IN_REPORT)
 
 
 def compared(metrics: Mapping[str, float]) -> str:
@@ -128,6 +128,9 @@ def compared(metrics: Mapping[str, float]) -> str:
             f"accuracy {metrics['downstream.accuracy']:.3f} of a classifier on held-out real "
             f"records; by naming the commonest label always, {metrics['downstream.majority']:.3f}"
         )
+        if {"downstream.real", "downstream.real_records"} <= set(metrics):
+            records = f"{metrics['downstream.real_records']:.0f} real records"
+            said += f"; of one trained on {records}, {metrics['downstream.real']:.3f}"
     if said is None:
         return "With nothing: the comparison was not measured."
     return f"{said[:1].upper()}{said[1:]}."

@@ -122,7 +122,7 @@ def write_report(folder: Path) -> None:
 def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
     """What a reader of the report should know of the guarantee, by the account as it is now."""
     paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
-    found = of_release(paid, ctx.config.account) + of_account(ctx.config.account)
+    found = of_release(paid, ctx.config.account, plan.epsilon) + of_account(ctx.config.account)
     return (*found, BY_AUDIT) if ctx.config.evaluate.audit == "block" else found
 
 

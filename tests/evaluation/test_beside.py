@@ -115,3 +115,23 @@ def test_an_interval_stays_within_what_shares_and_their_differences_can_be(value
     found = vectors._interval(value, samples, least=least)
     assert least <= found.low <= found.value <= found.high <= 1
     assert found.low < found.high
+
+
+def test_a_gain_over_a_public_model_that_is_worse_than_nothing_is_no_worth():
+    found = {
+        "vectors.accuracy": 0.3,
+        "vectors.accuracy_low": 0.2,
+        "vectors.accuracy_high": 0.4,
+        "vectors.records": 100,
+        "vectors.chance": 0.25,
+        "vectors.public": 0.1,
+        "vectors.real_records": 40,
+        "vectors.real": 0.8,
+        "vectors.gain": 0.2,
+        "vectors.gain_low": 0.1,
+        "vectors.gain_high": 0.3,
+    }
+    said = str(verdict(found))
+    assert "NOT shown to be more than the commonest label" in said
+    assert "not worth its epsilon" in said
+    assert "NOT" not in str(verdict(found | {"vectors.chance": 0.15}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from privsyn.evaluation import report
 from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.evaluation.report import Circumstances, sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
@@ -47,6 +48,7 @@ def measured(**values: float) -> list[dict[str, object]]:
         ({"vectors.real": 0.85}, "fair"),  # worth its epsilon, and far behind real records
         ({"vectors.gain_low": -0.01}, "poor"),
         ({"vectors.gain_low": 0.0}, "poor"),
+        ({"vectors.chance": 0.65}, "poor"),  # better than a public model that is worse than nothing
     ],
 )
 def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
@@ -56,7 +58,7 @@ def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
     assert [bar.name for bar in items(found, Bars) if bar.ours] == ["this release"]
     assert [bar.value for bar in items(found, Bars)] == [
         0.7,
-        0.2,
+        values.get("vectors.chance", 0.2),
         0.5,
         values.get("vectors.real", 0.75),
     ]
@@ -74,7 +76,7 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
-    assert items(found, Missing) == [], "of images nothing more is measured"
+    assert items(found, Missing) == [report._NO_GENERATOR], "of images nothing more is measured"
     assert "words" not in " ".join(number.name for number in items(found, Numbers))
     assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
 
@@ -221,7 +223,7 @@ def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, r
     found, *_ = sections([*metrics, recall], IMAGES)
     assert (found.grade, said in found.advice) == (grade, True)
     assert ("Of a the smallest share is found, 0.25." in found.advice) == (grade != "good")
-    assert [bar.name for bar in items(found, Bars)][-1] == "30 real records"
+    assert [bar.name for bar in items(found, Bars)][-2:] == ["30 real records", "a"]
 
 
 def test_images_are_graded_by_what_other_real_images_have():
@@ -236,10 +238,45 @@ def test_images_are_graded_by_what_other_real_images_have():
 
 @pytest.mark.parametrize(
     ("gap", "grade"),
-    [((0.1, -0.1, 0.3), "good"), ((-0.4, -0.6, -0.2), "fair"), ((2, 1, 3), "poor")],
+    [
+        ((0.1, -0.1, 0.3), "good"),
+        ((-0.4, -0.6, -0.2), "fair"),
+        ((2, 1, 3), "poor"),
+        ((0.1, -0.4, 0.6), "fair"),
+    ],
 )
 def test_what_the_model_makes_of_it_is_graded(gap, grade):
     names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
     *_, found = sections(measured(**dict(zip(names, gap, strict=True))), ABOUT)
     assert found.grade == grade
-    assert ("the dial" in found.advice) == (grade != "good")
+    assert ("Raise " in found.advice or "raise " in found.advice) == (grade != "good")
+    (shown,) = (item for item in items(found, Numbers) if item.name == "perplexity gap")
+    assert (shown.value, shown.low, shown.high) == gap
+
+
+def test_an_interval_that_a_large_gap_is_in_is_not_called_good():
+    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
+    *_, found = sections(measured(**dict(zip(names, (0.1, -0.4, 0.6), strict=True))), ABOUT)
+    assert found.advice.startswith("Too few texts to tell")
+    assert "evaluate.perplexity_texts" in found.advice
+
+
+@pytest.mark.parametrize(("labels", "kind"), [(3, Bars), (21, Numbers)])
+def test_what_is_found_of_each_label_is_drawn_and_of_many_listed(labels, kind):
+    recalls = [
+        {"name": f"downstream.recall.{i}", "label": f"L{i}", "value": i / 40, "note": "n"}
+        for i in range(labels)
+    ]
+    found, *_ = sections([*measured(), *recalls], ABOUT)
+    assert isinstance(found.blocks[-1], kind)
+    assert [item.name for item in found.blocks[-1].items] == [f"L{i}" for i in range(labels)]
+
+
+def test_the_interval_of_an_accuracy_by_words_stands_beside_it():
+    words = {"accuracy": 0.6, "accuracy_low": 0.5, "accuracy_high": 0.7}
+    metrics = [
+        {"name": f"downstream.{name}", "value": value, "note": "n"} for name, value in words.items()
+    ]
+    found, *_ = sections([*measured(), *metrics], ABOUT)
+    (shown,) = (item for item in items(found, Numbers) if item.name == "by words")
+    assert (shown.value, shown.low, shown.high) == (0.6, 0.5, 0.7)

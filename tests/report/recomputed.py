@@ -180,7 +180,8 @@ def forms(value: Any) -> list[str]:
     if not _is_number(value):
         return []
     ups = [f"{raised(value, digits):g}" for digits in (4, 6)]
-    return [f"{value:g}", f"{value:.4g}", f"{value:,}", f"{round(value):,}", *ups]
+    plain = [f"{value:g}", f"{value:.3g}", f"{value:.4g}", f"{value:,}", f"{round(value):,}"]
+    return [*plain, *ups]
 
 
 def raised(value: float, digits: int) -> float:

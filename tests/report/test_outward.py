@@ -14,11 +14,11 @@ import pytest
 from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
-from privsyn.release import layout
+from privsyn.release import certificate, layout
 from privsyn.release.accuracy import accuracy_figures
 from privsyn.report.blocks import Answer, Answers
 from privsyn.report.document import LEAVES, STAYS, Document, Section
-from privsyn.report.outward import outward
+from privsyn.report.outward import _caption, outward
 from privsyn.validation.gx import validate_file
 from privsyn.validation.settings import ValidationConfig
 from tests.report.release_folder import note_checks, seal_folder, write_rows
@@ -293,3 +293,74 @@ def test_no_link_or_pipe_of_a_folder_is_followed(made):
     (folder / "synthetic.jsonl").symlink_to(secret)
     with pytest.raises(VerificationError, match="lacks its records"):
         outward(folder)
+
+
+def a_student(folder: Path, epsilon: float) -> Path:
+    """A model that was made from a release, by hand."""
+    write_rows(folder, [{"file": "model/a.bin"}, {"file": "model/b.bin"}])
+    parent = seal_folder(folder, 2, media=layout.MODEL_ROWS, plan={"target_epsilon": epsilon})
+    settings = {"epochs": 3, "student": "4.4M"}
+    sealed: dict[str, Any] = {
+        "artifact": parent["artifact"],
+        "class": "dp-release",
+        "derived": {"distill": {"settings": settings, "student": {"loss": 2.5}}},
+        "name": "invisible_ink-00ff.student-1",
+        "parents": [parent],
+        "software": {},
+    }
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / layout.CERTIFICATE).write_bytes(certificate.canonical(sealed))
+    said = {"success": True, "checks": [{"name": "model loads", "passed": True, "detail": ""}]}
+    (folder / layout.VALIDATION).write_text(json.dumps(said))
+    (folder / layout.QUALITY).write_text(json.dumps({"student.loss": 2.5}))
+    return folder
+
+
+def test_a_student_is_cautioned_as_its_release_is(tmp_path):
+    page = page_of(a_student(tmp_path / "weak", epsilon=10.0))
+    assert "privacy.epsilon=10 lets the probability of any outcome grow" in page.text
+    assert "May I hand it out? Yes, with its certificate, once you have read the cautions" in (
+        page.text
+    )
+    page = page_of(a_student(tmp_path / "strong", epsilon=1.0))
+    assert "lets the probability" not in page.text
+    assert "May I hand it out? Yes: the whole folder" in page.text
+
+
+def test_a_student_s_page_is_of_a_model_and_not_of_records(tmp_path):
+    page = page_of(a_student(tmp_path / "it", epsilon=1.0))
+    for expected in (
+        "A model in 2 files, taught by synthetic texts",
+        "beside the commonest word and the public model alone",
+        "privsyn report invisible_ink-00ff",
+        "What the model is",
+        "cross entropy of a token of the synthetic texts",
+        "Files 2",
+        "Settings it was made with, and those of the release it was made from",
+        "distill.epochs 3",
+    ):
+        assert expected in page.text, expected
+    assert "Rows" not in page.text
+
+
+def test_settings_of_another_kind_of_records_are_not_shown(made):
+    settings = {"modality": "image", "rounds": 2, "text": {"max_tokens": 48}}
+    text = page_of(made(good_rows(), settings=settings)).text
+    assert "rounds 2" in text
+    assert "text.max_tokens" not in text
+    text = page_of(made(good_rows(), settings=settings | {"modality": "text"})).text
+    assert "text.max_tokens 48" in text
+
+
+@pytest.mark.parametrize(
+    ("stem", "said"),
+    [
+        ("population-0000", "population 0: what the public model makes without the records"),
+        ("population-0001", "population 1: after 1 round of noisy votes"),
+        ("population-0003", "population 3: after 3 rounds of noisy votes"),
+        ("sheet-0003", "sheet 3"),
+        ("sheet", "sheet"),
+    ],
+)
+def test_a_picture_of_a_population_says_how_it_came_about(stem, said):
+    assert _caption(stem) == said

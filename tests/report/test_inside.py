@@ -1,0 +1,29 @@
+"""The first answers of the document that stays inside."""
+
+from __future__ import annotations
+
+from privsyn.report.blocks import Answer, Answers
+from privsyn.report.document import LEAVES, Document, Section
+from privsyn.report.inside import inside
+from privsyn.stages.report import compared
+
+IMAGES = {"downstream.accuracy": 0.608, "downstream.majority": 0.13}
+
+
+def test_images_are_compared_with_as_many_real_ones_where_they_were_measured():
+    assert compared(IMAGES).endswith("commonest label always, 0.130.")
+    more = IMAGES | {"downstream.real": 0.968, "downstream.real_records": 200.0}
+    assert compared(more).endswith("always, 0.130; of one trained on 200 real records, 0.968.")
+    assert compared({}) == "With nothing: the comparison was not measured."
+
+
+def test_what_may_be_handed_out_is_the_release_and_not_this_page():
+    short = Answers((Answer("May I hand it out?", "Yes: the whole folder."),))
+    outward = Document(LEAVES, "k", "t", "s", {}, (Section("short", "In short", LEAVES, (short,)),))
+    page = inside(outward, (), "With nothing.")
+    (answers,) = (block for section in page.sections for block in section.blocks[:1] if
+                  isinstance(block, Answers))  # fmt: skip
+    assert [(item.question, item.answer[:3]) for item in answers.items] == [
+        ("May I hand out the release?", "Yes"),
+        ("And this page?", "No:"),
+    ]
