@@ -365,9 +365,11 @@ class ReleaseStore:
     def _tidy(self, folder: Path, place: str, manifest: Manifest) -> None:
         """Have a release's place hold what its manifest names and no more, and no other place any.
 
-        What a run left that died on the way goes too. Objects that privsyn did not write stay.
+        What a run left that died on the way goes too. What privsyn did not write stays there.
         """
         name, there = manifest.name, set(self._at[place].names(manifest.name))
+        if self._found(name) != (place, manifest):
+            return  # changed meanwhile: whoever did it tidies up
         kept = {f"{name}/{_draft(manifest.certificate)}"}
         for file, sha in manifest.files.items():
             stored = f"{name}/files/{sha}"
@@ -375,8 +377,6 @@ class ReleaseStore:
             if stored not in there:  # another machine that tidied up took it for a leftover
                 with (folder / file).open("rb") as stream:
                     self._at[place].put(stored, stream)
-        if self._found(name) != (place, manifest):
-            return  # changed meanwhile: whoever did it tidies up
         for stored in sorted(there - kept):
             if _OWN.fullmatch(stored.removeprefix(f"{name}/")):
                 self._at[place].remove(stored)
