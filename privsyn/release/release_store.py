@@ -166,7 +166,8 @@ class ReleaseStore:
             passed: Whether it may be read by whoever may read releases.
 
         Raises:
-            StorageError: The store cannot be reached or refuses. What was stored is as it was.
+            StorageError: The store cannot be reached or refuses. What was stored can be read,
+                or this folder; what is left over goes when it is stored again.
         """
         old = self._found(folder.name)
         stored = set() if old is None else set(old[1].files.values())
