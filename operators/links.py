@@ -35,16 +35,18 @@ SHARED, EARLIER_SHARED = "shown_by.json", "report.json"
 
 
 def share_report(workspace: Workspace, release_id: str, dag_id: str, run_id: str) -> None:
-    """Note that a run of a DAG made or found a release.
+    """Note that a run of a DAG made or found a release: here, and in the store for API servers.
 
     Raises:
-        StorageError: Disk full or no permission.
+        StorageError: Disk full or no permission, or the store cannot be reached.
     """
     folder = workspace.internal(release_id)
     private_folder(folder)
     known = _runs(folder)
     known[dag_id] = sorted({*known.get(dag_id, ()), run_id})
     write_json_atomic(folder / SHARED, known, mode=0o600)
+    if workspace.store is not None:
+        workspace.store.note_shown(release_id, dag_id)
 
 
 def report_page(
@@ -58,11 +60,13 @@ def report_page(
     folder = workspace.locate(release_id)
     if folder is None:
         return None
-    known = _runs(workspace.internal(release_id))
+    known = set(_runs(workspace.internal(release_id)))
+    if dag_id not in known and workspace.store is not None:
+        known |= set(workspace.store.shown_by(release_id))
     if not known:
         method = release_id.rpartition("-")[0]
         theirs = method in METHODS and (project is None or _paid_by(folder, project))
-        known = {dag_of(method, project): []} if theirs else {}
+        known = {dag_of(method, project)} if theirs else set()
     page = layout.page_of(folder)
     return page if dag_id in known and page.is_file() and not page.is_symlink() else None
 

@@ -31,6 +31,15 @@ from privsyn.release import layout
 from privsyn.release.workspace import Workspace
 from privsyn.tables import GAP, Verbatim, facts, show
 
+Releases = Annotated[
+    str | None,
+    typer.Option(
+        "--releases",
+        metavar="URL",
+        help="Store to fetch the release from where it is not here: s3://bucket/prefix.",
+    ),
+]
+
 
 def plan(
     method: MethodName = None,
@@ -41,8 +50,27 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", help="Every method of `pipeline`, and what all cost together.")
     ] = False,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release",
+            metavar="RELEASE",
+            help="Show the stored plan of a release that is paid for.",
+        ),
+    ] = None,
+    releases: Releases = None,
 ) -> None:
-    """Print what a release would cost and whether it fits. Opens no data file."""
+    """Print what a release would cost and whether it fits. Opens no data file.
+
+    With --release: the plan of one that is paid for, from the store of releases.
+    """
+    if release is not None:
+        if method is not None or every:
+            raise ConfigError("--release excludes --method and --all.")
+        _show_stored_plan(release, releases, params, as_json=as_json)
+        return
+    if releases is not None:
+        raise ConfigError("--releases needs --release.")
     from privsyn.stages.pace import last
     from privsyn.stages.plan import plan as make_plan
     from privsyn.stages.plan import preview, preview_all, report, report_account
@@ -75,6 +103,50 @@ def plan(
         print(json.dumps({"releases": reports, "together": total}, indent=2))
     else:
         cost_of_all(out, plans, previews, together)
+
+
+def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_json: bool) -> None:
+    """Print the plan of a release as it is stored.
+
+    Raises:
+        ConfigError: No store is named.
+        DataError: It holds no such plan.
+    """
+    from privsyn.stages.summary import guaranteed
+
+    store = _reading(releases, params).store
+    if store is None:
+        raise ConfigError(
+            "no store of releases is named.", hint="Set services.releases, or pass --releases URL."
+        )
+    planned = store.plan(release)
+    if planned is None:
+        raise DataError(
+            f"{store.where} has no plan of {release}.",
+            hint="A plan is stored once its release is paid for.",
+        )
+    if as_json:
+        print(json.dumps(planned.model_dump(mode="json"), indent=2))
+        return
+    rows = {
+        "method": planned.method,
+        "dataset": f"{planned.dataset.name}, version {planned.dataset.version}",
+        "guarantee": guaranteed(planned),
+        "account": planned.account,
+        f"synthetic {planned.things}": planned.rows_said,
+        "shards": str(planned.shards),
+        **{f"model ({role})": use.source for role, use in planned.models.items()},
+    }
+    facts(out, rows, title=f"Plan of {planned.id}")
+
+
+def _reading(releases: str | None, params: Path) -> Workspace:
+    """Where a release is looked for: the store that is named, or the project's."""
+    if releases is None:
+        return workspace_of(params)
+    from privsyn.release.release_store import ReleaseStore
+
+    return Workspace(params.absolute().parent, ReleaseStore(releases))
 
 
 def run(
@@ -122,14 +194,7 @@ def verify(
             help="Public key of who should have signed it; else exit code 6. Works offline.",
         ),
     ] = None,
-    releases: Annotated[
-        str | None,
-        typer.Option(
-            "--releases",
-            metavar="URL",
-            help="Store to fetch the release from where it is not here: s3://bucket/prefix.",
-        ),
-    ] = None,
+    releases: Releases = None,
     params: Params = PARAMS,
     as_json: Json = False,
 ) -> None:
@@ -142,13 +207,7 @@ def verify(
     from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, signature, verification
 
-    if releases is not None:
-        from privsyn.release.release_store import ReleaseStore
-
-        workspace = Workspace(params.absolute().parent, ReleaseStore(releases))
-    else:
-        workspace = workspace_of(params)
-    folder = workspace.folder(release)
+    folder = _reading(releases, params).folder(release)
     book = None
     if ledger is not None:
         book = open_existing(ledger)

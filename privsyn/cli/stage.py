@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
+from privsyn.cli.options import (
+    PARAMS,
+    Day,
+    Overrides,
+    Params,
+    context_of,
+    err,
+    out,
+    ranks,
+)
 from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
@@ -35,7 +44,13 @@ StageMethod = Annotated[
     ),
 ]
 
-PlanFile = Annotated[Path, typer.Option("--plan", help="Plan file, as `stage plan` writes it.")]
+PlanFile = Annotated[
+    Path,
+    typer.Option(
+        "--plan",
+        help="Plan file, as `stage plan` writes it; or a release's id, whose plan is stored.",
+    ),
+]
 
 
 @stage_app.command("plan")
@@ -67,7 +82,7 @@ def stage_preflight(
     """Try models, grammar and folders on public inputs, before a release begins."""
     from privsyn.stages.preflight import preflight
 
-    planned = _read_release(plan_file)
+    planned = _read_release(plan_file, params, overrides)
     preflight(context_of(params, overrides), planned)
 
 
@@ -77,7 +92,7 @@ def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrid
     from privsyn.stages.train import train
 
     with ranks(params, overrides) as group, show_progress(err) as progress:
-        planned = _read_release(plan_file)
+        planned = _read_release(plan_file, params, overrides)
         train(context_of(params, overrides, progress=progress, group=group), planned)
 
 
@@ -99,7 +114,7 @@ def stage_generate(
     from privsyn.stages.generate import generate
 
     with ranks(params, overrides) as group, show_progress(err) as progress:
-        planned = _read_plan(plan_file)
+        planned = _read_plan(plan_file, params, overrides)
         ctx = context_of(params, overrides, progress=progress, group=group)
         work = work_of(planned)
         if group is not None and (work.one_process or shard is not None):
@@ -117,7 +132,7 @@ def stage_validate(
     """Run the Great Expectations suite on a committed release."""
     from privsyn.derived.base import work_of
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file)
+    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
     folder = work_of(planned).validate(ctx, planned)
     show(out, f"valid: {folder / 'report.html'}")
 
@@ -130,7 +145,7 @@ def stage_evaluate(
     from privsyn.derived.base import work_of
     from privsyn.stages.evaluate import said
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file)
+    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
     folder = work_of(planned).evaluate(ctx, planned)
     show(out, said(folder))
 
@@ -142,12 +157,12 @@ def stage_publish(
     """Version a validated release with DVC and push it."""
     from privsyn.derived.base import work_of
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file)
+    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
     answer = work_of(planned).publish(ctx, planned)
     show(out, json.dumps(answer, indent=2))
 
 
-def _read_release(path: Path) -> Plan:
+def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan:
     """The plan of a release.
 
     Raises:
@@ -155,7 +170,7 @@ def _read_release(path: Path) -> Plan:
     """
     from privsyn.release.plan import Plan
 
-    planned = _read_plan(path)
+    planned = _read_plan(path, params, overrides)
     if not isinstance(planned, Plan):
         raise ConfigError(
             f"{path} plans what is made from release {planned.parent.id} ({planned.method}), which "
@@ -165,13 +180,22 @@ def _read_release(path: Path) -> Plan:
     return planned
 
 
-def _read_plan(path: Path) -> Plan | DerivedPlan:
+def _read_plan(path: Path, params: Path, overrides: list[str] | None) -> Plan | DerivedPlan:
+    """A plan from its file, or of a release from the store.
 
+    Raises:
+        ConfigError: There is no such file, or it is no plan.
+        VerificationError: What is stored is no plan of that release.
+    """
     from privsyn.derived.base import read_plan
 
     try:
         return read_plan(read_file(path))
     except FileNotFoundError:
+        store = context_of(params, overrides).workspace.store if params.is_file() else None
+        stored = None if store is None else store.plan(str(path))
+        if stored is not None:
+            return stored
         raise ConfigError(
             f"plan file {path} does not exist.", hint="Write it with: privsyn stage plan"
         ) from None

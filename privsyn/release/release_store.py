@@ -3,10 +3,13 @@
     releases/<name>/manifest.json       those that passed their checks
     quarantine/<name>/manifest.json     all others
     <either>/<name>/files/<sha256>      their files, by content
+    plans/<name>.json                   what a release is to be, once it is paid for
+    shown_by/<name>/<digest>.json       the DAGs that may show its page, an object each
 
 A manifest is written last and names every file with its digest, so a reader sees the release
-before or after a change, never between. What a certificate or its checks do not name is not
-stored. Only what lies in a release's folder goes there: it is as public as the release.
+before or after a change, never between; what the change replaced is deleted then. What a
+certificate or its checks do not name is not stored. Only what lies in a release's folder goes
+there, and its plan: as public as the release.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +31,10 @@ from privsyn.errors import VerificationError
 from privsyn.files import parse_json
 from privsyn.object_store import NoSuchObject, ObjectStore, open_store
 from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
 
 SETTING = "services.releases"
+PLANS, SHOWN_BY = "plans", "shown_by"
 RELEASES, QUARANTINE = "releases", "quarantine"
 """Places of a store, and of a project: who may read a bucket's quarantine is its owner's to say."""
 
@@ -37,6 +42,9 @@ _MANIFEST = "manifest.json"
 _SCHEMA = "privsyn-stored-release/1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_OWN = re.compile(r"files/[0-9a-f]{64}|draft-[0-9a-f]{64}\.json")
+"""What privsyn stores of a release beside its manifest."""
+
 _PLAIN = frozenset(
     {
         layout.ARTIFACT,
@@ -114,6 +122,8 @@ class ReleaseStore:
         self._at: dict[str, ObjectStore] = {
             place: open_store(f"{self.where}/{place}", SETTING) for place in (RELEASES, QUARANTINE)
         }
+        self._plans = open_store(f"{self.where}/{PLANS}", SETTING)
+        self._shown_by = open_store(f"{self.where}/{SHOWN_BY}", SETTING)
         self._charged: dict[str, str] = {}
 
     def names(self) -> list[str]:
@@ -156,19 +166,21 @@ class ReleaseStore:
             passed: Whether it may be read by whoever may read releases.
 
         Raises:
-            StorageError: The store cannot be reached or refuses. What was stored is as it was.
+            StorageError: The store cannot be reached or refuses. What was stored can be read,
+                or this folder; what is left over goes when it is stored again.
         """
         old = self._found(folder.name)
         stored = set() if old is None else set(old[1].files.values())
         place = RELEASES if passed else QUARANTINE
         same = old is not None and old[0] == place
         manifest = self._upload(folder, lies, place, stored if same else set())
-        if same and old is not None and manifest.files == old[1].files and old[1].lies == lies:
-            return
         number = 1 if old is None else old[1].change + 1
-        self._write(place, _MANIFEST, Manifest(**{**asdict(manifest), "change": number}))
-        if old is not None and not same:
-            self._at[old[0]].delete(folder.name)
+        if same and old is not None and manifest.files == old[1].files and old[1].lies == lies:
+            manifest = old[1]
+        else:
+            manifest = replace(manifest, change=number)
+            self._write(place, _MANIFEST, manifest)
+        self._tidy(folder, place, manifest)
 
     def put_draft(self, folder: Path) -> None:
         """Store a folder that the ledger is about to commit.
@@ -181,6 +193,61 @@ class ReleaseStore:
         """
         manifest = self._upload(folder, RELEASES, QUARANTINE, set())
         self._write(QUARANTINE, _draft(manifest.certificate), manifest)
+
+    def put_plan(self, plan: Plan) -> None:
+        """Store the plan of a release, in place of an earlier one of the same release.
+
+        Raises:
+            StorageError: The store cannot be reached or refuses.
+        """
+        raw = json.dumps(plan.model_dump(mode="json"), indent=2).encode()
+        self._plans.put(f"{plan.id}.json", io.BytesIO(raw))
+
+    def plan(self, name: str) -> Plan | None:
+        """The plan of a release; None where none is stored.
+
+        That its name is that of what it says is checked; its cost is not computed again.
+
+        Raises:
+            VerificationError: It is no plan, or of another release.
+            StorageError: The store cannot be reached.
+        """
+        raw = _content(self._plans, f"{name}.json") if _NAME.fullmatch(name) else None
+        if raw is None:
+            return None
+        try:
+            plan = Plan.model_validate_json(raw)
+            fine = plan.release_id == name and plan.is_its_name
+        except (ValueError, LookupError, TypeError, RecursionError):
+            fine = False
+        if not fine:
+            raise VerificationError(
+                f"{SETTING}: the plan of {name} is none that privsyn wrote.",
+                hint="Somebody changed the store. Plan again: privsyn stage plan.",
+            )
+        return plan
+
+    def note_shown(self, name: str, dag_id: str) -> None:
+        """Note that a DAG may show a release's page. An object each: two at once lose nothing.
+
+        Raises:
+            StorageError: The store cannot be reached or refuses.
+        """
+        noted = f"{name}/{hashlib.sha256(dag_id.encode()).hexdigest()}.json"
+        if not self._shown_by.exists(noted):
+            self._shown_by.put(noted, io.BytesIO(json.dumps({"dag_id": dag_id}).encode()))
+
+    def shown_by(self, name: str) -> list[str]:
+        """The DAGs that may show a release's page, in order of name.
+
+        Raises:
+            StorageError: The store cannot be reached.
+        """
+        found = set()
+        for noted in self._shown_by.names(name) if _NAME.fullmatch(name) else ():
+            with suppress(ValueError, LookupError, TypeError):
+                found.add(str(json.loads(_content(self._shown_by, noted) or b"")["dag_id"]))
+        return sorted(found)
 
     def fetch(
         self,
@@ -208,12 +275,25 @@ class ReleaseStore:
             VerificationError: What is stored is not what was certified. Nothing here is changed.
             StorageError: The store cannot be reached, or the disk is full.
         """
-        found = self._found(name)
-        if found is None and certified is not None:
-            found = self._draft(name, certified)
-        if found is None:
-            return None
+        found = self._current(name, certified)
+        while found is not None:
+            try:
+                return self._fetch(found, root, certified, check)
+            except NoSuchObject:
+                earlier, found = found, self._current(name, certified)
+                if found == earlier:  # else it was changed meanwhile, and what it named is gone
+                    raise
+        return None
+
+    def _fetch(
+        self,
+        found: tuple[str, Manifest],
+        root: Path,
+        certified: str | None,
+        check: Callable[[Path], None],
+    ) -> Path:
         place, manifest = found
+        name = manifest.name
         if certified not in (None, manifest.certificate):
             raise VerificationError(
                 f"{SETTING}: what is stored of {name} is not what its ledger entry committed.",
@@ -241,6 +321,11 @@ class ReleaseStore:
                 wipe(building)
         return target
 
+    def _current(self, name: str, certified: str | None) -> tuple[str, Manifest] | None:
+        """Place and manifest of a release, or of the copy from before its commit."""
+        found = self._found(name)
+        return self._draft(name, certified) if found is None and certified is not None else found
+
     def _found(self, name: str) -> tuple[str, Manifest] | None:
         """Place and manifest of a release; the newer one while it moves between places."""
         both = [(place, self._read(place, name, _MANIFEST)) for place in self._at]
@@ -254,14 +339,8 @@ class ReleaseStore:
     def _read(self, place: str, name: str, file: str) -> Manifest | None:
         if not _NAME.fullmatch(name):
             return None
-        store, content = self._at[place], io.BytesIO()
-        try:
-            if not store.exists(f"{name}/{file}"):
-                return None
-            store.get(f"{name}/{file}", content)
-        except NoSuchObject:  # it moved meanwhile
-            return None
-        return Manifest.read(content.getvalue(), name)
+        raw = _content(self._at[place], f"{name}/{file}")
+        return None if raw is None else Manifest.read(raw, name)
 
     def _write(self, place: str, file: str, manifest: Manifest) -> None:
         said = json.dumps({"schema": _SCHEMA} | asdict(manifest), sort_keys=True, indent=2)
@@ -283,6 +362,26 @@ class ReleaseStore:
             change=1,
             files=files,
         )
+
+    def _tidy(self, folder: Path, place: str, manifest: Manifest) -> None:
+        """Have a release's place hold what its manifest names and no more, and no other place any.
+
+        What a run left that died on the way goes too. What privsyn did not write stays there.
+        """
+        name, there = manifest.name, set(self._at[place].names(manifest.name))
+        if self._found(name) != (place, manifest):
+            return  # changed meanwhile: whoever did it tidies up
+        kept = {f"{name}/{_draft(manifest.certificate)}"}
+        for file, sha in manifest.files.items():
+            stored = f"{name}/files/{sha}"
+            kept.add(stored)
+            if stored not in there:  # another machine that tidied up took it for a leftover
+                with (folder / file).open("rb") as stream:
+                    self._at[place].put(stored, stream)
+        for stored in sorted(there - kept):
+            if _OWN.fullmatch(stored.removeprefix(f"{name}/")):
+                self._at[place].remove(stored)
+        self._at[QUARANTINE if place == RELEASES else RELEASES].delete(name)
 
     def _build(
         self, place: str, manifest: Manifest, building: Path, sources: Mapping[str, Path]
@@ -308,6 +407,18 @@ def set_modes(folder: Path, *, private: bool) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(folders if path.is_dir() else files)
+
+
+def _content(store: ObjectStore, name: str) -> bytes | None:
+    """A small object's bytes; None where it is not there."""
+    content = io.BytesIO()
+    try:
+        if not store.exists(name):
+            return None
+        store.get(name, content)
+    except NoSuchObject:  # it went meanwhile
+        return None
+    return content.getvalue()
 
 
 def _draft(certified: str) -> str:

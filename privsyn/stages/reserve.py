@@ -22,6 +22,7 @@ from privsyn.stages.pinned import refuse_given_up
 from privsyn.stages.place import wipe_place
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.sign import check_key
+from privsyn.stages.stored import store_plan
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
@@ -40,6 +41,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         BudgetExceeded: The account cannot pay. Nothing is reserved.
         ReleaseLost: This release was spent without an artifact.
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
+        StorageError: The store of releases does not take the plan. It is reserved: run again.
     """
     _check_plan(ctx, plan)
     check_key(ctx)
@@ -76,6 +78,7 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
     )
     if entry.state == "LOST":
         raise lost(plan)
+    store_plan(ctx, plan)
     open_release(ctx, plan, entry)
     return entry
 

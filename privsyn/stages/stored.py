@@ -61,6 +61,16 @@ def store(ctx: Context, folder: Path) -> None:
     releases.put(folder, lies, passed=public and folder == ctx.workspace.release(folder.name))
 
 
+def store_plan(ctx: Context, plan: Plan) -> None:
+    """Store the plan of a release that is paid for.
+
+    Raises:
+        StorageError: The store cannot be reached or refuses.
+    """
+    if ctx.workspace.store is not None:
+        ctx.workspace.store.put_plan(plan)
+
+
 def before_commit(ctx: Context, folder: Path) -> None:
     """Have a folder outlive this machine before the ledger is told that it exists.
 

@@ -164,6 +164,14 @@ def cost_of_release(
         note(console, warning)
 
 
+def guaranteed(plan: Plan) -> str:
+    """What a release promises, on a line."""
+    return (
+        f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
+        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}"
+    )
+
+
 def cost_rows(
     plan: Plan,
     account: Preview,
@@ -184,8 +192,7 @@ def cost_rows(
     name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
     rows = {
         "release": name,
-        "guarantee": f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
-        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}",
+        "guarantee": guaranteed(plan),
         **_accuracy_bought(plan),
         "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
         "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",

@@ -14,6 +14,7 @@ import secrets
 import signal
 import socket
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -25,6 +26,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from privsyn.data.artifacts import sha256_file
 from privsyn.ledger.store import open_ledger
 from privsyn.release import layout
 from tests.e2e.small_project import CANARY, METHODS, Project, build_project, rows
@@ -55,6 +57,9 @@ class Machines:
         return found
 
     def call(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
+        return json.loads(self.read(path, body, method=method))
+
+    def read(self, path: str, body: Any = None, *, method: str | None = None) -> bytes:
         base = f"http://127.0.0.1:{self.ports['Airflow']}"
         headers = {"Content-Type": "application/json"}
         if path != "/auth/token":
@@ -70,7 +75,7 @@ class Machines:
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-                    return json.load(answer)
+                    return bytes(answer.read())
             except TimeoutError:
                 continue  # a busy machine answers late
 
@@ -182,6 +187,30 @@ def test_an_auditor_with_the_store_alone_verifies(
     assert [path.name for path in tmp_path.iterdir()] == ["releases"]
     reported = tmp_path / "releases" / released / layout.REPORT_PAGE
     assert reported.is_file()
+    said = Project(tmp_path).cli("plan", "--release", released, "--releases", where, "--json")
+    sealed = json.loads(reported.with_name(layout.CERTIFICATE).read_bytes())
+    assert json.loads(said.stdout)["event"] == sealed["plan"]["event"]
+
+
+def test_the_api_server_shows_the_report_to_readers_of_its_dag_alone(
+    machines: Machines, released: str
+) -> None:
+    """What ran on other machines, and what they noted of it, it has from the store."""
+    control = machines.cluster.checkout("control")
+    assert not (control / ".privsyn" / "internal").exists()
+    page = machines.read(f"/privsyn/{DAG}/reports/{released}")
+    assert released.encode() in page
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        machines.read(f"/privsyn/privsyn_dp_lora/reports/{released}")
+
+
+def test_the_store_holds_what_the_release_s_folder_holds(machines: Machines, released: str) -> None:
+    folder = machines.cluster.checkout("worker-1") / "releases" / released
+    files = {sha256_file(path) for path in folder.rglob("*") if path.is_file()}
+    of = f"releases/releases/{released}"
+    wanted = [f"{of}/manifest.json", *(f"{of}/files/{sha}" for sha in files)]
+    assert sorted(listed(machines, of)) == sorted(wanted)
+    assert listed(machines, "releases/quarantine") == []
 
 
 def test_name_cost_and_rows_are_those_of_one_machine(
