@@ -63,8 +63,10 @@ class DatasetIdentity(Section):
 
     @property
     def subject(self) -> Subject:
-        """What prompts may say about the records."""
-        return Subject(self.document, tuple(self.label_descriptions.items()))
+        """What prompts may say about the records. A name of code (card_arrival) is said in words."""
+        spoken = {label: " ".join(label.split("_")).strip() for label in self.labels}
+        changed = {label: text for label, text in spoken.items() if text and text != label}
+        return Subject(self.document, tuple((changed | self.label_descriptions).items()))
 
 
 class ModelUse(Section):

@@ -89,3 +89,11 @@ def test_nobody_else_asks_whether_records_are_images() -> None:
         if isinstance(part, ast.Attribute) and part.attr == "images"
     }
     assert asked == {"modalities/registry.py"}
+
+
+def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them() -> None:
+    labels = ("card_arrival", "__", "Sci/Tech", "a_b")
+    own = identity(None).model_copy(
+        update={"labels": labels, "label_descriptions": {"a_b": "alpha"}}
+    )
+    assert dict(own.subject.descriptions) == {"card_arrival": "card arrival", "a_b": "alpha"}
