@@ -63,7 +63,7 @@ class DatasetIdentity(Section):
 
     @property
     def subject(self) -> Subject:
-        """What prompts may say about the records. A name of code (card_arrival) is said in words."""
+        """What prompts may say of the records. Names of code (card_arrival) are said in words."""
         spoken = {label: " ".join(label.split("_")).strip() for label in self.labels}
         changed = {label: text for label, text in spoken.items() if text and text != label}
         return Subject(self.document, tuple((changed | self.label_descriptions).items()))

@@ -54,7 +54,7 @@ def test_a_slot_with_nothing_to_fill_it_takes_its_line_along(label, words, promp
 def test_prompts_follow_the_kind_of_model():
     chat = TextSettings().resolved(prompts.CHAT)
     assert chat.rephrase
-    assert "{change}" in chat.vary_prompt
+    assert "{text}" in chat.vary_prompt
     plain = TextSettings().resolved(prompts.PLAIN)
     assert not plain.rephrase
     assert plain.vary_prompt == "Label: {label}\nText: {text}\n\nLabel: {label}\nText:"
@@ -97,15 +97,27 @@ def test_a_continuing_model_keeps_the_first_part_and_writes_the_rest():
     assert np.mean(lengths) == pytest.approx(4.5, abs=0.6)
 
 
-def test_a_chat_model_is_told_how_far_to_go_how_long_and_in_what_style():
+TOLD = (
+    "Rewrite this {document} so that it differs {change}.\nTopic: {label}\nStyle: {style}\n"
+    "Length: about {length} words\nText: {text}\nAnswer with the new text alone."
+)
+
+
+def test_a_chat_model_is_asked_for_the_text_in_other_words():
+    made, model = api(script=lambda prompt, before: '"A new text."', own=prompts.CHAT)
+    assert made.vary(["an old text, {label} and all"], "x", 0.5) == ["A new text."]
+    assert model.prompts == ["Say this in other words: an old text, {label} and all"]
+
+
+def test_a_prompt_may_say_how_far_to_go_how_long_and_in_what_style():
     made, model = api(
         script=lambda prompt, before: '"A new text."', own=prompts.CHAT, styles=("curt",),
-        length_spread=0,
+        length_spread=0, vary_prompt=TOLD,
     )  # fmt: skip
     for degree, change in ((0.1, "a little"), (0.5, "somewhat"), (0.9, "a lot")):
         assert made.vary(["an old text, {label} and all"], "x", degree) == ["A new text."]
         prompt = model.prompts[-1]
-        assert f"differs {change}," in prompt
+        assert f"differs {change}.\n" in prompt
         assert "about 6 words" in prompt
         assert "Topic: x\n" in prompt
         assert "Style: curt\n" in prompt

@@ -42,15 +42,8 @@ _ATTEMPTS = 4
 _SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
 _CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
-_CHAT_VARY = (
-    "Rewrite the {document} below so that it differs {change}, about as a different person would "
-    "put it.\n"
-    "Topic: {label}\n"
-    "Style: {style}\n"
-    "Length: about {length} words\n"
-    "Text: {text}\n"
-    "Answer with the new text alone."
-)
+# Told of style, length and how much to change, they write of these (benchmarks/RESULTS.md).
+_CHAT_VARY = "Say this in other words: {text}"
 _RANDOM_SLOTS = ("label", "style", "words", "document")
 _VARY_SLOTS = ("text", "label", "style", "length", "change", "document")
 
