@@ -221,7 +221,8 @@ def table(results: Path) -> str:
 
         rows.append(
             (
-                run["set"], f"{run['epsilon']:g}", run["method"], str(line["texts"]),
+                run["set"], f"{run['epsilon']:g}", ", ".join([run["method"], *run["set_also"]]),
+                str(line["texts"]),
                 interval("vectors.accuracy"), number("vectors.public"),
                 interval("vectors.gain", "+"), number("vectors.real"), number("mauve"),
             )
