@@ -59,7 +59,8 @@ class Database:
                     poolclass=NullPool,
                     # after waiting for the head's lock a statement must see what the holder wrote
                     isolation_level="READ COMMITTED",
-                    connect_args={"connect_timeout": CONNECT_SECONDS},
+                    # utf8: of a database without an encoding the driver else hands out bytes
+                    connect_args={"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"},
                 )
             except (ImportError, NoSuchModuleError):
                 raise ConfigError(

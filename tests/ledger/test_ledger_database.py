@@ -128,6 +128,17 @@ def test_an_unreachable_server_is_told_without_secrets() -> None:
         assert "\n" not in text
 
 
+def test_a_database_without_an_encoding_is_used(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one made under the C locale: the driver hands its texts out as bytes, unless told."""
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    ledger = open_ledger(postgres_url, clock=Clock())
+    ledger.open_account(PURE)
+    ledger.verify()
+    assert ledger.balance(PURE.name).spent == 0
+
+
 def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> None:
     url = sa.make_url(postgres_url).set(username="nobody-here", password="nobody-here")
     ledger = open_ledger(url.render_as_string(hide_password=False))
