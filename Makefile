@@ -18,7 +18,7 @@ help:
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"
-	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and Redis"
+	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and redis-server"
 	@echo "make fuzz    its property tests on new random examples"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the documentation as pages, in site/"
@@ -41,7 +41,7 @@ demo: setup
 test: setup
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/cluster $(ARGS)
 
-# Some ten minutes, so by itself. Needs PRIVSYN_TEST_POSTGRES_URL and PRIVSYN_TEST_REDIS_URL.
+# Some ten minutes, so by itself. Needs PRIVSYN_TEST_POSTGRES_URL, and redis-server on the path.
 cluster-test: setup
 	@$(BIN)/python -m pytest -q tests/cluster $(ARGS)
 

@@ -11,8 +11,10 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -36,10 +38,46 @@ from tools.local.running import Running
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
-POSTGRES, REDIS = "PRIVSYN_TEST_POSTGRES_URL", "PRIVSYN_TEST_REDIS_URL"
+POSTGRES = "PRIVSYN_TEST_POSTGRES_URL"
 DAG = "privsyn_invisible_ink"
 PATIENCE = 1800.0
 """Seconds after which a run hangs."""
+AWAY = 10.0
+"""Seconds for which the broker is away, and for which it is back before the next fault."""
+
+
+class Broker:
+    """A Redis server that keeps nothing on disk: once lost, it comes back empty.
+
+    Attributes:
+        url: Of its database.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        import redis
+
+        command = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1"]
+        with (self._folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--save", "", "--appendonly", "no"], cwd=self._folder, stdout=log
+            )
+        for _ in range(600):
+            with suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as asked:
+                if asked.ping():
+                    return
+            assert self._process.poll() is None, "Redis did not start"
+            time.sleep(0.1)
+        raise AssertionError("Redis does not answer")
+
+    def lose(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
 
 @dataclass
@@ -49,6 +87,7 @@ class Machines:
     cluster: Cluster
     project: Project
     ports: dict[str, int]
+    broker: Broker
 
     @property
     def running(self) -> Running:
@@ -130,9 +169,11 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two workers; records that hold a canary are on the first alone."""
-    postgres, redis = os.environ.get(POSTGRES), os.environ.get(REDIS)
-    if not postgres or not redis:
-        pytest.skip(f"{POSTGRES} or {REDIS} is not set")
+    postgres = os.environ.get(POSTGRES)
+    if not postgres:
+        pytest.skip(f"{POSTGRES} is not set")
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server on the path")
     root = tmp_path_factory.mktemp("cluster")
     project = build_project(
         root / "project",
@@ -142,13 +183,16 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
     server = sa.make_url(postgres).set(database=None).render_as_string(hide_password=False)
     name = f"test_{secrets.token_hex(4)}"
-    cluster = Cluster(project.root, root / "machines", server, redis, name)
+    broker = Broker(root)
+    cluster = Cluster(project.root, root / "machines", server, broker.url, name)
     ports = {what: free_port() for what in ("Airflow", "MLflow", "S3")}
-    cluster.start(ports)
+    broker.start()
     try:
-        yield Machines(cluster, project, ports)
+        cluster.start(ports)
+        yield Machines(cluster, project, ports, broker)
     finally:
         cluster.stop()
+        broker.lose()
         engine = sa.create_engine(
             sa.make_url(server).set(database="postgres"),
             isolation_level="AUTOCOMMIT",
@@ -161,13 +205,17 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 @pytest.fixture(scope="module")
 def released(machines: Machines) -> str:
-    """A release: worker 2 dies in mid-shard, then the broker forgets, then the scheduler dies."""
+    """A release: worker 2 dies in mid-shard, then the broker, later the scheduler.
+
+    The broker comes back empty while worker 1 and the scheduler wait for it.
+    """
     run = machines.start()
     machines.until(lambda: machines.drawing("worker-2") and machines.entries() > 8, run=run)
     machines.kill("worker-2")
-    import redis
-
-    redis.Redis.from_url(machines.cluster.redis).flushdb()
+    machines.broker.lose()
+    time.sleep(AWAY)
+    machines.broker.start()
+    time.sleep(AWAY)
     machines.kill("scheduler")
     machines.cluster.start(machines.ports)  # what is gone: the scheduler, and the worker
     machines.until(lambda: machines.state(run) == "success", run=run)
