@@ -154,39 +154,47 @@ def draw(results: Path, picture: Path) -> None:
     import matplotlib.pyplot as plt
 
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    names = sorted({line["run"]["set"] for line in lines})
-    figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4), squeeze=False)
-    for axes, name in zip(panels[0], names, strict=True):
+    names = [name for name in SETS if name in {line["run"]["set"] for line in lines}]
+    figure, panels = plt.subplots(
+        -(-len(names) // 2), min(2, len(names)), figsize=(9, 3.4 * -(-len(names) // 2)),
+        squeeze=False, sharex=True, layout="constrained",
+    )  # fmt: skip
+    for axes in panels.flat[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(panels.flat, names, strict=False):
         own = [line for line in lines if line["run"]["set"] == name]
-        for method in METHODS:
+        for place, method in enumerate(METHODS):
             points = sorted(
                 (
-                    line["run"]["epsilon"],
+                    line["run"]["epsilon"] * 1.04 ** (place - 2),  # beside each other
                     *(line["metrics"][f"vectors.accuracy{end}"] for end in ("", "_low", "_high")),
                 )
                 for line in own
                 if line["run"]["method"] == method and "vectors.accuracy" in line["metrics"]
             )
-            if points:
-                at, value, low, high = (list(column) for column in zip(*points, strict=True))
-                spread = [
-                    [v - a for v, a in zip(value, low, strict=True)],
-                    [b - v for v, b in zip(value, high, strict=True)],
-                ]
-                axes.errorbar(at, value, yerr=spread, marker="o", capsize=3, label=method)
+            at, value, low, high = zip(*points, strict=True) if points else ((),) * 4
+            spread = [
+                [v - a for v, a in zip(value, low, strict=True)],
+                [b - v for v, b in zip(value, high, strict=True)],
+            ]
+            axes.errorbar(
+                at, value, yerr=spread, marker="o", capsize=3, label=method, color=f"C{place}"
+            )
         for baseline, style in (("public", ":"), ("real", "--"), ("chance", "-.")):
             levels = [
                 line["metrics"][f"vectors.{baseline}"]
                 for line in own
                 if f"vectors.{baseline}" in line["metrics"]
             ]
-            if levels:
-                level = sum(levels) / len(levels)
-                axes.axhline(level, linestyle=style, color="grey", label=baseline)
-        axes.set(title=name, xlabel="epsilon", ylabel="accuracy, sentence vectors", xscale="log")
-        axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(picture, dpi=120)
+            level = sum(levels) / len(levels) if levels else float("nan")
+            axes.axhline(level, linestyle=style, color="grey", label=f"{baseline}, mean")
+        axes.set(title=name, xscale="log", xlim=(0.8, 13), ylim=(0, 1))
+        axes.set_xticks([1, 3, 10], ["1", "3", "10"])
+        axes.minorticks_off()
+    figure.supxlabel("epsilon")
+    figure.supylabel("accuracy, sentence vectors")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
+    figure.savefig(picture, dpi=110)
 
 
 def table(results: Path) -> str:
