@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from privsyn.cli.options import (
-    PARAMS,
-    Day,
-    Overrides,
-    Params,
-    context_of,
-    err,
-    out,
-    ranks,
-)
+from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
 from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError

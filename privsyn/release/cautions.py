@@ -123,10 +123,10 @@ def of_buckets(
     """
     if divisor is None or account.public_size is None:
         return ()
-    records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
-    units = int(account.public_size * (1 - dataset.holdout))
+    units = account.public_size * (1 - dataset.holdout)
+    records = int(units * dataset.max_records_per_unit)
     if units >= CROWDED * divisor * buckets:
-        each = units // buckets
+        each = int(units // buckets)
         return (
             f"{where}: account.public_size={account.public_size} puts about {each} records into "
             f"each of {buckets} buckets of batch_size={divisor}: a token reads them all, which "

@@ -92,8 +92,8 @@ class Records:
         found = []
         if self.charts or self.numbers:
             numbers = (Numbers(self.numbers),) if self.numbers else ()
-            title = f"What the {self.things} look like"
-            title = "What the model is" if self.things == MODEL else title
+            model = self.things == MODEL
+            title = "What the model is" if model else f"What the {self.things} look like"
             found.append(Section("statistics", title, LEAVES, (*self.charts, *numbers)))
         if self.fields:
             found.append(Section("fields", "What the fields hold", LEAVES, self.fields))

@@ -32,7 +32,7 @@ STYLES = (
     "in the first person",
     "with an example",
 )
-"""Ways to write, named in prompts where the config gives none."""
+"""Ways to write, for prompts that name {style}."""
 
 TOP_P = 0.9
 """Where the config says nothing: public sampling, so it costs nothing."""
@@ -74,7 +74,9 @@ class TextSettings(Section):
         default={}, description="What prompts say for a label. Empty: as in the dataset."
     )
     styles: tuple[str, ...] = Field(
-        default=STYLES, min_length=1, description="Ways to write; every prompt draws one."
+        default=STYLES,
+        min_length=1,
+        description="Ways to write; a prompt that names {style} draws one.",
     )
     words: tuple[str, ...] = Field(
         default=(), description="Public words that fresh texts build on; every prompt draws two."
