@@ -76,7 +76,7 @@ def exact_scores(
 @contextmanager
 def watched(seen: dict[str, Any]) -> Iterator[None]:
     """Note what the last run released and what it was made from."""
-    noisy, sequences = keyphrase_seeding._noisy, keyphrase_seeding._sequences
+    noisy, sequences = keyphrase_seeding._noisy, keyphrase_seeding.draw_sequences
 
     def note_sums(cfg: Any, shape: Structure, angles: Any, phrases: Any, *rest: Any) -> Any:
         made = windows(phrases, shape.blocks, cfg.phrases_per_document)
@@ -90,7 +90,7 @@ def watched(seen: dict[str, Any]) -> Iterator[None]:
 
     with (
         patch.object(keyphrase_seeding, "_noisy", note_sums),
-        patch.object(keyphrase_seeding, "_sequences", note_drawn),
+        patch.object(keyphrase_seeding, "draw_sequences", note_drawn),
     ):
         yield
 

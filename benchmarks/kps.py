@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
+from privsyn.methods.keyphrase_seeding.sequences import draw_sequences
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 
@@ -107,7 +107,7 @@ def main() -> None:
         sequences_per_label=a.sequences, bandwidth=1.0, score_power=40.0,
     )  # fmt: skip
     released = {(0, number): one for number, one in enumerate(sums)}
-    _, seconds = timed(lambda: keyphrase_seeding._sequences(cfg, shapes, vectors, released, 1, 0.0))
+    _, seconds = timed(lambda: draw_sequences(cfg, shapes, vectors, released, 1, 0.0))
     left = rng.standard_normal((a.sequences, a.features), np.float32)
     right = rng.standard_normal((a.features, a.chosen), np.float32)
 

@@ -177,6 +177,18 @@ class DiscreteGaussian:
         return noise.gaussian(values, float(self.sigma))
 
 
+def root_up(squared: int) -> float:
+    """The square root of a whole number, rounded up where it is none: an L2 sensitivity.
+
+    >>> root_up(9), root_up(2) ** 2 >= 2
+    (3.0, True)
+    """
+    root = math.sqrt(squared)
+    while Fraction(root) ** 2 < squared:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
 @dataclass(frozen=True)
 class SampledGaussian:
     """Sums of clipped vectors over Poisson samples of the units, each plus discrete Gaussian noise.

@@ -210,19 +210,23 @@ def test_features_come_in_pairs():
 
 def test_prompts_hold_privatised_phrases_and_public_text_alone(tmp_path, terms):
     """Every prompt is the public frame around chosen terms: nothing else of a record gets in."""
-    cfg, model, embedder = config(terms), Echo(), Words()
+    cfg, model, embedder = config(terms, labels_public=False), Echo(), Words()
     samples = run(tmp_path, cfg, model=model, embedder=embedder)
     before, after = cfg.prompt.split("{phrases}")
-    assert len(model.prompts) == 1 + 10  # the first asks whether the model answers at all
-    for prompt in model.prompts:
+    asked = list(dict.fromkeys(model.prompts))
+    assert asked[0] == "The following is a text.\nText:"  # whether the model answers at all
+    assert len(model.prompts) == 1 + 10 * cfg.candidates
+    for prompt in asked[1:]:
         assert prompt.startswith(before)
         assert prompt.endswith(after)
         inside = prompt[len(before) : len(prompt) - len(after)]
-        assert not inside or set(inside.split(", ")) <= set(TERMS)
+        assert set(inside.split(", ")) <= set(TERMS)
     said = " ".join([*model.prompts, *embedder.asked, *(s.content for s in samples)]).casefold()
     assert not any(canary in said for canary in CANARIES)
     assert not any(label.casefold() in said for label in LABELS)
-    assert set(embedder.asked) <= set(TERMS)
+    # Terms, lists of terms, and what the model wrote.
+    written = {sample.content for sample in samples}
+    assert {a for a in embedder.asked if not set(a.split(", ")) <= set(TERMS)} == written
 
 
 def test_a_leak_would_be_seen(tmp_path, terms, monkeypatch):
@@ -240,8 +244,8 @@ def test_a_leak_would_be_seen(tmp_path, terms, monkeypatch):
 
 def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
     with pytest.raises(ValueError, match="labels_public=false forbids"):
-        config(terms, prompt="A {label}: {phrases}")
-    cfg, model = config(terms, labels_public=True), Echo()
+        config(terms, prompt="A {label}: {phrases}", labels_public=False)
+    cfg, model = config(terms, candidates=1), Echo()
     run(tmp_path, cfg, model=model)
     named = [label for prompt in model.prompts[1:] for label in LABELS if label in prompt]
     assert named == ["Billing"] * 5 + ["Symptoms"] * 5
@@ -250,10 +254,12 @@ def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
 
 
 def test_default_prompts_follow_the_model(terms):
-    assert config(terms, document="medical record").prompt.startswith(
-        "Write a medical record that contains the following terms: {phrases}."
+    assert config(terms, document="medical record").prompt == (
+        "The following is a medical record.\nTopic: {label}\nWords to build on: {phrases}\nText:"
     )
-    assert config(terms, subject=Subject("letter")).prompt.startswith("Write a letter that ")
+    assert config(terms, labels_public=False, subject=Subject("letter")).prompt == (
+        "The following is a letter.\nWords to build on: {phrases}\nText:"
+    )
     both = {"document": "letter", "subject": Subject("letter", (("Billing", "bills"),))}
     assert config(terms, **both).label_descriptions == {"Billing": "bills"}
     with pytest.raises(ConfigError, match=r"document='note' is not dataset\.document='letter'"):
@@ -263,8 +269,8 @@ def test_default_prompts_follow_the_model(terms):
     assert "is now dataset.document" in moved.warnings[0]
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")
-    assert config(terms, plain).prompt == "Text: {phrases}\n\nText:"
-    assert "Label: {label}\n" in config(terms, plain, labels_public=True).prompt
+    assert config(terms, plain, labels_public=False).prompt == "Text: {phrases}\n\nText:"
+    assert "Label: {label}\n" in config(terms, plain).prompt
 
 
 def test_examples_come_from_a_public_file(tmp_path, terms):
@@ -313,8 +319,98 @@ def test_phrases_follow_their_label(tmp_path, terms):
     assert np.mean(hits) > 0.95
 
 
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms, ensemble):
+    """The paper's draw knows its own label alone, and common phrases win it."""
+    texts = {
+        "Billing": ["visit bill"] * 400 + ["visit refund"] * 200,
+        "Symptoms": ["visit fever"] * 400 + ["visit headache"] * 200,
+    }
+
+    def share(contrast):
+        cfg = config(
+            terms, use_llm=False, ensemble=ensemble, features=4000, sequences_per_label=2000,
+            epsilon_kde=40.0, epsilon_vocabulary=5.0, score_power=1.0,
+            sequence_length=1, label_contrast=contrast,
+        )  # fmt: skip
+        drawn = [s.content for s in run(tmp_path, cfg, texts=texts, name=f"{contrast}")]
+        return drawn.count("visit") / len(drawn)
+
+    assert share(0) > 0.25  # half of all phrases, before the kernel spreads them
+    assert share(None) < 0.85 * share(0)  # standard error of 4,000 draws: 0.03
+
+
+def test_terms_that_noise_alone_explains_are_left_out(tmp_path, monkeypatch):
+    """Of 5,000 public terms five occur; the noise lifts hundreds of others above zero."""
+    monkeypatch.setattr(keyphrase_seeding, "LEAST_TERMS", 1)
+    file = tmp_path / "terms.txt"
+    file.write_text("\n".join([*TERMS[:5], *(f"term{i}" for i in range(5000))]))
+    texts = {"Billing": ["bill refund"] * 60, "Symptoms": ["headache fever"] * 60}
+
+    def phrases(**settings):
+        cfg = config(
+            file, use_llm=False, epsilon_vocabulary=4.0, vocabulary_size=200, terms_per_document=4,
+            sequences_per_label=50, score_power=0.01, **settings,
+        )  # fmt: skip
+        name = str(len(list(tmp_path.iterdir())))
+        found = run(tmp_path, cfg, texts=texts, noise=SeededNoise(2), name=name)
+        return {p for s in found for p in s.content.split(", ")}
+
+    believed = phrases()
+    assert believed >= {"bill", "refund", "headache", "fever"}
+    assert sum(p.startswith("term") for p in believed) <= 3
+    assert sum(p.startswith("term") for p in phrases(false_discovery_rate=1)) > 20
+
+
+def test_a_phrase_comes_once_into_a_sequence(tmp_path, terms):
+    for sample in run(tmp_path, config(terms, use_llm=False, sequence_length=6)):
+        assert len(set(sample.content.split(", "))) == 6
+
+
+def test_of_several_texts_the_one_nearest_its_phrases_is_kept(tmp_path, terms):
+    class Drifting(Echo):
+        """Every third answer is about the phrases, and some of those are mere scraps."""
+
+        def complete(self, prompts, **settings):
+            lists = [p.partition("build on: ")[2].partition("\n")[0] for p in prompts]
+            return [
+                (
+                    "Nothing of the kind at all.",
+                    f"{phrases} {phrases} {phrases}! And then some mo",
+                    phrases,
+                )[i % 3]
+                for i, phrases in enumerate(lists)
+            ]
+
+    class Counted(Words):
+        """Nearness is shared words."""
+
+        def embed(self, samples, /):
+            return np.array(
+                [[sample.count(term) for term in TERMS] for sample in samples], np.float32
+            )
+
+    cfg = config(terms, candidates=3, sequence_length=2)
+    for sample in run(tmp_path, cfg, model=Drifting(), embedder=Counted()):
+        first, _, rest = sample.content.partition("! And")
+        assert not rest  # the sentence that the tokens cut off
+        assert set(first.rstrip("!").replace(", ", " ").split()) <= set(" ".join(TERMS).split())
+        assert len(sample.content.split()) >= 4
+
+
+def test_a_plan_that_does_not_speak_of_them_has_none(terms):
+    cfg = config(terms, label_contrast=0, candidates=1, false_discovery_rate=1)
+    said = cfg.model_dump(mode="json")
+    assert not {"label_contrast", "candidates", "false_discovery_rate"} & set(said)
+    planned = METHOD.Settings.model_validate(said)
+    assert (planned.label_contrast, planned.candidates) == (0, 1)
+    assert planned.false_discovery_rate == 1
+    assert planned.model_dump(mode="json") == said
+    assert config(terms).model_dump()["label_contrast"] == 2.0
+
+
 def test_a_resumed_run_draws_nothing_again_and_asks_no_prompt_twice(tmp_path, terms):
-    cfg = config(terms, sequences_per_label=70)
+    cfg = config(terms, sequences_per_label=70, candidates=1)
     whole = run(tmp_path, cfg, noise=SeededNoise(5), name="whole")
     model = Echo(fail_at=1 + 64)
     with pytest.raises(ModelError, match="down"):

@@ -19,7 +19,6 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rdp
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
-from privsyn.dp.mechanisms import Laplace
 from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.keyphrase_seeding import dp_kde
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
@@ -59,60 +58,84 @@ def neighbours(
 # --- the choice of terms --------------------------------------------------------------------------
 
 
-def config(**settings) -> KeyphraseSeedingConfig:
+def config(**settings) -> KeyphraseSeedingSettings:
     defaults = {
-        "use_llm": False, "terms_per_document": 2, "vocabulary_size": 2,
+        "vocabulary_digest": "0" * 64, "use_llm": False,
+        "terms_per_document": 2, "vocabulary_size": 2,
         "phrases_per_document": 2, "features": 8, "sequence_length": 3, "sequences_per_label": 2,
     }  # fmt: skip
-    return KeyphraseSeedingConfig(**(defaults | settings))
+    return KeyphraseSeedingSettings(**(defaults | settings))
 
 
-def histogram(cfg: KeyphraseSeedingConfig, texts: Sequence[str], choice: Laplace) -> np.ndarray:
+def histogram(cfg: KeyphraseSeedingSettings, texts: Sequence[str], mechanism) -> np.ndarray:
     counts = NoNoise()
-    keyphrase_seeding._chosen(cfg, choice, Vocabulary(TERMS), [list(texts)], 2, counts)
+    keyphrase_seeding._chosen(cfg, mechanism, Vocabulary(TERMS), [list(texts)], 2, counts)
     [(_, values, scale)] = counts.drawn
-    assert scale == choice.scale
+    assert scale == (
+        mechanism.choice.scale if cfg.vocabulary_noise == "laplace" else mechanism.choice.sigma
+    )
     return values
 
 
-def choice_of(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int, epsilon: float):
-    """The noise on the histogram of terms, as a run draws it and is charged for it."""
+def choosing(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int, epsilon: float):
+    """The mechanism, whose noise on the histogram of terms a run draws and is charged for."""
     given = {key: value for key, value in cfg if value is not None}
     settings = KeyphraseSeedingSettings(
         **given | {"vocabulary_digest": "0" * 64, "epsilon_vocabulary": epsilon}
     )
     facts = ReleaseFacts(adjacency, PrivacyUnit("user", records))
     solved = {"noise_multiplier": 1.0}
-    return METHOD.rebuild(settings, Guarantee(10, 1e-6), facts, solved).choice
+    return METHOD.rebuild(settings, Guarantee(10, 1e-6), facts, solved)
+
+
+def choice_of(*of):
+    return choosing(*of).choice
 
 
 def worst_choice(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int = 1) -> float:
-    """Largest L1 move of the histogram over the sensitivity that is charged."""
-    choice = choice_of(cfg, adjacency, records, 1.0)
-    known = {text: histogram(cfg, [text], choice) for text in DOCUMENTS}
+    """Largest move of the histogram, L1 or L2, over the sensitivity that is charged."""
+    mechanism = choosing(cfg, adjacency, records, 1.0)
+    known = {text: histogram(cfg, [text], mechanism) for text in DOCUMENTS}
+    order = 1 if cfg.vocabulary_noise == "laplace" else 2
     moves = [
-        np.abs(sum(known[t] for t in one) - sum(known[t] for t in other)).sum()
+        np.linalg.norm(sum(known[t] for t in one) - sum(known[t] for t in other), order)
         for one, other in neighbours(adjacency, records)
     ]
-    return max(moves) / choice.sensitivity
+    return max(moves) / mechanism.choice.sensitivity
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_histogram_moves_by_its_sensitivity(adjacency, most):
-    found = worst_choice(config(terms_per_document=most), adjacency)
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_histogram_moves_by_its_sensitivity(adjacency, most, noise):
+    found = worst_choice(config(terms_per_document=most, vocabulary_noise=noise), adjacency)
     assert found <= 1
     if adjacency.moves * most <= 3:  # of three terms two documents cannot hold six others
-        assert found == 1
+        assert found == (1 if noise == "laplace" else pytest.approx(1, rel=1e-12))
 
 
-def test_records_of_a_unit_add_up():
-    assert worst_choice(config(), Adjacency.REPLACE_NULL, records=2) == 1
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_records_of_a_unit_add_up(noise):
+    found = worst_choice(config(vocabulary_noise=noise), Adjacency.REPLACE_NULL, records=2)
+    assert found <= 1
+    assert found == (1 if noise == "laplace" else pytest.approx(1, rel=1e-12))
 
 
-def test_catches_a_histogram_without_the_limit(monkeypatch):
+@pytest.mark.parametrize(("noise", "found"), [("laplace", 3), ("gaussian", math.sqrt(3))])
+def test_catches_a_histogram_without_the_limit(monkeypatch, noise, found):
     monkeypatch.setattr(Vocabulary, "first", lambda self, text, most: sorted(set(self.find(text))))
-    assert worst_choice(config(terms_per_document=1), Adjacency.ADD_REMOVE) == 3
+    cfg = config(terms_per_document=1, vocabulary_noise=noise)
+    worst = worst_choice(cfg, Adjacency.ADD_REMOVE)
+    assert worst == (found if noise == "laplace" else pytest.approx(found, rel=1e-9))
+
+
+def test_counts_and_noise_are_in_the_same_steps():
+    """Gaussian noise in records on counts in steps of its lattice would be next to nothing."""
+    cfg = config(vocabulary_noise="gaussian")
+    mechanism = choosing(cfg, Adjacency.ADD_REMOVE, 1, 1.0)
+    [step] = set(histogram(cfg, [max(DOCUMENTS, key=len)], mechanism).tolist()) - {0}
+    assert step == mechanism.steps
+    assert mechanism.choice.sensitivity >= step * math.sqrt(cfg.terms_per_document)
 
 
 def chances(counts: Sequence[int], scale: float, size: int, seen_only: bool = False) -> dict:
@@ -166,8 +189,8 @@ def test_catches_noise_on_seen_terms_only():
 def test_every_public_term_is_noised():
     counts = NoNoise()
     public = Vocabulary([f"t{i}" for i in range(500)])
-    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
-    keyphrase_seeding._chosen(config(), choice, public, [["t3"], []], 2, counts)
+    mechanism = choosing(config(), Adjacency.ADD_REMOVE, 1, 1.0)
+    keyphrase_seeding._chosen(config(), mechanism, public, [["t3"], []], 2, counts)
     [(_, values, _)] = counts.drawn
     assert values.shape == (500,)
     assert values.sum() == values[3] == 1
@@ -183,15 +206,43 @@ def test_the_noise_alone_decides_among_terms_that_no_document_holds():
             return values + 1000 * np.arange(len(values))[::-1] % 7000
 
     public = Vocabulary([f"t{i}" for i in range(12)])
-    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
+    mechanism = choosing(config(), Adjacency.ADD_REMOVE, 1, 1.0)
     for documents in ([], [["t3"]], [["t0", "t11"], ["t5"]]):
         values = np.zeros(12, np.int64)
         for text in itertools.chain(*documents):
             values[int(text[1:])] += 1
         expected = sorted(range(12), key=lambda i: (-Ramp().laplace(values, 1.0)[i], i))[:7]
-        chosen = keyphrase_seeding._chosen(config(), choice, public, documents, 7, Ramp())
+        chosen = keyphrase_seeding._chosen(config(), mechanism, public, documents, 7, Ramp())
         assert chosen.tolist() == expected
         assert set(chosen.tolist()) - set(np.flatnonzero(values).tolist())
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.2, 0.9])
+def test_how_many_are_kept_is_read_off_the_noisy_counts_alone(rate, monkeypatch):
+    """Whatever the records are, the same noisy counts choose the same terms."""
+    monkeypatch.setattr(keyphrase_seeding, "LEAST_TERMS", 1)
+
+    class Fixed:
+        kind = "seeded"
+
+        def laplace(self, values, scale):
+            return np.array([40, 30, 9, 7, 5, 4, 3, 2, 1, 0, -5, -9], np.int64)
+
+    public = Vocabulary([f"t{i}" for i in range(12)])
+    cfg = config(false_discovery_rate=rate)
+    mechanism = choosing(cfg, Adjacency.ADD_REMOVE, 1, 1.0)
+    found = [
+        keyphrase_seeding._chosen(cfg, mechanism, public, documents, 10, Fixed()).tolist()
+        for documents in ([], [["t3"]], [["t0", "t11"], ["t5"]] * 50)
+    ]
+    assert found[0] == found[1] == found[2]
+    kept = [number for number in found[0] if number >= 0]
+    assert kept == list(range(len(kept)))
+    assert len(found[0]) == 10
+    # Of twelve terms of which none occurs so many are expected to reach the last that is kept.
+    scale = mechanism.choice.scale
+    noise = 12 * math.exp(-[40, 30, 9, 7, 5, 4, 3, 2, 1, 0][len(kept) - 1] / scale)
+    assert noise / (1 + math.exp(-1 / scale)) <= rate * len(kept)
 
 
 def test_a_count_that_noise_takes_to_the_end_of_int64_is_the_least():
@@ -203,8 +254,8 @@ def test_a_count_that_noise_takes_to_the_end_of_int64_is_the_least():
             return np.array([ends.min, 0, ends.max, 5], np.int64)
 
     public = Vocabulary([f"t{i}" for i in range(4)])
-    choice = choice_of(config(), Adjacency.ADD_REMOVE, 1, 1.0)
-    chosen = keyphrase_seeding._chosen(config(), choice, public, [], 4, Ends())
+    mechanism = choosing(config(), Adjacency.ADD_REMOVE, 1, 1.0)
+    chosen = keyphrase_seeding._chosen(config(), mechanism, public, [], 4, Ends())
     assert chosen.tolist() == [2, 3, 1, 0]
 
 
@@ -368,11 +419,12 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("terms", ["laplace", "gaussian"])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_a_run_draws_what_its_plan_charges(tmp_path, noise, adjacency):
+def test_a_run_draws_what_its_plan_charges(tmp_path, noise, terms, adjacency):
     """Scales and moves of a real run against the events: the choice, and each label's estimates."""
     unit = PrivacyUnit("user", 2)
-    cfg = config(noise=noise, ensemble="logarithmic", vocabulary_size=3)
+    cfg = config(noise=noise, vocabulary_noise=terms, ensemble="logarithmic", vocabulary_size=3)
     base = ["a b", "c a", ""]
     longer = [*base, "a b c", "b c a"]
     other = [*base, "c", ""] if adjacency is Adjacency.REPLACE_ONE else base
@@ -453,9 +505,10 @@ def test_gaussian_costs_against_golden_values():
 
 @pytest.mark.parametrize("ensemble", ["independent", "logarithmic"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_the_whole_composes_within_the_target(noise, ensemble):
+@pytest.mark.parametrize("terms", ["laplace", "gaussian"])
+def test_the_whole_composes_within_the_target(noise, terms, ensemble):
     """The choice and the estimates, priced again by a Renyi curve summed by hand."""
-    plan, target = priced(noise=noise, ensemble=ensemble, epsilon=6.0)
+    plan, target = priced(noise=noise, vocabulary_noise=terms, ensemble=ensemble, epsilon=6.0)
     cost = guarantee(plan.event, target.delta).epsilon
     assert cost <= 6.0
     assert cost == pytest.approx(6.0, rel=1e-6)
@@ -468,9 +521,12 @@ def test_the_whole_composes_within_the_target(noise, ensemble):
             high, low = order * e, (1 - order) * e
             return (np.logaddexp(high, low) - np.logaddexp(0, e)) / (order - 1)
 
-        if isinstance(one, Pure):
-            return pure(choice.epsilon) + k * pure(one.epsilon)
-        return pure(choice.epsilon) + k * order / (2 * one.noise_multiplier**2)
+        def cost_of(event) -> float:
+            if isinstance(event, Pure):
+                return pure(event.epsilon)
+            return order / (2 * event.noise_multiplier**2)
+
+        return cost_of(choice) + k * cost_of(one)
 
     for order in (1.5, 3.0, 8.0, 40.0):
         assert rdp(plan.event)(order) == pytest.approx(renyi(order), rel=1e-9)
@@ -479,7 +535,16 @@ def test_the_whole_composes_within_the_target(noise, ensemble):
         renyi(a) + math.log1p(-1 / a) - (math.log(1e-6) + math.log(a)) / (a - 1) for a in orders
     )
     assert cost <= by_hand * (1 + 1e-9)
-    if noise == "gaussian":
+    if noise == terms == "gaussian":
+        mu = math.sqrt(1 / choice.noise_multiplier**2 + k / one.noise_multiplier**2)
+        exact = brentq(
+            lambda e: norm.sf(e / mu - mu / 2) - np.exp(e + norm.logsf(e / mu + mu / 2)) - 1e-6,
+            0, 100, xtol=1e-12,
+        )  # fmt: skip
+        assert exact * (1 - 1e-9) <= cost <= exact * (1 + 2e-3)
+        # Each gets its share of the whole zCDP.
+        assert 1 / (choice.noise_multiplier * mu) ** 2 == pytest.approx(0.5, rel=1e-6)
+    elif noise == "gaussian":
         exact = response_and_gaussian(choice.epsilon, math.sqrt(k) / one.noise_multiplier, 1e-6)
         assert exact * (1 - 1e-9) <= cost <= exact * (1 + 2e-3)
 
@@ -513,9 +578,13 @@ def test_records_of_a_unit_and_replacement_double_the_noise():
 
 
 def test_event_of_a_release_is_this():
+    plan, _ = priced(epsilon=6.0, vocabulary_noise="laplace")
+    assert isinstance(plan.event.events[0], Pure)
     plan, _ = priced(epsilon=6.0)
     match plan.event:
-        case Composed((Pure(), Disjoint((Composed((DiscreteGaussian(count=1),)),), 3))):
+        case Composed(
+            (DiscreteGaussian(count=1), Disjoint((Composed((DiscreteGaussian(count=1),)),), 3))
+        ):
             pass
         case other:
             pytest.fail(str(other))

@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privsyn.data.records import Cell
 from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.events import Composed, Disjoint, Event
-from privsyn.dp.mechanisms import DiscreteGaussian, Laplace
+from privsyn.dp.mechanisms import DiscreteGaussian, Laplace, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
@@ -19,6 +22,10 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
+
+LATTICE = 1 << 20
+"""Lattice steps of a count under Gaussian noise, so that the noise is that of the continuous one
+[K2]; under Laplace noise a count is a step."""
 
 _ROOM = 1 + 1e-12
 """Scales are this much larger than a target asks, so that roundings stay within it."""
@@ -29,7 +36,7 @@ class KeyphraseSeedingMechanism(Mechanism):
     """The choice of terms, paid once, and the estimates of every label.
 
     Attributes:
-        choice: Noise on the histogram of terms.
+        choice: Noise on the histogram of terms, in ``steps`` of a count.
         estimate: Noise on the sums of one estimate, and its price.
         noise_multiplier: That noise over its sensitivity.
         structures: k, the estimates of a label.
@@ -38,13 +45,38 @@ class KeyphraseSeedingMechanism(Mechanism):
         delta: Of the target, at which ``derived`` says what the estimates cost alone.
     """
 
-    choice: Laplace
+    choice: Laplace | DiscreteGaussian
     estimate: Laplace | DiscreteGaussian
     noise_multiplier: float
     structures: int
     labels: int
     score_deviation: float
     delta: float
+
+    @property
+    def steps(self) -> int:
+        """Lattice steps of a count of terms."""
+        return 1 if isinstance(self.choice, Laplace) else LATTICE
+
+    @property
+    def choice_scale(self) -> float:
+        """Scale (Laplace) or standard deviation (Gaussian) of the noise on a count of terms."""
+        noise = self.choice
+        return (noise.scale if isinstance(noise, Laplace) else noise.sigma) / self.steps
+
+    def reached_by_noise(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Probability that noise alone reaches each noisy count, in steps; 1 where none is needed.
+
+        Of public or noisy counts: it decides nothing about what is charged.
+        """
+        from scipy.special import ndtr  # late: planning does without scipy
+
+        at = np.maximum(counts, 0) / self.steps / self.choice_scale
+        if isinstance(self.choice, Laplace):
+            tail = np.exp(-at) / (1 + math.exp(-1 / self.choice_scale))
+        else:
+            tail = ndtr(-at)
+        return np.where(counts > 0, tail, 1.0)
 
     @property
     def estimates(self) -> Event:
@@ -60,8 +92,8 @@ class KeyphraseSeedingMechanism(Mechanism):
     def derived(self) -> Mapping[str, float]:
         """Scales and costs of both parts."""
         return {
-            "epsilon_vocabulary": self.choice.event.epsilon,
-            "vocabulary_scale": self.choice.scale,
+            "epsilon_vocabulary": _epsilon(self.choice, self.delta),
+            "vocabulary_scale": self.choice_scale,
             "epsilon_kde": guarantee(self.estimates, self.delta).epsilon,
             "structures": self.structures,
             "noise_multiplier": self.noise_multiplier,
@@ -72,7 +104,7 @@ class KeyphraseSeedingMechanism(Mechanism):
 def calibrate(
     settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
 ) -> KeyphraseSeedingMechanism:
-    """What the choice of terms costs is a setting; the noise of the estimates is solved for.
+    """The choice of terms gets what the settings give it; the noise of the estimates is solved for.
 
     It is the least whose event, *with* the choice, stays within the target; or, with
     ``epsilon_kde``, the least whose event alone is within (epsilon_kde, 0) under Laplace and
@@ -81,9 +113,10 @@ def calibrate(
     Raises:
         ConfigError: The choice of terms leaves nothing for the estimates.
     """
+    choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
 
     def made(multiplier: float) -> KeyphraseSeedingMechanism:
-        return _mechanism(settings, target, facts, multiplier)
+        return _mechanism(settings, target, facts, multiplier, choice)
 
     def whole(multiplier: float) -> Event:
         return made(multiplier).event
@@ -91,7 +124,6 @@ def calibrate(
     def estimates(multiplier: float) -> Event:
         return made(multiplier).estimates
 
-    choice = made(1.0).choice
     if settings.epsilon_kde is None:
         return made(_least_noise(whole, target, choice, target))
     delta = 0.0 if settings.noise == "laplace" else target.delta
@@ -105,8 +137,9 @@ def rebuild(
     facts: ReleaseFacts,
     derived: Mapping[str, float],
 ) -> KeyphraseSeedingMechanism:
-    """The mechanism of a noise multiplier that was solved for."""
-    return _mechanism(settings, target, facts, derived["noise_multiplier"])
+    """The mechanism of a noise multiplier that was solved for; the choice follows from settings."""
+    choice = None if _shares_zcdp(settings) else _choice_alone(settings, target, facts)
+    return _mechanism(settings, target, facts, derived["noise_multiplier"], choice)
 
 
 def _mechanism(
@@ -114,21 +147,24 @@ def _mechanism(
     target: Guarantee,
     facts: ReleaseFacts,
     multiplier: float,
+    choice: Laplace | DiscreteGaussian | None,
 ) -> KeyphraseSeedingMechanism:
     """The one place where noise and cost come from.
 
     A document counts once for each of at most S terms, and has at most M sequences.
     """
-    share = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
-    terms = settings.terms_per_document * facts.moved
     sequences = facts.moved * settings.phrases_per_document
     labels, k = len(Cell.grid(facts.labels, 1)), len(structures_of(settings))
+    if choice is None:
+        # 1 / (2 z^2) zCDP each: the choice gets its share of what it and k estimates cost.
+        share = settings.vocabulary_share
+        choice = _gaussian_choice(settings, facts, multiplier * math.sqrt((1 - share) / share / k))
     rows = labels * settings.sequences_per_label
     return KeyphraseSeedingMechanism(
         facts=facts,
         warnings=_advice(settings, k),
         rows=(rows, rows),
-        choice=Laplace(terms, terms / share * _ROOM),
+        choice=choice,
         estimate=mechanism(settings.noise, settings.features, sequences, multiplier),
         noise_multiplier=multiplier,
         structures=k,
@@ -136,6 +172,52 @@ def _mechanism(
         score_deviation=deviation(settings.noise, settings.features, sequences, multiplier),
         delta=target.delta,
     )
+
+
+def _gaussian_choice(
+    settings: KeyphraseSeedingSettings, facts: ReleaseFacts, multiplier: float
+) -> DiscreteGaussian:
+    """Gaussian noise on the histogram of terms, of which a record moves S by one each [K2].
+
+    L2 sensitivity sqrt(S) m: of a unit's m records all may hold the same terms. A replaced unit
+    takes counts from some terms and adds to others: sqrt(2 S) m.
+    """
+    records = facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2
+    l2 = root_up(settings.terms_per_document * records)
+    return DiscreteGaussian(l2, l2 * multiplier)
+
+
+def _shares_zcdp(settings: KeyphraseSeedingSettings) -> bool:
+    """Whether the choice gets a share of the whole zCDP, so that one multiplier is solved for."""
+    both = settings.vocabulary_noise == settings.noise == "gaussian"
+    return both and settings.epsilon_vocabulary is None
+
+
+def _choice_alone(
+    settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
+) -> Laplace | DiscreteGaussian:
+    """Noise on the histogram of terms for an epsilon of its own: given, or a share.
+
+    L1 sensitivity S m, doubled where a unit is replaced.
+    """
+    epsilon = settings.epsilon_vocabulary or settings.vocabulary_share * target.epsilon
+    if settings.vocabulary_noise == "laplace":
+        terms = settings.terms_per_document * facts.moved
+        return Laplace(terms, terms / epsilon * _ROOM)
+
+    def event(multiplier: float) -> Event:
+        return _gaussian_choice(settings, facts, multiplier).event
+
+    goal = Guarantee(epsilon, target.delta)
+    solved = calibration.calibrate(event, goal, 1e-4, 1e9, increasing=False)
+    return _gaussian_choice(settings, facts, _ROOM * solved)
+
+
+def _epsilon(choice: Laplace | DiscreteGaussian, delta: float) -> float:
+    """What the choice costs alone."""
+    if isinstance(choice, Laplace):
+        return choice.event.epsilon
+    return guarantee(choice.event, delta).epsilon
 
 
 def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
@@ -146,14 +228,18 @@ def structures_of(settings: KeyphraseSeedingSettings) -> list[Structure]:
 
 
 def _least_noise(
-    event_of: Callable[[float], Event], goal: Guarantee, choice: Laplace, target: Guarantee
+    event_of: Callable[[float], Event],
+    goal: Guarantee,
+    choice: Laplace | DiscreteGaussian | None,
+    target: Guarantee,
 ) -> float:
     """The least noise multiplier whose event is within the goal."""
     try:
         return _ROOM * calibration.calibrate(event_of, goal, 1e-4, 1e9, increasing=False)
     except ValueError:
+        cost = "its share" if choice is None else f"epsilon={_epsilon(choice, target.delta):.4g}"
         raise ConfigError(
-            f"{SECTION}: the choice of terms costs epsilon={choice.event.epsilon:.4g}, which "
+            f"{SECTION}: the choice of terms costs {cost}, which "
             f"leaves nothing of privacy.epsilon={target.epsilon:g} for the estimates.",
             hint="Lower epsilon_vocabulary or vocabulary_share, or raise privacy.epsilon.",
         ) from None

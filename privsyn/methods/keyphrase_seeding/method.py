@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ConfigError
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject
-from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, queried, windows
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
     calibrate,
@@ -33,6 +32,7 @@ from privsyn.methods.keyphrase_seeding.mechanism import (
     structures_of,
 )
 from privsyn.methods.keyphrase_seeding.prompts import default_prompt, fill, with_examples
+from privsyn.methods.keyphrase_seeding.sequences import draw_sequences
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
     SHIPPED,
@@ -40,8 +40,9 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
+from privsyn.models.language.text_ending import Ending, unquoted
 from privsyn.models.language.text_variation import TOP_P
-from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, try_embedder
 
 if TYPE_CHECKING:
@@ -49,11 +50,17 @@ if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
 
+FALSE_DISCOVERIES = 0.2
+"""Share of the chosen terms that may be noise, where the config says nothing [K2]."""
+
+LEAST_TERMS = 50
+"""Terms that are chosen whatever their counts: of a handful all texts would be alike."""
+
+CONTRAST = 2.0
+"""Power of a label's share of a phrase's scores, where the config says nothing [K10]."""
+
 _TOGETHER = 64
 """Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
-
-_ROWS = 256
-"""Sequences that are scored together."""
 
 
 class KeyphraseSeeding:
@@ -113,6 +120,9 @@ class KeyphraseSeeding:
             "examples_digest": None,
             "bandwidth": cfg.bandwidth or (0.5 if cfg.ensemble == "independent" else 1.0),
             "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
+            "vocabulary_noise": cfg.vocabulary_noise or cfg.noise,
+            "false_discovery_rate": cfg.false_discovery_rate or FALSE_DISCOVERIES,
+            "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
             if cfg.document is not None and subject.document not in (None, cfg.document):
@@ -166,7 +176,7 @@ class KeyphraseSeeding:
         if settings.use_llm and not journal.drawn:  # a model that fails must fail before a draw
             models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
-        pages = -(-settings.sequences_per_label // _TOGETHER) if settings.use_llm else 0
+        pages = -(-settings.sequences_per_label // _page(settings)) if settings.use_llm else 0
         steps = Steps(draw.progress, 1 + (len(shapes) + pages) * len(buckets))
         documents = [bucket.contents.reveal() for bucket in buckets]
 
@@ -175,8 +185,9 @@ class KeyphraseSeeding:
         public = Vocabulary.parse(data, settings.vocabulary)
         size = min(settings.vocabulary_size, len(public))
         steps.next()
-        choose = partial(_chosen, settings, mechanism.choice, public, documents, size, draw.noise)
-        vocabulary = public.subset(journal.draw_array("vocabulary", choose, size))
+        choose = partial(_chosen, settings, mechanism, public, documents, size, draw.noise)
+        chosen = journal.draw_array("vocabulary", choose, size)
+        vocabulary = public.subset(chosen[chosen >= 0])
         vectors = _normalised(models.embedder.embed(vocabulary.terms))  # steps 1-2
 
         # Step 3: noisy sums of every structure, label by label
@@ -198,12 +209,12 @@ class KeyphraseSeeding:
         # Step 4: sequences; from here on nothing private is read
         least = settings.score_threshold * mechanism.score_deviation
         for number, sequences in enumerate(
-            _sequences(settings, shapes, vectors, sums, len(buckets), least)
+            draw_sequences(settings, shapes, vectors, sums, len(buckets), least)
         ):
             cell = buckets[number].cell
             lists = [[vocabulary.terms[i] for i in row] for row in sequences.phrases]
             if settings.use_llm:  # step 5
-                texts = _texts(settings, cell, lists, models.text, journal, steps)
+                texts = _texts(settings, cell, lists, models, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
             for text, uniform in zip(texts, sequences.uniform.tolist(), strict=True):
@@ -212,36 +223,49 @@ class KeyphraseSeeding:
                 )
 
 
-class _LabelSequences:
-    """Sequences of one label while they are drawn.
-
-    Attributes:
-        phrases: Numbers of the phrases so far, shape (sequences, length).
-        uniform: Phrases of each sequence drawn uniformly, as no score was positive; (sequences,).
-    """
-
-    def __init__(self, count: int) -> None:
-        self.phrases = np.empty((count, 0), np.int64)
-        self.uniform = np.zeros(count, np.int64)
-
-
 def _chosen(
     settings: KeyphraseSeedingSettings,
-    choice: Laplace,
+    mechanism: KeyphraseSeedingMechanism,
     public: Vocabulary,
     documents: Sequence[Sequence[str]],
     size: int,
     noise: NoiseSource,
 ) -> NDArray[np.int64]:
-    """Numbers of the ``size`` terms of highest noisy count, ties by public order [K2]."""
+    """Numbers of the terms of highest noisy count, ties by public order [K2].
+
+    As many as the false discovery rate bears, at most ``size``; -1 for those that are left out.
+    """
     counts = np.zeros(len(public), np.int64)
     for texts in documents:
         for text in texts:
-            # privacy: each of the first S distinct terms counts once, so L1 moves by at most S [K2]
+            # privacy: each of the first S distinct terms counts once: L1 moves by S, L2 by sqrt S
+            # at most [K2]
             counts[public.first(text, settings.terms_per_document)] += 1
-    noisy = choice.draw(counts, noise)  # on every public term, those never seen among them
+    counts *= mechanism.steps
+    # on every public term, those never seen among them
+    noisy = mechanism.choice.draw(counts, noise)
     # ~x = -1 - x: the order of -x, also where noise saturated at the least int64.
-    return np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
+    chosen = np.argsort(~noisy, kind="stable")[:size].astype(np.int64)
+    if settings.false_discovery_rate < 1:
+        chosen[_believed(noisy[chosen], mechanism, len(public), settings) :] = -1
+    return chosen
+
+
+def _believed(
+    highest: NDArray[np.int64],
+    mechanism: KeyphraseSeedingMechanism,
+    terms: int,
+    settings: KeyphraseSeedingSettings,
+) -> int:
+    """How many of the highest noisy counts are kept: post-processing of these.
+
+    The most of which noise alone, on ``terms`` counts of zero, is expected to reach as high with no
+    more than the false discovery rate (Benjamini and Hochberg 1995).
+    """
+    expected = terms * mechanism.reached_by_noise(highest)
+    rank = np.arange(1, len(highest) + 1)
+    fine = np.flatnonzero(expected <= settings.false_discovery_rate * rank)
+    return max(LEAST_TERMS, int(fine[-1]) + 1 if len(fine) else 0)
 
 
 def _noisy(
@@ -258,89 +282,6 @@ def _noisy(
     return noisy
 
 
-def _sequences(
-    settings: KeyphraseSeedingSettings,
-    shapes: Sequence[Structure],
-    vectors: NDArray[np.float32],
-    sums: Mapping[tuple[int, int], NDArray[np.int64]],
-    labels: int,
-    least: float,
-) -> list[_LabelSequences]:
-    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws."""
-    rng = _public_rng(sums)
-    drawn = [_LabelSequences(settings.sequences_per_label) for _ in range(labels)]
-    shape, angles = None, np.empty((0, 0, 0), np.uint16)
-    for step in range(1, settings.sequence_length + 1):
-        structure = shapes[queried(settings.ensemble, step)]
-        if structure is not shape:
-            shape, angles = structure, structure.angles(vectors)
-        alone = settings.ensemble == "independent"
-        scorer = Scorer(angles, 0 if alone else step - 1)
-        for number, sequence in enumerate(drawn):
-            noisy, begun = sums[number, shape.number], sequence.phrases
-            parts = []
-            for start in range(0, len(begun), _ROWS):
-                part = begun[start : start + _ROWS]
-                weights = _weights(
-                    settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
-                )
-                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
-                parts.append(_pick(weights, None if alone else part, rng))
-            picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
-            sequence.phrases = np.column_stack([begun, picked])
-            sequence.uniform += uniform
-    return drawn
-
-
-def _weights(
-    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
-) -> NDArray[np.float32]:
-    """Weights that phrases are drawn by: a power of the scores, zero where they are low.
-
-    Shape (sequences, N), as the scores.
-    """
-    highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
-    highest[highest <= 0] = 1
-    weights: NDArray[np.float32] = scores / highest
-    np.maximum(weights, 0, out=weights)
-    if least > 0:
-        weights[scores < least] = 0
-    if settings.score_power != 1:
-        weights **= np.float32(settings.score_power)
-    return weights
-
-
-def _pick(
-    weights: NDArray[np.float32], begun: NDArray[np.int64] | None, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw a phrase for each row in proportion to the weights; uniformly where all are zero.
-
-    A phrase that is in the sequence already is left out, while there are others [K8].
-
-    Returns:
-        The phrases, and whether each was drawn uniformly; both of shape (rows,).
-    """
-    excluded = np.empty((len(weights), 0), np.int64)
-    if begun is not None and begun.shape[1] < weights.shape[1]:
-        excluded = begun
-    weights = weights.copy()
-    np.put_along_axis(weights, excluded, 0, axis=1)
-    uniform = np.asarray(~weights.any(axis=1))
-    weights[uniform] = 1
-    np.put_along_axis(weights, excluded, 0, axis=1)
-    totals = weights.cumsum(axis=1, dtype=np.float64)  # (rows, N)
-    at = rng.random(len(weights)) * totals[:, -1]
-    return np.argmax(totals > at[:, None], axis=1), uniform
-
-
-def _public_rng(sums: Mapping[tuple[int, int], NDArray[np.int64]]) -> np.random.Generator:
-    """Public randomness fixed by what was released, so that a resumed run draws the same [K9]."""
-    digest = hashlib.blake2b(digest_size=16)
-    for key in sorted(sums):
-        digest.update(sums[key].tobytes())
-    return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
-
-
 def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Vectors of length 1; one that has none becomes the first unit vector."""
     clean = np.nan_to_num(vectors.astype(np.float64), posinf=0.0, neginf=0.0)
@@ -350,29 +291,52 @@ def _normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit.astype(np.float32)
 
 
+def _page(settings: KeyphraseSeedingSettings) -> int:
+    """Sequences whose texts are journalled together."""
+    return max(1, _TOGETHER // settings.candidates)
+
+
 def _texts(
     settings: KeyphraseSeedingSettings,
     cell: Cell,
     lists: Sequence[Sequence[str]],
-    model: TextModel,
+    models: Backends,
     journal: Draws,
     steps: Steps,
 ) -> Iterator[str]:
-    """One completion per sequence, journalled page by page."""
-    for start in range(0, len(lists), _TOGETHER):
-        prompts = [fill(settings, cell.label, row) for row in lists[start : start + _TOGETHER]]
-
-        def complete(prompts: Sequence[str] = prompts) -> bytes:
-            answers = model.complete(
-                prompts,
-                max_tokens=settings.max_tokens,
-                temperature=settings.temperature,
-                top_p=settings.top_p or 1.0,
-            )
-            return json.dumps([text.strip() for text in answers]).encode()
-
+    """A text of each sequence, journalled page by page."""
+    size = _page(settings)
+    for start in range(0, len(lists), size):
+        page = lists[start : start + size]
         steps.next()
-        yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", complete))
+        write = partial(_written, settings, cell.label, page, models)
+        yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", write))
+
+
+def _written(
+    settings: KeyphraseSeedingSettings,
+    label: str | None,
+    lists: Sequence[Sequence[str]],
+    models: Backends,
+) -> bytes:
+    """Of each sequence's completions the one nearest its phrases, all of it public; JSON [K11]."""
+    ending = Ending.of(settings.max_tokens)
+    answers = models.text.complete(
+        [fill(settings, label, row) for row in lists for _ in range(settings.candidates)],
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p or 1.0,
+    )
+    texts = [unquoted(ending.cut(text)) for text in answers]
+    if settings.candidates == 1:
+        return json.dumps(texts).encode()
+    shape = (len(lists), settings.candidates)
+    near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
+    phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
+    nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
+    short = np.reshape([ending.short(text) for text in texts], shape)
+    nearest = np.argmax(nearness - 2 * short, axis=1)  # a short one only among short ones
+    return json.dumps(list(np.reshape(texts, shape)[np.arange(len(lists)), nearest])).encode()
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
@@ -12,33 +11,29 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
+from privsyn.models.language.text_variation import CHAT_RANDOM, filled
 from privsyn.models.protocols import PromptTemplate
-
-if TYPE_CHECKING:
-    pass
 
 
 def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
     """A prompt: public text, privatised phrases, and the label only where labels are public."""
-    prompt = settings.prompt or "{phrases}"
-    if settings.labels_public:
-        label_text = settings.label_descriptions.get(label, label) if label else ""
-        prompt = prompt.replace("{label}", label_text)
-    return prompt.replace("{phrases}", ", ".join(phrases))
+    label_text = ""
+    if settings.labels_public and label is not None:
+        label_text = settings.label_descriptions.get(label, label)
+    slots = {"label": label_text, "phrases": ", ".join(phrases)}
+    return filled(settings.prompt or "{phrases}", slots)
 
 
 def default_prompt(cfg: KeyphraseSeedingConfig, template: PromptTemplate) -> str:
-    """The paper's prompt; a model that only continues text keeps its own, phrases as reference."""
+    """What a chat model answers with the text itself; another's own, phrases as the reference."""
     if template.chat:
-        of_class = " of the class {label}" if cfg.labels_public else ""
-        return (
-            f"Write a {{document}}{of_class} that contains the following terms: {{phrases}}.\n"
-            "Answer with the {document} alone."
-        )
-    lines = template.private.splitlines(keepends=True)
-    if not cfg.labels_public:
-        lines = [line for line in lines if "{label}" not in line]
-    return "".join(lines).replace("{reference}", "{phrases}")
+        prompt = CHAT_RANDOM.replace("{words}", "{phrases}")
+    else:
+        prompt = template.private.replace("{reference}", "{phrases}")
+    if cfg.labels_public:
+        return prompt
+    lines = prompt.splitlines(keepends=True)
+    return "".join(line for line in lines if "{label}" not in line)
 
 
 def with_examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
@@ -52,7 +47,7 @@ def with_examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
                 example = parse_json(line)
                 phrases = ", ".join(map(str, example["phrases"]))
                 question = prompt.replace("{phrases}", phrases)
-                if cfg.labels_public:
+                if "{label}" in question:
                     question = question.replace("{label}", str(example["label"]))
                 blocks.append(f"{question}\n{example['text']}\n\n")
     except (ValueError, KeyError, TypeError) as error:

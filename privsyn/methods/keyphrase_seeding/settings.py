@@ -32,10 +32,20 @@ class KeyphraseSeedingConfig(ReadsFiles):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Pure loss of the choice of terms. Null: vocabulary_share of privacy.epsilon.",
+        description="Epsilon of the choice of terms alone: pure under Laplace noise, at "
+        "privacy.delta under Gaussian noise. Null: by vocabulary_share.",
     )
     vocabulary_share: float = Field(
-        default=0.2, gt=0, lt=1, description="Share of privacy.epsilon the choice of terms costs."
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="Share of the budget the choice of terms costs: of zCDP where all noise is "
+        "Gaussian, of privacy.epsilon elsewhere.",
+    )
+    vocabulary_noise: Noise | None = Field(
+        default=None,
+        description="Noise on the counts of terms: laplace (the paper) or gaussian. Null: as "
+        "noise.",
     )
     epsilon_kde: float | None = Field(
         default=None,
@@ -51,7 +61,14 @@ class KeyphraseSeedingConfig(ReadsFiles):
         default=10, ge=1, le=10_000, description="Terms of a record that count for the choice (S)."
     )
     vocabulary_size: int = Field(
-        default=1000, ge=1, le=100_000, description="Terms that are chosen (N)."
+        default=1000, ge=1, le=100_000, description="Terms that are chosen at most (N)."
+    )
+    false_discovery_rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of the chosen terms that may be noise alone: fewer are chosen where "
+        "their noisy counts bear no more. 1: always N, as in the paper. Null: 0.2.",
     )
     phrases_per_document: int = Field(
         default=10, ge=1, le=10_000, description="Sequences of a record in an estimate (M)."
@@ -82,6 +99,15 @@ class KeyphraseSeedingConfig(ReadsFiles):
         "paper's independent draw, a large one takes high scores alone. Null: 1 for independent "
         "phrases, 40 for an ensemble.",
     )
+    label_contrast: float | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="Phrases are drawn in proportion to this power of their label's share of their "
+        "scores over all labels, too: 0 is the paper's draw, which a label's common phrases win. "
+        "Null: 2.",
+    )
     sequence_length: int = Field(
         default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
     )
@@ -103,7 +129,7 @@ class KeyphraseSeedingConfig(ReadsFiles):
         default={}, description="What prompts say for a label. Empty: as in the dataset."
     )
     labels_public: bool = Field(
-        default=False, description="Whether a prompt may name the {label} of its sequence."
+        default=True, description="Whether a prompt may name the {label} of its sequence."
     )
     prompt: str | None = Field(
         default=None,
@@ -119,9 +145,15 @@ class KeyphraseSeedingConfig(ReadsFiles):
         exclude_if=lambda digest: digest is None,  # ids of releases stay what they were
         description="SHA-256 the examples must have.",
     )
+    candidates: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="Completions of a prompt, of which the one nearest its phrases is kept.",
+    )
     max_tokens: int = Field(default=64, ge=1, le=100_000, description="Tokens per text at most.")
     temperature: float = Field(
-        default=1.0, ge=0, allow_inf_nan=False, description="Temperature of the language model."
+        default=0.8, ge=0, allow_inf_nan=False, description="Temperature of the language model."
     )
     top_p: float | None = Field(
         default=None,
@@ -148,11 +180,38 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
 
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
-    """Settings with vocabulary, kernel and prompt filled in."""
+    """Settings with vocabulary, kernel and prompt filled in.
+
+    A plan that says nothing of a false discovery rate, of contrast or candidates has none, and one
+    that says nothing of the noise on its terms has Laplace noise.
+    """
 
     vocabulary_digest: Sha256
+    vocabulary_noise: Noise = Field(
+        default="laplace",
+        exclude_if=lambda noise: noise == "laplace",  # ids of releases stay what they were
+    )
     bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    false_discovery_rate: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        exclude_if=lambda rate: rate == 1,  # ids of releases stay what they were
+    )
+    label_contrast: float = Field(
+        default=0.0,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        exclude_if=lambda power: power == 0,  # ids of releases stay what they were
+    )
+    candidates: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        exclude_if=lambda count: count == 1,  # ids of releases stay what they were
+    )
     top_p: float | None = Field(
         default=None,
         gt=0,

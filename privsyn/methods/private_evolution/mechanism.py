@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from privsyn.dp import calibration
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
-from privsyn.dp.mechanisms import DiscreteGaussian
+from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, ReleaseFacts
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
@@ -116,9 +114,7 @@ def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
     A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit
     takes m from one and puts m into another, of the same label or of two [E3].
     """
-    l2 = math.sqrt(facts.adjacency.moves) * facts.unit.max_records * LATTICE
-    while Fraction(l2) ** 2 < facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2:
-        l2 = math.nextafter(l2, math.inf)
+    l2 = root_up(facts.adjacency.moves * (facts.unit.max_records * LATTICE) ** 2)
     return DiscreteGaussian(l2, sigma * l2)
 
 

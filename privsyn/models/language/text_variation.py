@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.errors import ModelError
+from privsyn.models.language.text_ending import STOPS, Ending, unquoted
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.section import Section
 
@@ -38,10 +39,10 @@ TOP_P = 0.9
 """Where the config says nothing: public sampling, so it costs nothing."""
 
 _ATTEMPTS = 4
-# A full stop after two or three letters may be that of "Dr." or "p.m.".
-_SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
-_CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
+CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
+"""Prompt of a fresh text for chat models, of keyphrase seeding too."""
+
 # Told of style, length and how much to change, they write of these (benchmarks/RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
 _RANDOM_SLOTS = ("label", "style", "words", "document")
@@ -105,7 +106,7 @@ class TextSettings(Section):
         description="Words by which a variation may outgrow its text, or is asked to differ.",
     )
     stops: tuple[str, ...] = Field(
-        default=("\n\n",),
+        default=STOPS,
         description="A text ends before the first of these that follows min_words words.",
     )
     min_words: int = Field(
@@ -151,7 +152,7 @@ class TextSettings(Section):
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
         if own.chat:
-            fresh, vary = _CHAT_RANDOM, _CHAT_VARY
+            fresh, vary = CHAT_RANDOM, _CHAT_VARY
         else:
             fresh, vary = own.public, own.private.replace("{reference}", "{text}")
             head, marker, _ = fresh.rpartition("Text:")
@@ -186,7 +187,7 @@ class TextVariation:
             raise ValueError("settings are not resolved")
         self._settings, self._model = settings, model
         self._random, self._vary = settings.random_prompt, settings.vary_prompt
-        self._least = min(settings.min_words, max(1, settings.max_tokens // 4))
+        self._ending = Ending.of(settings.max_tokens, settings.stops, settings.min_words)
         self._rng = rng or np.random.default_rng()
 
     @property
@@ -204,10 +205,10 @@ class TextVariation:
         settings = self._settings
         texts = [""] * count
         for _ in range(_ATTEMPTS):
-            short = [i for i, text in enumerate(texts) if self._short(text)]
+            short = [i for i, text in enumerate(texts) if self._ending.short(text)]
             if not short:
                 return texts
-            prompts = [_filled(self._random, self._slots(label, self._words())) for _ in short]
+            prompts = [filled(self._random, self._slots(label, self._words())) for _ in short]
             answers = self._complete(prompts, settings.temperature)
             for i, text in zip(short, answers, strict=True):
                 texts[i] = max(texts[i], self._clean(text), key=len)
@@ -236,7 +237,7 @@ class TextVariation:
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
         return [
-            old if self._short(new) and len(new) < len(old) else new
+            old if self._ending.short(new) and len(new) < len(old) else new
             for new, old in zip(variations, samples, strict=True)
         ]
 
@@ -249,7 +250,7 @@ class TextVariation:
             "length": str(max(1, len(words) + int(self._rng.integers(-spread, spread + 1)))),
             "change": "a little" if degree < 1 / 3 else "a lot" if degree > 2 / 3 else "somewhat",
         }
-        prompt = _filled(self._vary, slots)
+        prompt = filled(self._vary, slots)
         if self._settings.rephrase or not words:
             return prompt, ""
         # [E9] Of 1 - degree on average, so that texts also change at their beginning.
@@ -275,34 +276,9 @@ class TextVariation:
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
     def _clean(self, text: str, most: int | None = None) -> str:
-        """The text before the first stop, without quotation marks around it, of so many words."""
-        text = written = text.strip()
-        for stop in self._settings.stops:
-            text = self._stopped(text, stop)
-        ends = [match.end() for match in re.finditer(r"\S+", text)]
-        if most is not None and len(ends) > most:
-            text = self._whole(text[: ends[most - 1]])
-        elif text == written:  # no stop: it may end where the tokens did
-            text = self._whole(text)
-        text = text.strip()
-        if self._settings.rephrase and len(text) > 1 and text[0] == text[-1] == '"':
-            text = text[1:-1].strip()
-        return text
-
-    def _stopped(self, text: str, stop: str) -> str:
-        """The text before the first stop that follows enough words."""
-        at = text.find(stop)
-        while at >= 0 and self._short(text[:at]):
-            at = text.find(stop, at + len(stop))
-        return text if at < 0 else text[:at]
-
-    def _whole(self, text: str) -> str:
-        """The text up to its last whole sentence, where enough words are left."""
-        whole = _SENTENCES.match(text)
-        return text if whole is None or self._short(whole[0]) else whole[0]
-
-    def _short(self, text: str) -> bool:
-        return len(text.split()) < self._least
+        """What is left of an answer: where it ends, without quotation marks around it."""
+        text = self._ending.cut(text, most)
+        return unquoted(text) if self._settings.rephrase else text
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles
@@ -318,8 +294,11 @@ class TextVariation:
         return ", ".join(words[i] for i in drawn)
 
 
-def _filled(prompt: str, slots: Mapping[str, str]) -> str:
-    """The prompt with its slots filled, in one pass: braces in a value stay as they are."""
+def filled(prompt: str, slots: Mapping[str, str]) -> str:
+    """The prompt with its slots filled, in one pass: braces in a value stay as they are.
+
+    A slot with nothing to fill it takes its line along, from behind the last ``>`` in it.
+    """
     for name, value in slots.items():
         if not value:
             prompt = re.sub(rf"[^\n>]*\{{{name}\}}[^\n]*\n?", "", prompt)

@@ -1,0 +1,69 @@
+"""Where a text that a model wrote ends: before a public stop, or after its last whole sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+STOPS = ("\n\n",)
+"""Where the config says nothing: a blank line."""
+
+# A full stop after two or three letters may be that of "Dr." or "p.m.".
+_SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Rules by which texts end. All are public, and look at one text alone.
+
+    Attributes:
+        stops: A text ends before the first of these that follows ``least`` words.
+        least: Words without which a text is short.
+    """
+
+    stops: tuple[str, ...] = STOPS
+    least: int = 5
+
+    @classmethod
+    def of(cls, max_tokens: int, stops: tuple[str, ...] = STOPS, least: int = 5) -> Ending:
+        """The rules for texts of so many tokens: never short by more than a quarter of them."""
+        return cls(stops, min(least, max(1, max_tokens // 4)))
+
+    def cut(self, text: str, most: int | None = None) -> str:
+        """The text before the first stop, of ``most`` words; whole sentences where none ended it.
+
+        >>> Ending().cut("The visit is at two. Please bring your")
+        'The visit is at two.'
+        """
+        text = written = text.strip()
+        for stop in self.stops:
+            text = self._stopped(text, stop)
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        if most is not None and len(ends) > most:
+            text = self._whole(text[: ends[most - 1]])
+        elif text == written:  # no stop: it may end where the tokens did
+            text = self._whole(text)
+        return text.strip()
+
+    def short(self, text: str) -> bool:
+        """Whether the text has fewer words than ``least``."""
+        return len(text.split()) < self.least
+
+    def _stopped(self, text: str, stop: str) -> str:
+        """The text before the first stop that follows enough words."""
+        at = text.find(stop)
+        while at >= 0 and self.short(text[:at]):
+            at = text.find(stop, at + len(stop))
+        return text if at < 0 else text[:at]
+
+    def _whole(self, text: str) -> str:
+        """The text up to its last whole sentence, where enough words are left."""
+        whole = _SENTENCES.match(text)
+        return text if whole is None or self.short(whole[0]) else whole[0]
+
+
+def unquoted(text: str) -> str:
+    """The text without the quotation marks around all of it."""
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].strip()
+    return text
