@@ -93,17 +93,21 @@ def _draw(
     else:
         assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
         place.bring(PARTITION, *bucket_files(shard))
-        buckets = load_shard(
-            place.folder / BUCKETS,
-            shard,
-            method.cells(settings, plan.dataset.labels),
-            shards,
-        )
+        cells = method.cells(settings, plan.dataset.labels)
+        buckets = load_shard(place.folder / BUCKETS, shard, cells, shards)
+        units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
         written = method.run(
             settings,
             plan.mechanism(),
             buckets,
-            Draw(drawn.backends, drawn.noise, drawn.journal, performance, progress),
+            Draw(
+                drawn.backends,
+                drawn.noise,
+                drawn.journal,
+                performance,
+                progress,
+                expected_records=units / len(cells),
+            ),
         )
     kind_of_record = modality_of(plan.dataset)
     rows: list[dict[str, Any]] = []

@@ -146,9 +146,9 @@ class Counted(FakeTrainableModel):
         super().__init__(revision=stand_ins()["base"].revision)
         object.__setattr__(self, "loads", [])
 
-    def writer(self, training, folder, **sampling):
+    def writer(self, training, folder, sampling):
         self.loads.append(folder)
-        return super().writer(training, folder, **sampling)
+        return super().writer(training, folder, sampling)
 
 
 def test_one_process_loads_the_trained_model_once_however_many_shards(make, monkeypatch):
