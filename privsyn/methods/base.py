@@ -196,6 +196,7 @@ class Draw:
         performance: Settings of speed and memory.
         progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
+        expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
     """
 
     models: Backends
@@ -203,6 +204,7 @@ class Draw:
     journal: Draws
     performance: PerformanceConfig
     progress: Callable[[int, int], None] = unwatched
+    expected_records: float = 0.0
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""

@@ -120,6 +120,18 @@ class LogitModel(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of generated tokens without special tokens. Total: never raises on any token."""
 
+    def likelihoods(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        texts: Sequence[str],
+        max_tokens: int,
+    ) -> NDArray[np.float64]:
+        """Log-likelihood in nats of public texts behind the public prompt of a label; (texts,).
+
+        Of each, ``max_tokens`` tokens are read.
+        """
+
     def grammar(self, schema: Mapping[str, Any]) -> Grammar:
         """The tokens that continue a record of a JSON schema.
 
@@ -239,6 +251,21 @@ class Training:
     student: tuple[int, int, int] | None = None
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens of a text are drawn.
+
+    Attributes:
+        temperature: Of sampling; 0 takes the likeliest token.
+        top_k: Sample among so many likeliest tokens. None: among all.
+        top_p: Sample among the likeliest tokens that hold this much probability.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+
 class Trainer(Protocol):
     """Trainable numbers of a language model, and their gradients, unit by unit.
 
@@ -321,6 +348,11 @@ class Writer(Protocol):
     def write(self, labels: Sequence[str | None]) -> list[str]:
         """One text per label, each ended by the model or cut at the longest length."""
 
+    def likelihoods(
+        self, labels: Sequence[str | None], texts: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """Log-likelihood in nats of each text behind the prompt of a label, shape (texts,)."""
+
 
 class TrainableModel(Protocol):
     """A causal language model that an adapter can be trained for."""
@@ -343,7 +375,5 @@ class TrainableModel(Protocol):
             ModelError: The model has no layer to adapt, or its context is too short.
         """
 
-    def writer(
-        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
-    ) -> Writer:
+    def writer(self, training: Training, folder: Path, sampling: Sampling) -> Writer:
         """The model with the trained weights of a folder (a trainer's ``files``)."""

@@ -666,8 +666,43 @@ def test_many_texts_are_written_in_parts(tmp_path):
     assert [s.cell.label for s in samples] == ["x"] * 300 + ["y"] * 300
 
 
+def test_of_several_texts_the_one_most_of_its_label_is_released(tmp_path):
+    """The trained model has learnt little: it says the words of both labels, and can tell them."""
+    cfg = config(steps=8, sampling_rate=1.0, expected_batch=7, noise_multiplier=0.0625,
+                 clip_norm=10.0, texts_per_label=100)  # fmt: skip
+    files = train(tmp_path, cfg, noise=NoNoise())
+
+    def right(candidates: int) -> float:
+        samples = written(tmp_path, files, cfg.model_copy(update={"candidates": candidates}))
+        assert [s.cell.label for s in samples] == ["x"] * 100 + ["y"] * 100
+        own = {"x": {"bill", "my", "late"}, "y": {"please", "help", "visit"}}
+        marks = [len(own[s.cell.label] & set(s.content.split())) for s in samples]
+        return float(np.mean(marks))
+
+    assert right(6) > 1.2 * right(1)
+    records = [("x", "a"), ("y", "b")] * 4
+    models = Backends({"base": FakeTrainableModel()})
+    many = cfg.model_copy(update={"candidates": 6})
+    more = list(METHOD.more(many, models, records, 8, tmp_path / "model"))
+    assert Counter(label for label, _ in more) == {"x": 4, "y": 4}
+
+
+def test_a_plan_made_before_candidates_has_one_text_and_the_whole_vocabulary():
+    own = {"base": ModelIdentity("m", "r", PLAIN)}
+    cfg = METHOD.resolve(DPLoraConfig(), own)
+    assert (cfg.candidates, cfg.sampling.top_p) == (4, 0.9)
+    paper = METHOD.resolve(DPLoraConfig(candidates=1, top_p=1), own)
+    said = paper.model_dump(mode="json")
+    assert "candidates" not in said
+    before = DPLoraSettings.model_validate({k: v for k, v in said.items() if k != "top_p"})
+    assert (before.candidates, before.sampling.top_p) == (1, 1.0)
+    assert "top_p" not in before.model_dump(mode="json")
+    alone = METHOD.alone(cfg, NAMES)
+    assert (alone.candidates, alone.top_p) == (4, 0.9)
+
+
 def test_a_dataset_without_labels(tmp_path):
-    cfg = config()
+    cfg = config(candidates=4)
     data = buckets({None: TEXTS["x"]}, labels=())
     files = train(tmp_path, cfg, data)
     samples = written(tmp_path, files, cfg, labels=())

@@ -17,7 +17,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject
+from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject, unwatched
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, ended
@@ -46,7 +46,8 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
     ]
 
 
-def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal"):
+def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
+        progress=unwatched, expected_records=0.0):  # fmt: skip
     plan = METHOD.calibrate(
         cfg, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
     )
@@ -58,7 +59,12 @@ def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="j
                 plan,
                 data,
                 Draw(
-                    Backends({"language": model or FakeLogitModel()}), noise, journal, performance
+                    Backends({"language": model or FakeLogitModel()}),
+                    noise,
+                    journal,
+                    performance,
+                    progress,
+                    expected_records,
                 ),
             )
         )
@@ -171,6 +177,53 @@ def test_performance_settings_change_no_output(tmp_path):
         for n in (1, 5, 16)
     ]
     assert outputs[0] == outputs[1] == outputs[2]
+
+
+@pytest.mark.parametrize(("expected", "together"), [(0, 8), (4, 8), (16, 4), (100, 1), (0.5, 8)])
+def test_where_buckets_are_crowded_by_public_estimate_fewer_texts_are_decoded_together(
+    tmp_path, expected, together
+):
+    """64 rows at a time, of 8 texts of a batch_size of 8 or of fewer that hold more."""
+
+    class Watched(FakeLogitModel):
+        def public_rows(self, template, labels, max_tokens):
+            seen.append(len(labels))
+            return super().public_rows(template, labels, max_tokens)
+
+    seen, cfg = [], config(batch_size=8)
+    performance = PerformanceConfig(rows_per_pass=8)
+    plain = run(tmp_path, cfg, buckets(cfg), NoNoise(), performance, name="plain")
+    found = run(
+        tmp_path, cfg, buckets(cfg), NoNoise(), performance, Watched(), expected_records=expected
+    )
+    assert found == plain
+    assert max(seen) == together
+
+
+@pytest.mark.parametrize("added", [1, 40])
+def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added):
+    """Counts of progress reach logs: which texts are decoded together is public."""
+    cfg = config(batch_size=1)
+    data = buckets(cfg)
+    more = [*data[5].contents.reveal(), *["my bill"] * added]
+    neighbour = [*data[:5], Bucket(data[5].cell, Private(more)), *data[6:]]
+
+    class First(NoNoise):
+        """The mechanism replaced by a constant."""
+
+        def noisy_max(self, scores, scale, sensitivity):
+            return 0
+
+    told = []
+    for name, own in (("one", data), ("two", neighbour)):
+        heard = []
+        run(
+            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), name=name,
+            progress=lambda done, total, heard=heard: heard.append((done, total)),
+        )  # fmt: skip
+        told.append(heard)
+    assert told[0] == told[1]
+    assert len(told[0]) > 2
 
 
 def test_references_pull_the_text(tmp_path):

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models.protocols import LogitModel, PromptTemplate, TextModel, TrainableModel, Training
+from privsyn.models.protocols import (
+    LogitModel,
+    PromptTemplate,
+    Sampling,
+    TextModel,
+    TrainableModel,
+    Training,
+)
 from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
 from privsyn.models.testing.training import FakeTrainableModel
 
@@ -136,7 +143,7 @@ def test_trainable_model_satisfies_the_protocol(tmp_path: Path) -> None:
     assert trainer.moved()
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
-    writer = model.writer(training(), tmp_path, top_k=None, temperature=1.0)
+    writer = model.writer(training(), tmp_path, Sampling())
     assert all(0 < len(text.split()) <= 4 for text in writer.write(["x", "y", "x"]))
     with pytest.raises(ModelError, match="shorter than max_tokens=600"):
         model.trainer(training(max_tokens=600))
@@ -151,7 +158,7 @@ def test_trainable_model_learns_which_word_follows(tmp_path: Path) -> None:
         trainer.update(trainer.clipped_sum(units) / 2.0**24, 0.1)
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
-    writer = model.writer(training(max_tokens=6), tmp_path, top_k=1, temperature=1.0)
+    writer = model.writer(training(max_tokens=6), tmp_path, Sampling(top_k=1))
     assert writer.write(["x", "y", "x"]) == ["my bill is late", "please help", "my bill is late"]
 
 

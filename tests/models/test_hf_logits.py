@@ -165,6 +165,25 @@ def test_logits_are_those_of_a_plain_forward_pass(
     np.testing.assert_allclose(decoded(model, [*OTHERS, MINE])[20], expected, atol=2e-4)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_likelihoods_are_those_of_the_public_rows(load: Loader, name: str) -> None:
+    """Texts of several lengths, read together, against one token at a time."""
+    model = load(name)
+    template = PromptTemplate("About {label}: {reference}", "About {label}:")
+    labels = ["a bill", "a visit", "a bill", "a visit"]
+    texts = ["please pay", "my bill was ready and late", "late", ""]
+    found = model.likelihoods(template, labels, texts, 5)
+    for label, text, nats in zip(labels, texts, found, strict=True):
+        _, tokens = model._prompts.followed(template, label, text, 5)
+        assert len(tokens) <= 5
+        rows, total = model.public_rows(template, [label], 8), 0.0
+        for token in tokens:
+            logits = rows.logits()[0].astype(np.float64)
+            total += logits[token] - np.logaddexp.reduce(logits)
+            rows.append([token])
+        assert nats == pytest.approx(total, abs=1e-3)
+
+
 def test_public_rows_are_the_prompt_without_a_reference(load: Loader) -> None:
     model: LogitModel = load("llama")
     rows = model.public_rows(TEMPLATE, [None] * 6, STEPS)

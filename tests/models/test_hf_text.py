@@ -36,7 +36,7 @@ def copied(model: Any, **settings: Any) -> Any:
     from privsyn.models.language.hf_text import HFTextModel
 
     given = {"source": "test", "revision": model.revision, "rows_per_pass": 4, **settings}
-    return HFTextModel(model._network, model._tokenizer, **given)
+    return HFTextModel(model.network, model._tokenizer, **given)
 
 
 def seeded(model: Any, seed: int, **settings: Any) -> Any:
@@ -66,7 +66,7 @@ def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> 
     from transformers import AutoModelForCausalLM
 
     model = load(name)
-    stock = AutoModelForCausalLM.from_pretrained(model._network.config._name_or_path)
+    stock = AutoModelForCausalLM.from_pretrained(model.network.config._name_or_path)
     for prompt, text in zip(
         PROMPTS, model.complete(PROMPTS, max_tokens=12, temperature=0), strict=True
     ):

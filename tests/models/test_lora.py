@@ -23,7 +23,7 @@ from privsyn.methods.dp_lora.method import _advance
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.models.language.loading import check_layers, load_trainable_model
 from privsyn.models.language.prompts import PromptEncoder
-from privsyn.models.protocols import PromptTemplate, TrainableModel, Trainer, Training
+from privsyn.models.protocols import PromptTemplate, Sampling, TrainableModel, Trainer, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.adapters import linear_layers
 from privsyn.models.training.dp_trainer import LoraTrainer, clip_to_lattice
@@ -575,18 +575,24 @@ def test_what_was_learnt_is_what_is_written(model, tmp_path):
         trainer.update(trainer.clipped_sum(units) / CLIP_STEPS, 0.02)
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
-    writer = lora.writer(training, tmp_path, top_k=1, temperature=1.0)
+    writer = lora.writer(training, tmp_path, Sampling(top_k=1))
     assert writer.write(["a", "b", "a"]) == [own["a"], own["b"], own["a"]]
     assert writer.write([]) == []
+    texts = [*own.values(), ""]
+    for label, text in own.items():
+        nats = writer.likelihoods([label] * 3, texts)
+        assert texts[int(nats.argmax())] == text
+    together = writer.likelihoods(["a", "b", "b"], [own["a"], own["a"], own["b"]])
+    apart = [writer.likelihoods([of], [t])[0] for of, t in
+             [("a", own["a"]), ("b", own["a"]), ("b", own["b"])]]  # fmt: skip
+    assert together == pytest.approx(apart, abs=1e-4)
 
 
 def test_texts_are_as_long_as_a_record_at_most_and_sampled(make, model, tmp_path):
     trainer = make(max_tokens=5)
     for name, content in trainer.files().items():
         (tmp_path / name).write_bytes(content)
-    writer = model("llama").writer(
-        replace(TRAINING, max_tokens=5), tmp_path, top_k=None, temperature=1.0
-    )
+    writer = model("llama").writer(replace(TRAINING, max_tokens=5), tmp_path, Sampling())
     texts = writer.write(["a"] * 40)
     assert len(set(texts)) > 20
     assert all(text == text.strip() for text in texts)

@@ -31,9 +31,11 @@ from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrat
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split
 from privsyn.methods.shared.alone import Recipe
+from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.loading import check_layers
-from privsyn.models.protocols import PromptTemplate, SpreadTrainer, Trainer, Training
+from privsyn.models.language.text_variation import TOP_P
+from privsyn.models.protocols import PromptTemplate, SpreadTrainer, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
 
 if TYPE_CHECKING:
@@ -88,7 +90,8 @@ class DPLora:
         if cfg.prompt is not None:
             prompt = PromptConfig(private="{reference}", public=cfg.prompt, chat=cfg.chat)
         return DPLoraSettings(
-            **cfg.model_dump(exclude={"prompt", "chat", "label_descriptions"}),
+            **cfg.model_dump(exclude={"prompt", "chat", "label_descriptions", "top_p"}),
+            top_p=TOP_P if cfg.top_p is None else cfg.top_p,
             prompt=subject.fill(prompt.public),
             chat=prompt.chat,
             label_descriptions=cfg.label_descriptions or dict(subject.descriptions),
@@ -113,6 +116,8 @@ class DPLora:
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             top_k=settings.top_k,
+            top_p=settings.sampling.top_p,
+            candidates=settings.candidates,
         )
 
     def prompt(self, settings: DPLoraSettings) -> tuple[PromptTemplate, int, int]:
@@ -210,16 +215,12 @@ class DPLora:
         counts = json.loads((trained / LABELS).read_bytes())
         cells = self.cells(settings, labels)
         queue = [cell for cell in cells for _ in range(counts[str(cell.label)])][number::shards]
-        writer = models.base.writer(
-            _training(settings, [cell.label for cell in cells], unit),
-            trained,
-            top_k=settings.top_k,
-            temperature=settings.temperature,
-        )
+        training = _training(settings, [cell.label for cell in cells], unit)
+        writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
             progress(start, len(queue))
             part = queue[start : start + _WRITTEN_TOGETHER]
-            texts = writer.write([cell.label for cell in part])
+            texts = _write(writer, settings, [cell.label for cell in part], labels)
             yield from (Sample(cell, text) for cell, text in zip(part, texts, strict=True))
 
     def more(
@@ -241,16 +242,20 @@ class DPLora:
         labels = list(dict.fromkeys(label for label, _ in records))
         places = np.linspace(0, len(records), count, endpoint=False).astype(int)
         text_labels = [records[place][0] for place in places]
-        writer = models.base.writer(
-            _training(settings, labels, PrivacyUnit()),
-            trained,
-            top_k=settings.top_k,
-            temperature=settings.temperature,
-        )
+        training = _training(settings, labels, PrivacyUnit())
+        writer = models.base.writer(training, trained, settings.sampling)
+        named = [label for label in labels if label is not None]
         for start in range(0, count, _WRITTEN_TOGETHER):
             progress(start, count)
             part = text_labels[start : start + _WRITTEN_TOGETHER]
-            yield from zip(part, writer.write(part), strict=True)
+            yield from zip(part, _write(writer, settings, part, named), strict=True)
+
+
+def _write(
+    writer: Writer, settings: DPLoraSettings, labels: Sequence[str | None], every: Sequence[str]
+) -> list[str]:
+    """One text per label: of its candidates the one that is most of it [L8]."""
+    return best_of(settings.candidates, labels, every, writer.write, writer.likelihoods)
 
 
 def _advance(

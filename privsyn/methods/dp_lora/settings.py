@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
-from privsyn.models.protocols import PromptTemplate
+from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import Section
 
 
@@ -107,8 +107,22 @@ class DPLoraConfig(Section):
     top_k: int | None = Field(
         default=None, ge=1, description="Likeliest tokens that are sampled among. Null: all."
     )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
+        "since a small model's tail is heavy.",
+    )
     temperature: float = Field(
         default=1.0, gt=0, le=10, allow_inf_nan=False, description="Of sampling."
+    )
+    candidates: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="Texts written for each that is released: the one that the trained model holds "
+        "to be most of its label. 1: as the paper. Without labels always 1.",
     )
 
     @field_validator("target_modules")
@@ -148,9 +162,26 @@ class DPLoraConfig(Section):
 
 
 class DPLoraSettings(DPLoraConfig):
-    """Settings with the prompt filled in."""
+    """Settings with the prompt filled in. A plan that names no candidates has one a text."""
 
     prompt: str
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        exclude_if=lambda share: share is None,  # ids of releases stay what they were
+    )
+    candidates: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        exclude_if=lambda count: count == 1,  # ids of releases stay what they were
+    )
+
+    @property
+    def sampling(self) -> Sampling:
+        """How texts are drawn."""
+        return Sampling(self.temperature, self.top_k, 1.0 if self.top_p is None else self.top_p)
 
     def template(self, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record; the reference's place is after it."""

@@ -10,6 +10,7 @@ logits ``phi_pub``, private logits ``phi_i``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -122,7 +123,9 @@ class InvisibleInk:
     ) -> Iterator[Sample]:
         """One text per bucket, several buckets per forward pass."""
         model, performance = draw.models.language, draw.performance
-        most = _PASSES_TOGETHER * performance.rows_per_pass // settings.batch_size
+        # privacy: by public numbers alone, as progress counts texts that are decoded together
+        rows = max(settings.batch_size, math.ceil(draw.expected_records))
+        most = _PASSES_TOGETHER * performance.rows_per_pass // rows
         together = max(1, min(performance.texts_per_pass, most))
         # privacy: labels of all cells, with records or not, decide the width of a row [I4]
         declared = {bucket.cell.label for bucket in buckets}

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import PromptConfig, ended
 from privsyn.models.protocols import LogitModel
 from privsyn.section import Section
@@ -23,6 +24,8 @@ class Recipe(Section):
         min_tokens: And at least.
         temperature: Of sampling.
         top_k: Likeliest tokens that are drawn from; None: all.
+        top_p: Probability that they hold at least.
+        candidates: Texts written for each that is kept: the one most of its label.
     """
 
     prompt: PromptConfig
@@ -30,6 +33,12 @@ class Recipe(Section):
     min_tokens: int = 0
     temperature: float = 1.0
     top_k: int | None = 100
+    top_p: float = 1.0
+    candidates: int = 1
+
+
+_NUCLEUS = 1024
+"""Tokens that are sorted first for ``top_p``."""
 
 
 @runtime_checkable
@@ -61,6 +70,7 @@ def write_alone(
     model: LogitModel,
     labels: Sequence[str | None],
     rng: np.random.Generator,
+    every: Sequence[str] = (),
     together: int = 64,
 ) -> list[str]:
     """One text per label, from the public prompt alone. No record is read and nothing is spent.
@@ -70,15 +80,33 @@ def write_alone(
         model: The language model.
         labels: Label of each text.
         rng: Public randomness.
+        every: All labels of the data set, which candidates are told apart by.
         together: Texts decoded at a time.
     """
+    template, most = recipe.prompt.template, recipe.max_tokens
+    return best_of(
+        recipe.candidates,
+        labels,
+        every or sorted({label for label in labels if label is not None}),
+        lambda asked: _written(recipe, model, asked, rng, together),
+        lambda of, texts: model.likelihoods(template, of, texts, most),
+    )
+
+
+def _written(
+    recipe: Recipe,
+    model: LogitModel,
+    labels: Sequence[str | None],
+    rng: np.random.Generator,
+    together: int,
+) -> list[str]:
     texts: list[str] = []
     for start in range(0, len(labels), together):
         part = labels[start : start + together]
         session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
         rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))
         for t in range(recipe.max_tokens):
-            logits = np.nan_to_num(session.logits().astype(np.float64), nan=-np.inf)
+            logits = np.nan_to_num(session.logits().astype(np.float64), nan=-np.inf, neginf=-np.inf)
             if t < recipe.min_tokens:
                 logits[:, model.breaks] = -np.inf
             drawn = np.where(rows.over, model.eos, _sampled(logits, recipe, rng))
@@ -99,8 +127,35 @@ def _sampled(
     logits: NDArray[np.float64], recipe: Recipe, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """A token per row, by Gumbel noise on its likeliest ones."""
-    k = min(recipe.top_k or logits.shape[1], logits.shape[1])
-    best = np.argpartition(-logits, k - 1, axis=1)[:, :k]
-    scores = np.take_along_axis(logits, best, axis=1) / recipe.temperature
+    best, scores = _likeliest(logits / recipe.temperature, recipe)
     places = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
     return np.asarray(np.take_along_axis(best, places[:, None], axis=1)[:, 0], np.int64)
+
+
+def _likeliest(
+    scores: NDArray[np.float64], recipe: Recipe
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that may be drawn and their scores, each of shape (rows, tokens)."""
+    every = scores.shape[1]
+    best, own = _highest(scores, min(recipe.top_k or every, every))
+    if recipe.top_p == 1:
+        return best, own
+    total = np.logaddexp.reduce(own, axis=1, keepdims=True)  # (rows, 1)
+    few, nucleus = _highest(own, min(_NUCLEUS, own.shape[1]))
+    if np.exp(nucleus - total).sum(axis=1).min() < recipe.top_p:  # a wide nucleus is seldom
+        few, nucleus = _highest(own, own.shape[1])
+    order = np.argsort(-nucleus, axis=1)
+    few, nucleus = (np.take_along_axis(few, order, 1), np.take_along_axis(nucleus, order, 1))
+    likely = np.exp(nucleus - total)
+    nucleus[likely.cumsum(axis=1) - likely >= recipe.top_p] = -np.inf
+    return np.take_along_axis(best, few, 1), nucleus
+
+
+def _highest(
+    scores: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Places of the ``count`` highest scores of each row, in no order, and the scores."""
+    if count == scores.shape[1]:
+        return np.broadcast_to(np.arange(count), scores.shape), scores.copy()
+    places = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)
+    return places, np.take_along_axis(scores, places, axis=1)

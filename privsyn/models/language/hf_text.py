@@ -79,7 +79,7 @@ class HFTextModel:
                 hint="Name a transformer model.",
             )
         self.revision = revision
-        self._network, self._tokenizer, self._source = model, tokenizer, source
+        self.network, self._tokenizer, self._source = model, tokenizer, source
         self._rows, self._top_k, self._top_p = rows_per_pass, top_k, top_p
         self._tokens_held = cache_bytes / _bytes_per_token(model)
         self._prompts = PromptEncoder(tokenizer, source)
@@ -93,8 +93,8 @@ class HFTextModel:
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def check(self) -> None:
         """Logits of one public prompt. See protocols.TextModel."""
-        ids = torch.tensor([self._prompts.whole(SENTENCE, None)], device=self._network.device)
-        cache = rowwise.new_cache(self._network.config, ids.shape[1])
+        ids = torch.tensor([self._prompts.whole(SENTENCE, None)], device=self.network.device)
+        cache = rowwise.new_cache(self.network.config, ids.shape[1])
         refuse_no_numbers(self._forward(cache, ids, torch.ones_like(ids)).float().cpu().numpy())
 
     def complete(
@@ -158,7 +158,7 @@ class HFTextModel:
         self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float, top_p: float
     ) -> list[list[int]]:
         """Tokens of the completions of one batch, without the end."""
-        device, width = self._network.device, max(map(len, prompts))
+        device, width = self.network.device, max(map(len, prompts))
         shared = self._shared(prompts)
         ids = np.full((len(prompts), width), self._ends[0])
         mask = np.zeros((len(prompts), width + max_tokens), dtype=np.int64)
@@ -168,9 +168,9 @@ class HFTextModel:
             ids[row, :shared], ids[row, own:] = prompt[:shared], prompt[shared:]
             mask[row, own:width] = 1
         fed, seen = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-        cache = rowwise.new_cache(self._network.config, width + max_tokens)
+        cache = rowwise.new_cache(self.network.config, width + max_tokens)
         if shared:
-            prefix = rowwise.new_cache(self._network.config, shared)
+            prefix = rowwise.new_cache(self.network.config, shared)
             self._forward(prefix, fed[:1, :shared], seen[:1, :shared])
             rowwise.begin_with(cache, prefix, len(prompts))
             del prefix
@@ -204,7 +204,7 @@ class HFTextModel:
 
         Nor may it be where a window over the last columns would count the padding behind them.
         """
-        if len(prompts) == 1 or not rowwise.attends_fully(self._network.config):
+        if len(prompts) == 1 or not rowwise.attends_fully(self.network.config):
             return 0
         rows = [list(prompt) for prompt in prompts]
         first, last = min(rows), max(rows)  # what these two share, all between them share
@@ -217,7 +217,7 @@ class HFTextModel:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         options = {"position_ids": positions, "logits_to_keep": 1}
         options = {k: v for k, v in options.items() if k in self._forward_takes}
-        logits: Tensor = self._network(
+        logits: Tensor = self.network(
             input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options
         ).logits[:, -1]
         return logits

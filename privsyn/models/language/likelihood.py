@@ -1,9 +1,21 @@
-"""How likely a language model on this machine holds texts to be: for evaluation alone."""
+"""How likely a language model on this machine holds texts to be: no proof rests on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.protocols import PromptTemplate
+
+Parts = tuple[Sequence[int], Sequence[int]]
+"""Tokens that are given, and tokens behind them."""
+
+_TOGETHER = 1024
+"""Tokens of a pass, padding included; a row of more has a pass of its own."""
 
 
 @runtime_checkable
@@ -19,34 +31,81 @@ def log_likelihoods(
 ) -> list[tuple[float, int]]:
     """Log-likelihood in nats of each text behind its prompt, and the tokens counted.
 
-    One pair a pass: nothing is padded. A prompt and text longer than ``most`` tokens lose the
-    beginning of the prompt; a text longer than that loses its end. Without a prompt the first token
-    is given and not counted.
+    A prompt and text longer than ``most`` tokens lose the beginning of the prompt; a text longer
+    than that loses its end. Without a prompt the first token is given and not counted.
 
     Args:
         model: A causal language model.
         pairs: Prompt and text.
-        most: Tokens of a pass.
+        most: Tokens of a pair.
+    """
+    rows = [_cut(_tokens(model, prompt), _tokens(model, text), most) for prompt, text in pairs]
+    nats = of_sequences(model.network, rows).tolist()
+    return [(value, len(tail)) for value, (_, tail) in zip(nats, rows, strict=True)]
+
+
+def prompted_likelihoods(
+    network: Any,
+    prompts: PromptEncoder,
+    template: PromptTemplate,
+    labels: Sequence[str | None],
+    texts: Sequence[str],
+    most: int,
+) -> NDArray[np.float64]:
+    """Log-likelihood in nats of texts behind the public prompt of a label, shape (texts,).
+
+    Args:
+        network: A causal language model of transformers.
+        prompts: Over its tokenizer.
+        template: Its public prompt is read.
+        labels: One for each text.
+        texts: Public.
+        most: Tokens of a text that are read.
+    """
+    rows = [
+        prompts.followed(template, label, text, most)
+        for label, text in zip(labels, texts, strict=True)
+    ]
+    return of_sequences(network, rows)
+
+
+def of_sequences(network: Any, rows: Sequence[Parts]) -> NDArray[np.float64]:
+    """Log-likelihood in nats of the second part of each row behind its first, shape (rows,).
+
+    A second part without tokens has likelihood 1. Rows are padded on their right, which a causal
+    model does not see, and read together; nothing keeps their rounding apart.
+
+    Args:
+        network: A causal language model of transformers.
+        rows: Tokens given, at least one where any follow, and tokens counted.
     """
     import torch
 
-    with torch.inference_mode():
-        return [_read(model, *pair, most) for pair in pairs]
+    nats = np.zeros(len(rows))
+    order = [i for i in np.argsort([len(h) + len(t) for h, t in rows]).tolist() if rows[i][1]]
+    while order:
+        width = sum(map(len, rows[order[-1]]))
+        count = max(1, _TOGETHER // width)
+        part, order = order[-count:], order[:-count]
+        ids = torch.zeros((len(part), width), dtype=torch.int64)
+        counted = torch.zeros((len(part), width), dtype=torch.bool)
+        for slot, i in enumerate(part):
+            head, tail = rows[i]
+            ids[slot, : len(head) + len(tail)] = torch.tensor([*head, *tail])
+            counted[slot, len(head) : len(head) + len(tail)] = True
+        ids, counted = ids.to(network.device), counted.to(network.device)
+        with torch.inference_mode():
+            logits = network(input_ids=ids, use_cache=False).logits[:, :-1]
+            chosen = logits.gather(2, ids[:, 1:, None])[..., 0].float()
+            each = chosen - logits.float().logsumexp(-1)  # (rows, width - 1)
+        nats[part] = torch.where(counted[:, 1:], each, 0).double().sum(-1).cpu().numpy()
+    return nats
 
 
-def _read(model: Readable, prompt: str, text: str, most: int) -> tuple[float, int]:
-    import torch
-
-    tail = _tokens(model, text)[:most]
-    head = _tokens(model, prompt)[-(most - len(tail)) :] if len(tail) < most else []
-    if not head:
-        head, tail = tail[:1], tail[1:]
-    if not tail:
-        return 0.0, 0
-    ids = torch.tensor([[*head, *tail]], device=model.network.device)  # (1, tokens)
-    logits = model.network(input_ids=ids, use_cache=False).logits[0, len(head) - 1 : -1]
-    chosen = logits.float().log_softmax(-1).gather(1, ids[0, len(head) :, None])
-    return float(chosen.sum()), len(tail)
+def _cut(head: list[int], tail: list[int], most: int) -> Parts:
+    tail = tail[:most]
+    head = head[-(most - len(tail)) :] if len(tail) < most else []
+    return (head, tail) if head else (tail[:1], tail[1:])
 
 
 def _tokens(model: Readable, text: str) -> list[int]:

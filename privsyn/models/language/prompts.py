@@ -70,6 +70,13 @@ class PromptEncoder:
         rendered = self._render(template.public, template, label)
         return self._begun(self._prefix(rendered, template.chat))
 
+    def followed(
+        self, template: PromptTemplate, label: str | None, text: str, limit: int
+    ) -> tuple[list[int], list[int]]:
+        """Tokens of the public prompt, and at most ``limit`` of the text behind it. Total."""
+        lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
+        return self.public(template, label), self.reference(text.strip(), lead, limit)
+
     def private(
         self, template: PromptTemplate, label: str | None
     ) -> tuple[list[int], str, list[int]]:

@@ -138,6 +138,24 @@ class FakeLogitModel:
         """The words, without the end and without anything outside the vocabulary."""
         return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
 
+    def likelihoods(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        texts: Sequence[str],
+        max_tokens: int,
+    ) -> NDArray[np.float64]:
+        """Of the words of each text, by the script of its label."""
+        return np.array([self._nats(*pair, max_tokens) for pair in zip(labels, texts, strict=True)])
+
+    def _nats(self, label: str | None, text: str, max_tokens: int) -> float:
+        tokens = tuple(self.vocabulary.index(word) for word in text.split()[:max_tokens])
+        script, total = self.script or hashed_script(self.vocabulary), 0.0
+        for place, token in enumerate(tokens):
+            logits = np.asarray(script(label, None, tokens[:place]), np.float64)
+            total += float(logits[token] - np.logaddexp.reduce(logits))
+        return total
+
     def grammar(self, schema: Mapping[str, Any]) -> Grammar:
         """Not of a toy: its tokens are words."""
         raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")

@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_tensors
 
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
-from privsyn.models.protocols import Row, Training
+from privsyn.models.protocols import Row, Sampling, Training
 from privsyn.models.testing.language import WORDS
 
 
@@ -60,12 +60,10 @@ class FakeTrainableModel:
             )
         return FakeTrainer(self, training)
 
-    def writer(
-        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
-    ) -> FakeWriter:
+    def writer(self, training: Training, folder: Path, sampling: Sampling) -> FakeWriter:
         """The model with the numbers in a folder."""
         numbers = load_tensors((folder / "adapter_model.safetensors").read_bytes())["theta"]
-        return FakeWriter(self, training, numbers, top_k, temperature)
+        return FakeWriter(self, training, numbers, sampling)
 
 
 class FakeTrainer:
@@ -152,25 +150,42 @@ class FakeWriter:
         model: FakeTrainableModel,
         training: Training,
         theta: NDArray[np.float64],
-        top_k: int | None,
-        temperature: float,
+        sampling: Sampling,
     ) -> None:
         self._model, self._training, self._theta = model, training, theta
-        self._top_k, self._temperature = top_k, temperature
+        self._sampling = sampling
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
         """See protocols.Writer."""
         return [self._text(label) for label in labels]
 
+    def likelihoods(
+        self, labels: Sequence[str | None], texts: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """See protocols.Writer."""
+        return np.array([self._nats(*pair) for pair in zip(labels, texts, strict=True)])
+
+    def _nats(self, label: str | None, text: str) -> float:
+        words = self._model.vocabulary
+        start = len(words) + self._training.labels.index(label)
+        tokens = [start, *(words.index(word) for word in text.split())]
+        return sum(
+            float(self._theta[before, token] - np.logaddexp.reduce(self._theta[before]))
+            for before, token in pairwise(tokens)
+        )
+
     def _text(self, label: str | None) -> str:
         words = self._model.vocabulary
         tokens = [len(words) + self._training.labels.index(label)]
         for place in range(self._training.max_tokens):
-            scores = self._theta[tokens[-1]] / self._temperature
+            scores = self._theta[tokens[-1]] / self._sampling.temperature
             scores[0] = -np.inf if place == 0 else scores[0]
-            if self._top_k is not None:
-                scores[np.argsort(-scores, kind="stable")[self._top_k :]] = -np.inf
+            best = np.argsort(-scores, kind="stable")
+            scores[best[self._sampling.top_k or len(words) :]] = -np.inf
             likely = np.exp(scores - scores.max())
+            likely /= likely.sum()
+            outside = likely[best].cumsum() - likely[best] >= self._sampling.top_p
+            likely[best[outside]] = 0
             tokens.append(int(self._model.rng.choice(len(words), p=likely / likely.sum())))
             if tokens[-1] == 0:
                 break

@@ -95,10 +95,9 @@ class LoraTrainer:
 
     def encode(self, label: str | None, text: str) -> Row:
         """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
-        prompt = self._prompts.public(self._training.template, label)
-        template = self._training.template
-        lead = "" if template.chat or template.public.endswith((" ", "\n")) else " "
-        ids = self._prompts.reference(text.strip(), lead, self._training.max_tokens)
+        prompt, ids = self._prompts.followed(
+            self._training.template, label, text, self._training.max_tokens
+        )
         if len(ids) < self._training.max_tokens:
             ids.append(self._eos)
         return [*prompt, *ids], len(prompt)

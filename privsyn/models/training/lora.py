@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from privsyn.models.language.hf_text import HFTextModel
+from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder
-from privsyn.models.protocols import Training
+from privsyn.models.protocols import Sampling, Training
 from privsyn.models.training.adapters import target_modules, unwarned, within_context
 from privsyn.models.training.causal_lm import read_model
 from privsyn.models.training.dp_trainer import LoraTrainer
@@ -74,9 +77,7 @@ class LoraModel:
         network, tokenizer = self._take()
         return LoraTrainer(network, tokenizer, training, self._source, self._checkpointing)
 
-    def writer(
-        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
-    ) -> LoraWriter:
+    def writer(self, training: Training, folder: Path, sampling: Sampling) -> LoraWriter:
         """See protocols.TrainableModel."""
         network, tokenizer = self._take()
         if training.student is not None:
@@ -93,9 +94,10 @@ class LoraModel:
             revision=self.revision,
             rows_per_pass=self._rows,
             cache_bytes=self._cache_bytes,
-            top_k=top_k,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
         )
-        return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, temperature)
+        return LoraWriter(model, PromptEncoder(tokenizer, self._source), training, sampling)
 
     def _take(self) -> tuple[Any, Any]:
         """Network and tokenizer that no adapter has changed yet."""
@@ -106,10 +108,10 @@ class LoraWriter:
     """See protocols.Writer."""
 
     def __init__(
-        self, model: HFTextModel, prompts: PromptEncoder, training: Training, temperature: float
+        self, model: HFTextModel, prompts: PromptEncoder, training: Training, sampling: Sampling
     ) -> None:
         self._model, self._prompts, self._training = model, prompts, training
-        self._temperature = temperature
+        self._temperature = sampling.temperature
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
         """See protocols.Writer."""
@@ -117,3 +119,12 @@ class LoraWriter:
         rows = [self._prompts.public(template, label) for label in labels]
         texts = self._model.continued(rows, max_tokens=most, temperature=self._temperature)
         return [text.strip() for text in texts]
+
+    def likelihoods(
+        self, labels: Sequence[str | None], texts: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """See protocols.Writer."""
+        of = self._training
+        return prompted_likelihoods(
+            self._model.network, self._prompts, of.template, labels, texts, of.max_tokens
+        )

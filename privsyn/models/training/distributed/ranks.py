@@ -26,7 +26,14 @@ from pydantic import TypeAdapter
 
 from privsyn.errors import ModelError, TrainingInterrupted
 from privsyn.models.language.loading import load_trainable_model
-from privsyn.models.protocols import Row, SharedTrainer, TrainableModel, Training, Writer
+from privsyn.models.protocols import (
+    Row,
+    Sampling,
+    SharedTrainer,
+    TrainableModel,
+    Training,
+    Writer,
+)
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training.distributed.held_units import HeldUnits, Records
 from privsyn.models.training.distributed.rank_group import Command, Group, card_name, report
@@ -90,11 +97,9 @@ class RanksModel:
         trainer: Any = self._base.trainer(training)
         return trainer, self._group, training, self._group.answers()
 
-    def writer(
-        self, training: Training, folder: Path, *, top_k: int | None, temperature: float
-    ) -> Writer:
+    def writer(self, training: Training, folder: Path, sampling: Sampling) -> Writer:
         """This process's own. See protocols.TrainableModel."""
-        return self._base.writer(training, folder, top_k=top_k, temperature=temperature)
+        return self._base.writer(training, folder, sampling)
 
 
 class RanksTrainer:

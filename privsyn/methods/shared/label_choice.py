@@ -1,0 +1,87 @@
+"""Of several texts for a label, the one that its own writer holds to be most of that label.
+
+A model of few parameters often writes past the label in its prompt. It is a better judge: of the
+same model's candidates, the one with the highest posterior of its label is kept. Texts and model
+are public or released already, so the choice is post-processing and costs nothing; the public
+model alone is given the same choice, or its baseline would be too low (shared/alone.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
+"""Labels and texts, one each, to the log-likelihood in nats of each text under its label."""
+
+MOST_LABELS = 8
+"""Labels that are compared at most: a text's own, and others evenly spaced behind it."""
+
+
+_IMPOSSIBLE = -1e9
+"""Nats of a text that a label rules out: -inf under all labels, or no number, is no posterior."""
+
+
+def best_of(
+    count: int,
+    labels: Sequence[str | None],
+    every: Sequence[str],
+    write: Callable[[Sequence[str | None]], list[str]],
+    likelihoods: Likelihoods,
+) -> list[str]:
+    """One text per label: of ``count`` the one most of it. Without labels there is one candidate.
+
+    Args:
+        count: Candidates for each.
+        labels: Label of each text.
+        every: All labels.
+        write: Labels to as many texts.
+        likelihoods: Of the model that writes.
+    """
+    named = [label for label in labels if label is not None]
+    if count == 1 or len(named) < len(labels):
+        return write(labels)
+    candidates = write([label for label in named for _ in range(count)])
+    return of_their_labels(named, candidates, every, likelihoods)
+
+
+def of_their_labels(
+    labels: Sequence[str],
+    candidates: Sequence[str],
+    every: Sequence[str],
+    likelihoods: Likelihoods,
+) -> list[str]:
+    """For each label one of its candidates: the one with the highest posterior, labels as likely.
+
+    The first of equals; an empty text only where there is no other.
+
+    Args:
+        labels: What to choose for, n of them.
+        candidates: k for each label in order, shape (n * k,).
+        every: All labels; with one there is nothing to tell apart, and the first is kept.
+        likelihoods: Of the model that wrote them.
+    """
+    if len(candidates) == len(labels):
+        return list(candidates)
+    count = len(candidates) // len(labels)
+    own = np.repeat(np.array(labels, dtype=object), count)  # (n * k,)
+    rivals = {label: _rivals(label, every) for label in set(labels)}
+    asked = [
+        (rival, text)
+        for label, text in zip(own, candidates, strict=True)
+        for rival in rivals[label]
+    ]
+    nats = likelihoods(*zip(*asked, strict=True)).reshape(len(candidates), -1)  # own label first
+    nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
+    posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
+    posterior[[not text.strip() for text in candidates]] = -np.inf
+    best = posterior.reshape(len(labels), count).argmax(axis=1)
+    return [candidates[place * count + choice] for place, choice in enumerate(best.tolist())]
+
+
+def _rivals(label: str, every: Sequence[str]) -> list[str]:
+    """The label, then those it is told from: as many for every label."""
+    at, number = every.index(label), min(len(every), MOST_LABELS)
+    return [every[(at + step * len(every) // number) % len(every)] for step in range(number)]
