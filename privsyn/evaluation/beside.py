@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> T
 def headline(
     synthetic: Texts,
     real: Texts,
-    public: Texts | None,
+    public: Sequence[Texts],
     embed: Callable[[Sequence[str]], NDArray[np.float32]],
     called: str,
 ) -> list[Metric]:
@@ -46,7 +47,8 @@ def headline(
     Args:
         synthetic: The release.
         real: Held-out real records.
-        public: What the public model wrote alone; None where it cannot write here.
+        public: What the public model wrote alone, as many texts a draw; the mean over draws stands
+            beside the release. Empty where it cannot write here.
         embed: Vectors of texts, shape (texts, width).
         called: The embedder's name, for the notes.
 
@@ -59,17 +61,21 @@ def headline(
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
     count = min(len(synthetic), len(real) // 2)
     known, tested = [real[i] for i in order[:count]], [real[i] for i in order[count:]]
-    sets: dict[str, Texts] = {"synthetic": synthetic, "real": known}
+    sets: dict[str, Sequence[Texts]] = {"synthetic": [synthetic], "real": [known]}
     if public:
         sets["public"] = public
-    train = {
-        name: Labelled.of(embed([text for text, _ in own]), [label for _, label in own])
-        for name, own in sets.items()
-    }
-    test = Labelled.of(embed([text for text, _ in tested]), [label for _, label in tested])
+
+    def vectors(own: Texts) -> Labelled:
+        return Labelled.of(embed([text for text, _ in own]), [label for _, label in own])
+
+    train = {name: [vectors(own) for own in draws] for name, draws in sets.items()}
+    test = vectors(tested)
     chance = max(Counter(label for _, label in tested).values()) / len(tested)
     found = compare(train, test)
-    return [*_by_vectors(found, chance, len(tested), count, called), *_by_words(sets, tested)]
+    return [
+        *_by_vectors(found, chance, len(tested), count, called, len(public)),
+        *_by_words(sets, tested),
+    ]
 
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
@@ -103,7 +109,7 @@ def verdict(metrics: Mapping[str, float]) -> str | None:
 
 
 def _by_vectors(
-    found: Comparison, chance: float, tested: int, real: int, called: str
+    found: Comparison, chance: float, tested: int, real: int, called: str, draws: int
 ) -> list[Metric]:
     what = f"logistic regression over vectors of {called}"
     spread = "95% bootstrap interval over training texts and test records"
@@ -125,7 +131,8 @@ def _by_vectors(
         numbers |= {
             "public": (
                 found.accuracy["public"].value,
-                "the same, trained on what the public model writes alone",
+                "the same, trained on what the public model writes alone; mean of "
+                f"{draws} draw(s) of as many texts",
             ),
             "gain": (gain.value, "accuracy over that of the public model alone"),
             "gain_low": (gain.low, f"its {spread}, lower end"),
@@ -137,7 +144,7 @@ def _by_vectors(
     ]
 
 
-def _by_words(sets: Mapping[str, Texts], tested: Texts) -> list[Metric]:
+def _by_words(sets: Mapping[str, Sequence[Texts]], tested: Texts) -> list[Metric]:
     """Accuracy by TF-IDF of the baselines."""
     texts, labels = [text for text, _ in tested], [label for _, label in tested]
     notes = {
@@ -145,11 +152,12 @@ def _by_words(sets: Mapping[str, Texts], tested: Texts) -> list[Metric]:
         "public": "accuracy by TF-IDF, trained on what the public model writes alone",
     }
     found = []
-    for name, own in sets.items():
+    for name, draws in sets.items():
         if name in notes:
-            scores = downstream(
-                [text for text, _ in own], [label for _, label in own], texts, labels
-            )
-            value = next(m.value for m in scores if m.name == "downstream.accuracy")
+            scores = [
+                downstream([text for text, _ in own], [label for _, label in own], texts, labels)
+                for own in draws
+            ]
+            value = fmean(m.value for s in scores for m in s if m.name == "downstream.accuracy")
             found.append(Metric(f"downstream.{name}", value, "internal", notes[name]))
     return found

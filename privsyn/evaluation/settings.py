@@ -45,8 +45,8 @@ class EvaluateConfig(Section):
     )
     public_alone: bool = Field(
         default=True,
-        description="Have the public model write as many texts alone and measure them too: no "
-        "private data, no budget; kept once written.",
+        description="Have the public model write as many texts alone, twice where they are "
+        "100 or fewer, and measure them too: no private data, no budget; kept once written.",
     )
     paid: PaidConfig | None = Field(
         default=None,

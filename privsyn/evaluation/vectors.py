@@ -70,7 +70,9 @@ class Comparison:
 
 
 def compare(
-    trained_on: Mapping[str, Labelled], test: Labelled, replicates: int = REPLICATES
+    trained_on: Mapping[str, Labelled | Sequence[Labelled]],
+    test: Labelled,
+    replicates: int = REPLICATES,
 ) -> Comparison:
     """Train logistic regression on each of several sets, test all on the same real records.
 
@@ -80,17 +82,23 @@ def compare(
 
     Args:
         trained_on: At least one set, each with at least one row; the first is compared with the
-            others.
+            others. Of a sequence of sets, which are draws of the same thing, the mean counts.
         test: Held-out real records, at least one.
         replicates: Bootstrap samples.
     """
     rng = np.random.default_rng(_SEED)
-    points = {name: _hits(own, test).mean() for name, own in trained_on.items()}
+    draws = {
+        name: [own] if isinstance(own, Labelled) else list(own) for name, own in trained_on.items()
+    }
+    points = {
+        name: np.mean([_hits(own, test).mean() for own in each]) for name, each in draws.items()
+    }
     drawn: dict[str, list[float]] = {name: [] for name in trained_on}
     for _ in range(replicates):
         rows = rng.integers(0, len(test), len(test))
-        for name, own in trained_on.items():
-            drawn[name].append(float(_hits(own.resampled(rng), test)[rows].mean()))
+        for name, each in draws.items():
+            hits = [_hits(own.resampled(rng), test)[rows].mean() for own in each]
+            drawn[name].append(float(np.mean(hits)))
     samples = {name: np.array(values) for name, values in drawn.items()}
     first, *others = trained_on
     return Comparison(

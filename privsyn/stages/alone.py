@@ -65,7 +65,7 @@ def public_alone(
         return kept
     model = backends.language if backends else load_role(models, "language", ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
-    texts = write_alone(recipe, model, labels, rng)
+    texts = write_alone(recipe, model, labels, rng, plan.dataset.labels)
     private_folder(file.parent)
     write_json_atomic(file, texts, mode=0o600)
     return texts

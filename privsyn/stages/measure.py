@@ -36,6 +36,10 @@ from privsyn.validation.suite import read_schema
 MOST_READ = 512
 """Tokens that the language model reads at once."""
 
+_MOST_DRAWS, _ALONE = 2, 200
+"""Draws of the public model alone that a release is set beside, and texts of all of them; of a
+larger release one draw."""
+
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
 
@@ -93,13 +97,20 @@ def _headline(
     return headline(ours, theirs, public, once.embed, _called(ctx))
 
 
-def _public(ctx: Context, plan: Plan, ours: Texts, backends: Backends | None) -> Texts | None:
-    """As many texts of the same labels by the public model alone; written once and kept."""
+def _public(ctx: Context, plan: Plan, ours: Texts, backends: Backends | None) -> Sequence[Texts]:
+    """What the public model writes alone of the same labels, as many texts a draw; kept.
+
+    One draw of a hundred texts may be .1 better than the next: of a small release there are more.
+    """
     if not ours or not ctx.config.evaluate.public_alone:
-        return None
+        return []
+    draws = max(1, min(_MOST_DRAWS, _ALONE // len(ours)))
     names = [label for _, label in ours]
-    written = public_alone(ctx, plan, names, backends)
-    return None if written is None else list(zip(written, names, strict=True))
+    written = public_alone(ctx, plan, names * draws, backends)
+    if written is None:
+        return []
+    pairs = list(zip(written, names * draws, strict=True))
+    return [pairs[start : start + len(ours)] for start in range(0, len(pairs), len(ours))]
 
 
 def _by_reading(
@@ -128,8 +139,8 @@ def _by_reading(
             [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
         )
         sets = {"synthetic": ours, "real": known[: len(ours)]}
-        if (public := _public(ctx, plan, ours, backends)) is not None:
-            sets["public"] = public
+        if public := _public(ctx, plan, ours, backends):
+            sets["public"] = public[0]
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 

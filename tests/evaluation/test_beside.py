@@ -41,7 +41,7 @@ def numbers(*args):
 
 
 def test_a_release_better_than_its_public_prompt_says_so():
-    found = numbers(pairs(60), pairs(300), pairs(60, right=0.0))
+    found = numbers(pairs(60), pairs(300), [pairs(60, right=0.0)])
     assert found["vectors.accuracy"] == found["vectors.real"] == 1
     assert found["vectors.public"] == 0
     assert found["vectors.gain"] == 1
@@ -56,14 +56,41 @@ def test_a_release_better_than_its_public_prompt_says_so():
 
 
 def test_a_release_no_better_than_its_public_prompt_is_called_so():
-    found = numbers(pairs(60), pairs(300), pairs(60))
+    found = numbers(pairs(60), pairs(300), [pairs(60)])
     assert found["vectors.gain"] == 0
     assert "not worth its epsilon" in str(verdict(found))
 
 
+def test_several_draws_of_the_public_model_count_by_their_mean():
+    bad, good = pairs(60, right=0.0), pairs(60)
+    found = numbers(pairs(60), pairs(300), [bad, good, good])
+    assert found["vectors.public"] == pytest.approx(2 / 3)
+    assert found["vectors.gain"] == pytest.approx(1 / 3)
+    one, other = (numbers(pairs(60), pairs(300), [own]) for own in (bad, good))
+    assert found["downstream.public"] == pytest.approx(
+        (one["downstream.public"] + 2 * other["downstream.public"]) / 3
+    )
+
+
+def test_more_draws_make_the_interval_of_the_gain_narrower():
+    rng = np.random.default_rng(4)
+
+    def noisy(count):
+        labels = np.array(list(PLACES))[rng.integers(0, 3, count)]
+        vectors = embed([label + " x" for label in labels])
+        return Labelled(vectors + rng.normal(0, 1.5, vectors.shape).astype(np.float32), labels)
+
+    ours, test, draws = noisy(600), noisy(2000), [noisy(12) for _ in range(8)]
+    widths = []
+    for public in (draws[:1], draws):
+        gain = compare({"synthetic": ours, "public": public}, test).gain["public"]
+        widths.append(gain.high - gain.low)
+    assert widths[1] < 0.7 * widths[0]
+
+
 def test_what_cannot_be_measured_is_left_out():
-    assert headline(pairs(10), pairs(300), None, embed, "e") == []
-    found = numbers(pairs(60), pairs(300), None)
+    assert headline(pairs(10), pairs(300), [], embed, "e") == []
+    found = numbers(pairs(60), pairs(300), [])
     assert "vectors.gain" not in found
     assert "public model" not in str(verdict(found))
     assert verdict({"downstream.accuracy": 1.0}) is None
@@ -72,7 +99,7 @@ def test_what_cannot_be_measured_is_left_out():
 
 
 def test_few_held_out_records_are_halved():
-    found = numbers(pairs(60), pairs(40), None)
+    found = numbers(pairs(60), pairs(40), [])
     assert (found["vectors.records"], found["vectors.real_records"]) == (20, 20)
 
 
