@@ -2,12 +2,13 @@
 
     python benchmarks/prompts.py OUT.jsonl --data FOLDER --model MODEL [--sets agnews trec ...]
         [--prompts plain chat begun turn] [--guidance 3] [--temperature 1] [--seeds 1]
-        [--public-only]
+        [--public-only] [--examples SHOWN.jsonl]
 
 FOLDER holds NAME.train.jsonl.gz and NAME.test.jsonl.gz of public benchmark sets; the set
-``sample`` is made here. Runs in memory with seeded noise, without ledger or certificate: never a
-release. One JSON line a run; a run whose settings are in OUT already is left
-out, so a killed search goes on where it was.
+``sample`` is made here. SHOWN holds public examples, or those of a finished release (set, label,
+text): one of each label stands before both prompts. Runs in memory with seeded noise, without
+ledger or certificate: never a release. One JSON line a run; a run whose settings are in OUT already
+is left out, so a killed search goes on where it was.
 """
 
 from __future__ import annotations
@@ -162,12 +163,24 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def prompt_of(name: str, task: Task) -> dict[str, Any]:
-    """A prompt of the search for one data set."""
+def prompt_of(name: str, task: Task, examples: Mapping[str, str]) -> dict[str, Any]:
+    """A prompt of the search for one data set, behind an example of each label."""
     form = dict(PROMPTS[name])
+    shown = "".join(f"Topic: {task.labels[of]}\nText: {text}\n\n" for of, text in examples.items())
     for side in ("private", "public"):
         form[side] = form[side].replace("{document}", task.document)
+        form[side] = form[side].replace("Topic:", f"{shown}Topic:", 1)
     return form | {"labels": dict(task.labels)}
+
+
+def examples_of(path: Path | None, name: str) -> dict[str, str]:
+    """The first example of each label of a set."""
+    found: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path else []:
+        row = json.loads(line)
+        if row["set"] == name:
+            found.setdefault(row["label"], " ".join(row["text"].split()))
+    return found
 
 
 def read(folder: Path, name: str, split: str) -> list[Pair]:
@@ -263,6 +276,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=10.0)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--public-only", action="store_true")
+    parser.add_argument("--examples", type=Path, help="JSONL of set, label and public text")
     parser.add_argument("--real", action="store_true", help="as many real records instead")
     arguments = parser.parse_args()
     models = ModelsConfig(language=arguments.model, dtype=arguments.dtype)
@@ -285,6 +299,8 @@ def main() -> None:
                             "model": Path(arguments.model).name, "batch": arguments.batch,
                             "epsilon": 0.0 if arguments.public_only else arguments.epsilon,
                         }  # fmt: skip
+                        if arguments.examples is not None:
+                            run["examples"] = arguments.examples.name
                         if json.dumps(run, sort_keys=True) in done:
                             continue
                         task, start = TASKS[name], time.process_time()
@@ -297,7 +313,9 @@ def main() -> None:
                                 batch_size=arguments.batch, guidance=guidance,
                                 temperature=temperature, texts_per_label=task.texts,
                                 max_tokens=task.tokens, max_reference_tokens=task.tokens,
-                                top_k=arguments.top_k, prompt=prompt_of(form, task),
+                                top_k=arguments.top_k, prompt=prompt_of(
+                                    form, task, examples_of(arguments.examples, name)
+                                ),
                             )  # fmt: skip
                             records = [] if arguments.public_only else train
                             made = generate(

@@ -178,8 +178,9 @@ def draw(results: Path, picture: Path) -> None:
                 [b - v for v, b in zip(value, high, strict=True)],
             ]
             axes.errorbar(
-                at, value, yerr=spread, marker="o", capsize=3, label=method, color=f"C{place}"
-            )
+                at, value, yerr=spread, marker="o", capsize=3, label=method, color=f"C{place}",
+                linestyle="-" if len(set(at)) == len(at) else "none",  # two settings are no line
+            )  # fmt: skip
         for baseline, style in (("public", ":"), ("real", "--"), ("chance", "-.")):
             levels = [
                 line["metrics"][f"vectors.{baseline}"]

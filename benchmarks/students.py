@@ -1,12 +1,14 @@
 """What a small language model learns from a DP-LoRA teacher's texts: Yu et al. 2023, Table 1.
 
     python benchmarks/students.py TRAIN.jsonl.gz TEST.jsonl.gz [--labels] [--epsilon 8 inf]
-        [--direct 8] [--real] [--set steps=40 sampling_rate=0.05] [--distill epochs=5] [--test 400]
+        [--direct 8] [--real] [--set steps=40 sampling_rate=0.05] [--distill epochs=5]
+        [--tested 400] [--model smollm2 --dtype bfloat16 --document "medical abstract"]
 
 In memory, without ledger or certificate: records of a public benchmark, never a release. Prints one
 JSON object per student: next-token accuracy and cross entropy on real test records of a student
-trained on the teacher's texts, by epsilon (inf: without noise); with ``--direct`` of the same
-student trained on the records by DP-SGD; and of one trained on them without privacy.
+trained on the teacher's texts, by epsilon (inf: without noise; 0: as good as untrained, the public
+model alone); with ``--direct`` of the same student trained on the records by DP-SGD; and of one
+trained on them without privacy.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.next_token import next_token_accuracy
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.models.references import BUILTIN
@@ -69,9 +71,11 @@ def teach(
     """Texts of a teacher trained on the records, and what it took; its files go to ``folder``."""
     method = DPLora()
     labels = sorted({label for label, _ in train if label is not None})
-    private = math.isfinite(epsilon)
+    private = math.isfinite(epsilon) and epsilon > 0
     if not private:
         cfg = cfg.model_copy(update={"noise_multiplier": 1.0})
+    if epsilon == 0:  # one step that moves nothing: the public model alone
+        cfg = cfg.model_copy(update={"steps": 1, "learning_rate": 1e-12})
     plan = method.calibrate(
         cfg,
         Guarantee(epsilon if private else 1e3, 1e-5),
@@ -154,6 +158,9 @@ def main() -> None:
     parser.add_argument("--tested", type=int, default=400, help="real test records")
     parser.add_argument("--keep", type=Path, help="folder for the teachers' texts")
     parser.add_argument("--samples", type=int, default=2, help="texts to print")
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--document", help="what a record is")
     arguments = parser.parse_args()
 
     def settings(items: list[str]) -> dict[str, Any]:
@@ -163,9 +170,10 @@ def main() -> None:
     train = load_pairs(arguments.train, arguments.labels)
     test = load_pairs(arguments.test, arguments.labels)
     test = random.Random(0).sample(test, min(arguments.tested, len(test)))
-    models = ModelsConfig(language="tiny")
+    models = ModelsConfig(language=arguments.model, dtype=arguments.dtype)
     cfg = DPLoraConfig(**settings(arguments.set))
-    cfg = DPLora().resolve(cfg, {"base": describe_role(models, "base")})
+    subject = Subject(arguments.document)
+    cfg = DPLora().resolve(cfg, {"base": describe_role(models, "base")}, subject)
     distill = DistillConfig(max_tokens=cfg.max_tokens, **settings(arguments.distill))
     labels = sorted({label for label, _ in train if label is not None})
     template = cfg.template(labels)
