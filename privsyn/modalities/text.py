@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from privsyn.data.readers.values import as_text, fault
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout
+
+# All but tab and line breaks; a model draws one now and then, and the suite refuses them.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,14 @@ class Texts:
         return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
 
     def entry(self, content: str | bytes) -> dict[str, str]:
-        """The text.
+        """The text, without control characters: a public rule on what was drawn, so free.
 
         Raises:
             TypeError: It is none.
         """
         if not isinstance(content, str):
             raise TypeError("a method drew bytes where the dataset holds texts")
-        return {self.field: content}
+        return {self.field: _CONTROL.sub("", content)}
 
     def write(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> ArtifactRef:
         """One JSON Lines file."""

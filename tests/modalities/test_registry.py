@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -77,6 +79,19 @@ def test_content_of_the_other_modality_is_refused_without_being_shown(images) ->
     with pytest.raises(TypeError) as refused:
         modality_of(identity(images)).entry(content)
     assert "secret" not in str(refused.value)
+
+
+def test_a_drawn_text_holds_no_character_that_the_suite_refuses() -> None:
+    suite = json.loads((SHIPPED / "text.json").read_text())
+    (refused,) = (
+        expectation["kwargs"]["regex"]
+        for expectation in suite["expectations"]
+        if expectation.get("description", "").startswith("No control characters")
+    )
+    drawn = "".join(map(chr, range(0x300)))
+    (kept,) = modality_of(identity(None)).entry(drawn).values()
+    assert kept == re.sub(refused, "", drawn) != drawn
+    assert {"\t", "\n", "\r", " ", "a", "\u00e9"} <= set(kept)
 
 
 def test_nobody_else_asks_whether_records_are_images() -> None:
