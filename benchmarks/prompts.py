@@ -2,13 +2,14 @@
 
     python benchmarks/prompts.py OUT.jsonl --data FOLDER --model MODEL [--sets agnews trec ...]
         [--prompts plain chat begun turn] [--guidance 3] [--temperature 1] [--seeds 1]
-        [--public-only] [--examples SHOWN.jsonl]
+        [--public-only] [--examples SHOWN.jsonl] [--references 1]
 
 FOLDER holds NAME.train.jsonl.gz and NAME.test.jsonl.gz of public benchmark sets; the set
 ``sample`` is made here. SHOWN holds public examples, or those of a finished release (set, label,
-text): one of each label stands before both prompts. Runs in memory with seeded noise, without
-ledger or certificate: never a release. One JSON line a run; a run whose settings are in OUT already
-is left out, so a killed search goes on where it was.
+text): one of each label stands before both prompts. With several references a row, a row changes
+where it would be gone with one, so that ``replace_one`` is what is paid for. Runs in memory with
+seeded noise, without ledger or certificate: never a release. One JSON line a run; a run whose
+settings are in OUT already is left out, so a killed search goes on where it was.
 """
 
 from __future__ import annotations
@@ -208,23 +209,33 @@ def generate(
     train: Sequence[Pair],
     epsilon: float,
     seed: int,
+    references: int = 1,
 ) -> list[Pair]:
-    """Synthetic (text, label) by InvisibleInk; of no records by its public prompt alone."""
+    """Synthetic (text, label) by InvisibleInk; of no records by its public prompt alone.
+
+    ``batch_size`` counts rows; each holds ``references`` records, joined as the plain prompt is.
+    """
     method = InvisibleInk()
     cfg = method.resolve(cfg, {"language": describe(models)})
     labels = list(task.labels)
+    # privacy: of a row with other references one less is another row, not none: 2 C / B
+    adjacency = Adjacency.REPLACE_NULL if references == 1 else Adjacency.REPLACE_ONE
     plan = method.calibrate(
-        cfg,
-        Guarantee(epsilon, 1e-6),
-        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
+        cfg, Guarantee(epsilon, 1e-6), ReleaseFacts(adjacency, PrivacyUnit(), tuple(labels))
     )
     rng = random.Random(seed)
     held: dict[tuple[str | None, int], list[str]] = {}
-    wanted = cfg.batch_size * cfg.texts_per_label
+    wanted = cfg.batch_size * references * cfg.texts_per_label
     for label in labels:  # as many records as the divisor stands for, where there are so many
         own = [text for text, other in train if other == label]
         for text in rng.sample(own, min(wanted, len(own))):
             held.setdefault((label, rng.randrange(cfg.texts_per_label)), []).append(text)
+    for (label, _), texts in held.items():
+        between = f"\n\nTopic: {task.labels[label]}\nText: " if label is not None else ""
+        texts[:] = [
+            between.join(texts[start : start + references])
+            for start in range(0, len(texts), references)
+        ]
     return drawn(method, cfg, plan, held, labels, model, SeededNoise(seed))
 
 
@@ -277,6 +288,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--public-only", action="store_true")
     parser.add_argument("--examples", type=Path, help="JSONL of set, label and public text")
+    parser.add_argument("--references", type=int, default=1, help="records a row")
     parser.add_argument("--real", action="store_true", help="as many real records instead")
     arguments = parser.parse_args()
     models = ModelsConfig(language=arguments.model, dtype=arguments.dtype)
@@ -301,6 +313,8 @@ def main() -> None:
                         }  # fmt: skip
                         if arguments.examples is not None:
                             run["examples"] = arguments.examples.name
+                        if arguments.references > 1:
+                            run["references"] = arguments.references
                         if json.dumps(run, sort_keys=True) in done:
                             continue
                         task, start = TASKS[name], time.process_time()
@@ -312,15 +326,17 @@ def main() -> None:
                             cfg = InvisibleInkConfig(
                                 batch_size=arguments.batch, guidance=guidance,
                                 temperature=temperature, texts_per_label=task.texts,
-                                max_tokens=task.tokens, max_reference_tokens=task.tokens,
+                                max_tokens=task.tokens,
+                                max_reference_tokens=task.tokens * arguments.references,
                                 top_k=arguments.top_k, prompt=prompt_of(
                                     form, task, examples_of(arguments.examples, name)
                                 ),
                             )  # fmt: skip
                             records = [] if arguments.public_only else train
                             made = generate(
-                                cfg, models, model, task, records, arguments.epsilon, seed
-                            )
+                                cfg, models, model, task, records, arguments.epsilon, seed,
+                                arguments.references,
+                            )  # fmt: skip
                         seconds = round(time.process_time() - start, 1)
                         found = bench.worth(name, made) | {"cpu": seconds}
                         shown = random.Random(seed).sample(made, 10)
