@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
-from privsyn.methods.shared import alone
 from privsyn.methods.shared.alone import Recipe, write_alone
 from privsyn.methods.shared.label_choice import MOST_LABELS, of_their_labels
 from privsyn.methods.shared.prompts import PromptConfig
@@ -112,17 +112,34 @@ def test_a_nucleus_holds_the_likeliest_words_alone():
     assert words(1.0) == {"a", "b", "c", "d"}
 
 
-def test_a_nucleus_wider_than_what_is_sorted_first_is_whole(monkeypatch):
-    """Draws are the same however many tokens are sorted first."""
-    model = FakeLogitModel()
+def test_words_of_a_nucleus_are_as_likely_as_they_were():
+    likely = np.array([0.02, 0.5, 0.3, 0.15, 0.03])
+    model = FakeLogitModel(("<end>", "a", "b", "c", "d"), script=lambda *_: np.log(likely))
     prompt = PromptConfig(private="{reference}", public="say")
-    recipe = Recipe(prompt=prompt, max_tokens=6, top_k=None, top_p=0.7)
-    drawn = []
-    for first in (1, 2, 1024):
-        monkeypatch.setattr(alone, "_NUCLEUS", first)
-        texts = write_alone(recipe, model, ["x"] * 300, np.random.default_rng(5))
-        drawn.append(Counter(" ".join(texts).split()))
-    assert set(drawn[0]) == set(drawn[1]) == set(drawn[2])
-    narrow = recipe.model_copy(update={"top_k": 2})
-    texts = write_alone(narrow, model, ["x"] * 300, np.random.default_rng(5))
-    assert len(set(texts)) > 20
+    for top_p, top_k, kept in ((0.9, None, 3), (0.8, 4, 2), (1.0, None, 4)):
+        recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=top_k, top_p=top_p)
+        texts = write_alone(recipe, model, ["x"] * 2_000, np.random.default_rng(5))
+        found = Counter(" ".join(texts).split())
+        expected = likely[1 : 1 + kept] / likely[1 : 1 + kept].sum()
+        counts = [found[word] for word in "abcd"[:kept]]
+        assert sum(counts) == found.total()
+        # A seeded generator: always or never.
+        assert chisquare(counts, expected * found.total()).pvalue > 1e-4
+        assert chisquare(counts).pvalue < 1e-9
+
+
+def test_a_nucleus_of_a_large_vocabulary_is_that_of_its_sorted_words():
+    words = ("<end>", *(f"w{i}" for i in range(3_000)))
+    for spread in (0.1, 4.0):  # a wide nucleus, a narrow one
+        logits = np.random.default_rng(2).normal(0, spread, len(words))
+        model = FakeLogitModel(words, script=lambda *_, logits=logits: logits)
+        prompt = PromptConfig(private="{reference}", public="say")
+        recipe = Recipe(prompt=prompt, max_tokens=6, min_tokens=6, top_k=None, top_p=0.5)
+        texts = write_alone(recipe, model, ["x"] * 500, np.random.default_rng(5))
+        logits[0] = -np.inf  # too short to end
+        likely = np.exp(logits) / np.exp(logits).sum()
+        order = np.argsort(-likely)
+        nucleus = order[: int((likely[order].cumsum() < 0.5).sum()) + 1]
+        found = set(" ".join(texts).split())
+        assert found <= {words[i] for i in nucleus}
+        assert len(found) > 0.6 * len(nucleus)

@@ -198,21 +198,30 @@ def test_what_prompts_begin_with_is_read_once_and_changes_nothing(
 
 @pytest.mark.parametrize("spread", [0.1, 4.0])
 def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
-    """Flat rows, whose nucleus is wider than what is sorted first, and steep ones."""
+    """Flat rows and steep ones; within it columns are as likely as they were."""
+    import numpy as np
     import torch
+    from scipy.stats import chisquare
 
-    from privsyn.models.language.hf_text import _NUCLEUS, HFTextModel
+    from privsyn.models.language.hf_text import HFTextModel
 
     model = HFTextModel.__new__(HFTextModel)
-    model._top_k = None
-    rows = torch.randn(3, 4 * _NUCLEUS, generator=torch.Generator().manual_seed(5)) * spread
-    best, columns = model._likeliest(rows, 0.9)
-    order = rows.sort(dim=-1, descending=True)
-    before = order.values.softmax(-1).cumsum(-1) - order.values.softmax(-1)
-    for row in range(len(rows)):
-        kept = columns[row][best[row] > -torch.inf].tolist()
-        assert kept == order.indices[row][before[row] < 0.9].tolist()
-        assert (len(kept) > _NUCLEUS) == (spread < 1)
+    model._generator = torch.Generator().manual_seed(3)
+    model._top_k, model._top_p = None, 1.0
+    row = torch.randn(300, generator=torch.Generator().manual_seed(5)) * spread
+    order = row.sort(descending=True)
+    shares = order.values.double().softmax(-1)
+    nucleus = order.indices[shares.cumsum(-1) - shares < 0.9].numpy()
+    counts = np.bincount(model._sample(row.repeat(100_000, 1), 1.0, 0.9).numpy(), minlength=300)
+    assert set(np.flatnonzero(counts)) <= set(nucleus)
+    expected = shares[: len(nucleus)].numpy()
+    expected = expected / expected.sum() * counts.sum()
+    often = expected > 5
+    assert counts[nucleus[~often]].sum() <= 2 * expected[~often].sum() + 20
+    # A seeded generator: always or never.
+    held = np.append(counts[nucleus[often]], counts[nucleus[~often]].sum() + 1)
+    hoped = np.append(expected[often], expected[~often].sum() + 1)
+    assert chisquare(held, hoped * held.sum() / hoped.sum()).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("name", ["llama", "chat"])

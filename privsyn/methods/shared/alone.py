@@ -37,10 +37,6 @@ class Recipe(Section):
     candidates: int = 1
 
 
-_NUCLEUS = 1024
-"""Tokens that are sorted first for ``top_p``."""
-
-
 @runtime_checkable
 class Alone(Protocol):
     """A method with a public prompt of its own."""
@@ -126,29 +122,28 @@ def _written(
 def _sampled(
     logits: NDArray[np.float64], recipe: Recipe, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """A token per row, by Gumbel noise on its likeliest ones."""
-    best, scores = _likeliest(logits / recipe.temperature, recipe)
-    places = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
-    return np.asarray(np.take_along_axis(best, places[:, None], axis=1)[:, 0], np.int64)
+    """A token per row, of the likeliest that hold ``top_p``.
+
+    By rejection, so nothing is sorted: a token is drawn from all, and again where likelier ones
+    hold ``top_p`` without it. Of tokens as likely as each other all may be drawn.
+    """
+    scores = logits / recipe.temperature
+    best, own = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
+    shares = np.exp(own - own.max(axis=1, keepdims=True))  # (rows, tokens)
+    sums = shares.cumsum(axis=1)
+    drawn = np.zeros(len(shares), np.int64)
+    rows = list(range(len(shares)))
+    while rows:
+        at = rng.random(len(rows)) * sums[rows, -1]
+        for row, below in zip(rows, at, strict=True):
+            drawn[row] = min(np.searchsorted(sums[row], below, side="right"), sums.shape[1] - 1)
+        rows = [row for row in rows if not _within(shares[row], drawn[row], recipe.top_p)]
+    return np.asarray(np.take_along_axis(best, drawn[:, None], axis=1)[:, 0], np.int64)
 
 
-def _likeliest(
-    scores: NDArray[np.float64], recipe: Recipe
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The tokens that may be drawn and their scores, each of shape (rows, tokens)."""
-    every = scores.shape[1]
-    best, own = _highest(scores, min(recipe.top_k or every, every))
-    if recipe.top_p == 1:
-        return best, own
-    total = np.logaddexp.reduce(own, axis=1, keepdims=True)  # (rows, 1)
-    few, nucleus = _highest(own, min(_NUCLEUS, own.shape[1]))
-    if np.exp(nucleus - total).sum(axis=1).min() < recipe.top_p:  # a wide nucleus is seldom
-        few, nucleus = _highest(own, own.shape[1])
-    order = np.argsort(-nucleus, axis=1)
-    few, nucleus = (np.take_along_axis(few, order, 1), np.take_along_axis(nucleus, order, 1))
-    likely = np.exp(nucleus - total)
-    nucleus[likely.cumsum(axis=1) - likely >= recipe.top_p] = -np.inf
-    return np.take_along_axis(best, few, 1), nucleus
+def _within(shares: NDArray[np.float64], drawn: int, top_p: float) -> bool:
+    """Whether likelier tokens than the one drawn hold less than ``top_p``."""
+    return top_p == 1 or bool(shares[shares > shares[drawn]].sum() < top_p * shares.sum())
 
 
 def _highest(

@@ -23,8 +23,6 @@ from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_
 from privsyn.models.language.prompts import PromptEncoder, context_length
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
-_NUCLEUS = 1024
-"""Columns that are sorted first for ``top_p``."""
 _SHARED = 16
 """Tokens that prompts must begin with together to be read once."""
 _CLOSE_UP = 0.75
@@ -228,38 +226,35 @@ class HFTextModel:
         if temperature == 0:
             return logits.argmax(-1)
         scores = (logits - logits.amax(-1, keepdim=True)) / temperature
-        top_p = min(top_p, self._top_p)
-        if self._top_k is None and top_p >= 1:
-            return self._draw(scores)
-        best, columns = self._likeliest(scores, top_p)
-        return columns.gather(-1, self._draw(best)[:, None])[:, 0]
+        columns = None
+        if self._top_k is not None:
+            scores, columns = scores.topk(min(self._top_k, scores.shape[-1]), dim=-1)
+        drawn = self._draw(scores, min(top_p, self._top_p))
+        return drawn if columns is None else columns.gather(-1, drawn[:, None])[:, 0]
 
-    def _likeliest(self, scores: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
-        """Scores and columns that may be drawn, likeliest first, shape (rows, columns) each.
+    def _draw(self, scores: Tensor, top_p: float) -> Tensor:
+        """A column per row with probability softmax(scores), of those that hold ``top_p``.
 
-        A nucleus is seldom wide: few columns are sorted, more where they do not hold ``top_p``.
+        By rejection, so nothing is sorted: a column is drawn from all, and again where likelier
+        ones hold ``top_p`` without it. Of columns as likely as each other all may be drawn.
         """
-        every = scores.shape[-1]
-        count = min(self._top_k or _NUCLEUS, every)
-        best, columns = scores.topk(count, dim=-1)
-        if top_p >= 1:
-            return best, columns
-        total = (best if self._top_k else scores).logsumexp(-1, keepdim=True)
-        shares = (best - total).exp()
-        if not self._top_k and float(shares.sum(-1).min()) < top_p:
-            best, columns = scores.sort(dim=-1, descending=True)
-            shares = (best - total).exp()
-        return best.masked_fill(shares.cumsum(-1) - shares >= top_p, -torch.inf), columns
-
-    def _draw(self, scores: Tensor) -> Tensor:
-        """A column per row with probability softmax(scores)."""
-        sums = F.softmax(scores, dim=-1).cumsum(-1, dtype=torch.float64)
-        at = torch.rand(
-            (len(scores), 1), dtype=torch.float64, device=scores.device, generator=self._generator
-        )
-        return torch.searchsorted(sums, at * sums[:, -1:], right=True)[:, 0].clamp(
-            max=scores.shape[-1] - 1
-        )
+        shares = F.softmax(scores, dim=-1)
+        sums = shares.cumsum(-1, dtype=torch.float64)
+        drawn = torch.empty(len(scores), dtype=torch.long, device=scores.device)
+        rows = torch.arange(len(scores), device=scores.device)  # those without a column yet
+        while len(rows):
+            at = torch.rand(
+                (len(rows), 1), dtype=torch.float64, device=scores.device, generator=self._generator
+            )
+            columns = torch.searchsorted(sums, at * sums[:, -1:], right=True)
+            columns = columns.clamp(max=scores.shape[-1] - 1)
+            drawn[rows] = columns[:, 0]
+            if top_p >= 1:
+                break
+            likelier = shares > shares.gather(-1, columns)
+            again = (shares * likelier).sum(-1) >= top_p
+            rows, shares, sums = rows[again], shares[again], sums[again]
+        return drawn
 
 
 def _bytes_per_token(model: Any) -> float:
