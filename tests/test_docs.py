@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import os
 import re
 import shlex
@@ -21,6 +23,11 @@ from privsyn.config import parse_config
 ROOT = Path(__file__).parents[1]
 NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
 CODE = ("benchmarks", "dags", "operators", "privsyn", "tests", "tools")
+EXAMPLES = sorted(
+    ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    for file in (ROOT / "privsyn").rglob("*.py")
+    if ">>> " in file.read_text()
+)
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *NOTES])
 
 
@@ -187,6 +194,12 @@ def commands() -> list[tuple[str, list[str]]]:
         for line in lines:
             found.append((file.name, shlex.split(line, comments=True)[1:]))
     return found
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings_are_true(module):
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0 == found.failed
 
 
 def test_commands_and_their_options_exist():

@@ -51,6 +51,7 @@ class Guarantee:
 class RDPCurve:
     """Renyi loss of an event at any order above 1; an infinite order is pure DP.
 
+    >>> from privsyn.dp.events import ZCDP
     >>> RDPCurve(ZCDP(rho=0.1))(3.0)
     0.30000000000000004
     """
@@ -81,7 +82,8 @@ def loss_at(event: Event, order: float) -> float:
 def rho(event: Event) -> float | None:
     """Total zCDP rho, or None where the event has none (a sampled Gaussian).
 
-    >>> rho(Sequence((Pure(1.0), ZCDP(0.25, count=2))))
+    >>> from privsyn.dp.events import Composed, Pure, ZCDP
+    >>> rho(Composed((Pure(1.0), ZCDP(0.25, count=2))))
     1.0
     """
     total = fold(event, zcdp_loss)

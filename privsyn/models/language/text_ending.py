@@ -10,6 +10,8 @@ STOPS = ("\n\n",)
 
 # A full stop after two or three letters may be that of "Dr." or "p.m.".
 _SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
+# "Here is the message you asked for:", which a chat model says before the text itself.
+_ANNOUNCED = re.compile(r"(?i)(?:here(?:'s| is| are)|sure|certainly|of course)\b[^\n]*:\s*\n\s*")
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Ending:
     """Rules by which texts end. All are public, and look at one text alone.
 
     Attributes:
-        stops: A text ends before the first of these that follows ``least`` words.
+        stops: A text ends before the first of these that follows ``least`` words. A blank line
+            behind a colon is none.
         least: Words without which a text is short.
     """
 
@@ -32,10 +35,12 @@ class Ending:
     def cut(self, text: str, most: int | None = None) -> str:
         """The text before the first stop, of ``most`` words; whole sentences where none ended it.
 
-        >>> Ending().cut("The visit is at two. Please bring your")
-        'The visit is at two.'
+        >>> Ending().cut("The visit is at three. Please bring your")
+        'The visit is at three.'
         """
-        text = written = text.strip()
+        text = text.strip()
+        announced = _ANNOUNCED.match(text)
+        text = written = text[announced.end() :] if announced else text
         for stop in self.stops:
             text = self._stopped(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
@@ -50,9 +55,11 @@ class Ending:
         return len(text.split()) < self.least
 
     def _stopped(self, text: str, stop: str) -> str:
-        """The text before the first stop that follows enough words."""
+        """The text before the first stop that follows enough words; no blank line after a colon."""
         at = text.find(stop)
-        while at >= 0 and self.short(text[:at]):
+        while at >= 0 and (
+            self.short(text[:at]) or (stop.isspace() and text[:at].rstrip().endswith(":"))
+        ):
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
 

@@ -30,6 +30,7 @@ class FakeTrainableModel:
         context: Longest text, in words.
         rng: Public randomness of the writer; seeded, so that a run can be repeated.
 
+    >>> from privsyn.models.protocols import PromptTemplate
     >>> training = Training(PromptTemplate("{reference}", ""), (None,), 4, 1.0, 1, 1, 1, 1.0, None)
     >>> trainer = FakeTrainableModel(("<end>", "a", "b")).trainer(training)
     >>> trainer.encode(None, "a b unknown")

@@ -1,0 +1,37 @@
+"""Where a text ends, and where it begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from privsyn.models.language.text_ending import Ending
+
+VISIT = "The visit is at two. Please bring your card."
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (f"{VISIT}\n\nTopic: billing", VISIT),
+        (f"Here is the message you asked for:\n\n{VISIT}", VISIT),
+        (f"Here's a message from a patient to a clinic:\n{VISIT}\n\nHere's one more", VISIT),
+        (f"Sure, I can write that for you:\n\n{VISIT}", VISIT),
+        ("Here is the patient's medical report:", "Here is the patient's medical report:"),
+        (
+            "The results of the test are as follows:\n\nsugar 90, iron low.\n\nAnother text",
+            "The results of the test are as follows:\n\nsugar 90, iron low.",
+        ),
+        (
+            "Dear clinic,\n\nis my bill paid by now?\n\nAnn",
+            "Dear clinic,\n\nis my bill paid by now?",
+        ),
+        ("Here is the bill. It is due: pay it soon.", "Here is the bill. It is due: pay it soon."),
+    ],
+)
+def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: str) -> None:
+    assert Ending().cut(written) == kept
+
+
+def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
+    ending = Ending(stops=("\nTopic:",))
+    assert ending.cut("What the doctor said to me:\nTopic: bills") == "What the doctor said to me:"
