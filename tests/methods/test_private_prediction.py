@@ -25,7 +25,8 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.prompts import PromptConfig, default_prompt
+from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
+from privsyn.models.language.prompts import CHAT
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
@@ -393,6 +394,23 @@ def test_default_prompts_follow_task_and_model():
     assert default_prompt(chat, "plain").private == "Like {reference}"
     own = identity(private="<|start|>{reference}", public="<|start|>")
     assert default_prompt(own, "json", schema).public == "<|start|>"
+
+
+def test_a_chat_model_continues_a_list_of_records_unless_a_task_is_named():
+    chat = {"language": ModelIdentity("m", "r", CHAT, 1.0)}
+
+    def made(**settings):
+        resolved = METHOD.resolve(PrivatePredictionConfig(**settings), chat)
+        again = METHOD.resolve(resolved, chat)
+        assert again == resolved
+        return resolved.task, resolved.prompt.chat, resolved.prompt.private
+
+    schema = {"type": "object", "required": ["title"]}
+    assert made() == ("plain", False, RECORDS.private.replace("{document}", "text"))
+    assert made(task="classification")[:2] == ("classification", True)
+    assert made(json_schema=schema) == made(json_schema=schema, task="json")
+    assert made(json_schema=schema)[:2] == ("json", True)
+    assert made(json_schema=schema, task="plain")[:2] == ("plain", False)
 
 
 def test_a_schema_that_is_none_is_refused():

@@ -90,14 +90,14 @@ class PrivatePrediction:
         subject: Subject = ANYTHING,
     ) -> PrivatePredictionSettings:
         """Settings with a prompt where the config leaves it open."""
-        record = cfg.json_schema is not None or cfg.task == "json"
+        task = cfg.task or ("plain" if cfg.json_schema is None else "json")
+        record = cfg.json_schema is not None or task == "json"
         least = (0 if record else MIN_TOKENS) if cfg.min_tokens is None else cfg.min_tokens
         return PrivatePredictionSettings(
-            **cfg.model_dump(exclude={"prompt", "min_tokens"}),
-            prompt=resolved_prompt(
-                cfg.prompt, models["language"], subject, cfg.task, cfg.json_schema
-            ),
+            **cfg.model_dump(exclude={"prompt", "min_tokens", "task"}),
+            prompt=resolved_prompt(cfg.prompt, models["language"], subject, task, cfg.json_schema),
             min_tokens=least,
+            task=task,
         )
 
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:

@@ -73,9 +73,10 @@ class PrivatePredictionConfig(Section):
     keep_unfinished: bool = Field(
         default=False, description="Keep the text that the last private token cut off."
     )
-    task: Task = Field(
-        default="classification",
-        description="What a record is, for the default prompt of a chat model.",
+    task: Task | None = Field(
+        default=None,
+        description="What a record is, for the default prompt of a chat model; but for plain a form "
+        "that large models follow. Null: json with a json_schema, else plain.",
     )
     prompt: PromptConfig | None = Field(
         default=None, description="Prompts. Null: the model's own, or the task's."
