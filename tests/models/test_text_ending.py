@@ -25,6 +25,10 @@ VISIT = "The visit is at two. Please bring your card."
             "Dear clinic,\n\nis my bill paid by now?\n\nAnn",
             "Dear clinic,\n\nis my bill paid by now?",
         ),
+        (
+            "Of course I took tablets and these are the results:\nsugar 90, iron low",
+            "Of course I took tablets and these are the results:\nsugar 90, iron low",
+        ),
         ("Here is the bill. It is due: pay it soon.", "Here is the bill. It is due: pay it soon."),
     ],
 )

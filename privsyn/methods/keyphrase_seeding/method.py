@@ -41,7 +41,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 from privsyn.models.language.text_ending import Ending, unquoted
-from privsyn.models.language.text_variation import TOP_P
+from privsyn.models.language.text_variation import TOP_P, TextSettings, filled
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, try_embedder
 
@@ -66,11 +66,12 @@ _TOGETHER = 64
 class KeyphraseSeeding:
     """Sequences of phrases from private density estimates, each the seed of one text.
 
-    Guarantee: the choice of terms is Laplace noise on a histogram of L1 sensitivity S m and is paid
-    once; each label has its own estimates, and the labels are disjoint in units, so the release is
-    the sequence of the choice and of one label's k estimates. An estimate is a vector of L1
-    sensitivity M I m (Laplace) or L2 sensitivity M sqrt(I) m (Gaussian). All are doubled under
-    replace_one. Sequences, prompts and texts are post-processing.
+    Guarantee: the choice of terms is noise on a histogram of L1 sensitivity S m (Laplace) or L2
+    sensitivity sqrt(S) m (Gaussian) and is paid once; each label has its own estimates, and the
+    labels are disjoint in units, so the release is the sequence of the choice and of one label's k
+    estimates. An estimate is a vector of L1 sensitivity M I m (Laplace) or L2 sensitivity
+    M sqrt(I) m (Gaussian). Under replace_one all are doubled, but for that of the Gaussian counts,
+    which grows by sqrt 2. Sequences, prompts and texts are post-processing.
     """
 
     name: ClassVar[str] = "keyphrase_seeding"
@@ -147,9 +148,19 @@ class KeyphraseSeeding:
         """None: no logits are read."""
         return None
 
-    def longest_text(self, cfg: KeyphraseSeedingConfig) -> int:
-        """Tokens of a text at most."""
-        return cfg.max_tokens
+    def fresh(self, cfg: KeyphraseSeedingSettings) -> TextSettings | None:
+        """The prompt without phrases, sampled as with them; None where phrases are released."""
+        prompt = filled(cfg.prompt or "", {"phrases": ""})
+        if not (cfg.use_llm and prompt.strip()):
+            return None
+        return TextSettings(
+            random_prompt=prompt,
+            labels=cfg.label_descriptions,
+            rephrase=True,
+            temperature=cfg.temperature,
+            top_p=cfg.top_p or 1.0,
+            max_tokens=cfg.max_tokens,
+        )
 
     def preflight(
         self,

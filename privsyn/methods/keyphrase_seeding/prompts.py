@@ -20,8 +20,13 @@ def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequenc
     label_text = ""
     if settings.labels_public and label is not None:
         label_text = settings.label_descriptions.get(label, label)
-    slots = {"label": label_text, "phrases": ", ".join(phrases)}
-    return filled(settings.prompt or "{phrases}", slots)
+    prompt, slots = settings.prompt or "{phrases}", {"phrases": ", ".join(phrases)}
+    if phrases and not label_text:  # a missing label takes no phrases along
+        lines = prompt.splitlines(keepends=True)
+        prompt = "".join(
+            line.replace("{label}", "") if "{phrases}" in line else line for line in lines
+        )
+    return filled(prompt, {"label": label_text, **slots})
 
 
 def default_prompt(cfg: KeyphraseSeedingConfig, template: PromptTemplate) -> str:

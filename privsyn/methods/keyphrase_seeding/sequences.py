@@ -45,7 +45,10 @@ def draw_sequences(
     drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = shapes[0], shapes[0].angles(vectors)
     shares = _label_shares(angles, [sums[number, shape.number] for number in range(labels)])
-    favour = shares ** np.float32(settings.label_contrast)  # [K10]
+    highest = shares.max(
+        axis=1, keepdims=True
+    )  # one phrase of a label weighs 1, whatever the power
+    favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
     for step in range(1, settings.sequence_length + 1):
         structure = shapes[queried(settings.ensemble, step)]
         if structure is not shape:
@@ -72,7 +75,12 @@ def draw_sequences(
 def _label_shares(
     angles: NDArray[np.uint16], sums: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.float32]:
-    """Each label's share of what a phrase by itself scores over all labels; shape (labels, N)."""
+    """Each label's share of what a phrase by itself scores over all labels; shape (labels, N).
+
+    1 where there is one label [K10].
+    """
+    if len(sums) == 1:
+        return np.ones((1, len(angles)), np.float32)
     scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
     scores = np.maximum(np.concatenate([scorer.scores(one, nothing) for one in sums]), 0)
     total = scores.sum(axis=0)  # (N,)

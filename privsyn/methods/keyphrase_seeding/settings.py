@@ -52,7 +52,8 @@ class KeyphraseSeedingConfig(ReadsFiles):
         gt=0,
         allow_inf_nan=False,
         description="Epsilon of all estimates of a label: pure under Laplace noise, at "
-        "privacy.delta under Gaussian noise. Null: all that privacy.epsilon leaves.",
+        "privacy.delta under Gaussian noise. Null: all that privacy.epsilon leaves. Under Gaussian "
+        "noise alone vocabulary_share is in proportion to it.",
     )
     noise: Noise = Field(
         default="gaussian", description="Noise on the estimates: laplace (the paper) or gaussian."

@@ -47,6 +47,7 @@ from privsyn.methods.private_evolution.samples import KINDS, Samples
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
+from privsyn.models.language.text_variation import TextSettings
 from privsyn.models.protocols import VariationAPI
 from privsyn.models.trial import try_embedder
 
@@ -93,6 +94,10 @@ class PrivateEvolution:
     def roles(self, cfg: PrivateEvolutionConfig) -> tuple[Role, ...]:
         """The embedder and the generator of the modality."""
         return KINDS[cfg.modality].roles
+
+    def fresh(self, cfg: PrivateEvolutionConfig) -> TextSettings | None:
+        """The first population, which no record has voted on; None of images."""
+        return cfg.text if cfg.modality == "text" else None
 
     def resolve(
         self,

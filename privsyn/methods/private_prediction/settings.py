@@ -75,8 +75,8 @@ class PrivatePredictionConfig(Section):
     )
     task: Task | None = Field(
         default=None,
-        description="What a record is, for the default prompt of a chat model; but for plain a form "
-        "that large models follow. Null: json with a json_schema, else plain.",
+        description="What a record is, for the default prompt of a chat model: but for plain, a "
+        "form for large models. Null: json with a json_schema, else plain.",
     )
     prompt: PromptConfig | None = Field(
         default=None, description="Prompts. Null: the model's own, or the task's."

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import PromptConfig, ended
-from privsyn.models.protocols import LogitModel
+from privsyn.models.language.text_variation import TextSettings, TextVariation
+from privsyn.models.protocols import LogitModel, TextModel
 from privsyn.section import Section
 
 
@@ -46,11 +47,11 @@ class Alone(Protocol):
 
 
 @runtime_checkable
-class BoundsTexts(Protocol):
-    """A method without a public prompt of its own that bounds the length of its texts."""
+class WritesFresh(Protocol):
+    """A method whose texts a text model completes."""
 
-    def longest_text(self, cfg: Any) -> int:
-        """Tokens of a text at most."""
+    def fresh(self, cfg: Any) -> TextSettings | None:
+        """How fresh texts are written where no record has a say; None where it writes none."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,28 @@ def write_alone(
         lambda asked: _written(recipe, model, asked, rng, together),
         lambda of, texts: model.likelihoods(template, of, texts, most),
     )
+
+
+def write_fresh(
+    settings: TextSettings,
+    model: TextModel,
+    labels: Sequence[str | None],
+    rng: np.random.Generator,
+) -> list[str]:
+    """One text per label, as the method's own text model writes where no record has a say.
+
+    Args:
+        settings: Prompt and sampling, ``resolved``.
+        model: The text model.
+        labels: Label of each text.
+        rng: Public randomness of the prompts.
+
+    Raises:
+        ModelError: See TextVariation.random.
+    """
+    variation = TextVariation(settings, model, rng)
+    texts = {of: iter(variation.random(labels.count(of), of)) for of in dict.fromkeys(labels)}
+    return [next(texts[of]) for of in labels]
 
 
 def _written(
@@ -143,7 +166,8 @@ def _sampled(
 
 def _within(shares: NDArray[np.float64], drawn: int, top_p: float) -> bool:
     """Whether likelier tokens than the one drawn hold less than ``top_p``."""
-    return top_p == 1 or bool(shares[shares > shares[drawn]].sum() < top_p * shares.sum())
+    # Of a row without numbers nothing compares: any token will do.
+    return top_p == 1 or not shares[shares > shares[drawn]].sum() >= top_p * shares.sum()
 
 
 def _highest(

@@ -31,7 +31,7 @@ def best_of(
     write: Callable[[Sequence[str | None]], list[str]],
     likelihoods: Likelihoods,
 ) -> list[str]:
-    """One text per label: of ``count`` the one most of it. Without labels there is one candidate.
+    """One text per label: of ``count`` the one most of it; one where labels tell nothing apart.
 
     Args:
         count: Candidates for each.
@@ -41,7 +41,7 @@ def best_of(
         likelihoods: Of the model that writes.
     """
     named = [label for label in labels if label is not None]
-    if count == 1 or len(named) < len(labels):
+    if count == 1 or len(every) < 2 or len(named) < len(labels):
         return write(labels)
     candidates = write([label for label in named for _ in range(count)])
     return of_their_labels(named, candidates, every, likelihoods)

@@ -11,7 +11,10 @@ STOPS = ("\n\n",)
 # A full stop after two or three letters may be that of "Dr." or "p.m.".
 _SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
 # "Here is the message you asked for:", which a chat model says before the text itself.
-_ANNOUNCED = re.compile(r"(?i)(?:here(?:'s| is| are)|sure|certainly|of course)\b[^\n]*:\s*\n\s*")
+_ANNOUNCED = re.compile(
+    r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
+    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,10})\s*:\s*\n\s*"
+)
 
 
 @dataclass(frozen=True)
