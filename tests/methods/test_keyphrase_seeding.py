@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 
 from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
@@ -23,10 +24,13 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
+from privsyn.methods.keyphrase_seeding.prompts import fill
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
+from privsyn.methods.shared.alone import write_fresh
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
+from privsyn.models.testing.language import FakeTextModel
 from privsyn.testing import Constant
 
 METHOD = KeyphraseSeeding()
@@ -336,8 +340,48 @@ def test_a_phrase_of_every_label_is_drawn_less_than_by_its_count(tmp_path, terms
         drawn = [s.content for s in run(tmp_path, cfg, texts=texts, name=f"{contrast}")]
         return drawn.count("visit") / len(drawn)
 
+    assert share(1000) < 0.05  # too small a share to any power is nothing, the largest is not
     assert share(0) > 0.25  # half of all phrases, before the kernel spreads them
     assert share(None) < 0.85 * share(0)  # standard error of 4,000 draws: 0.03
+
+
+@pytest.mark.parametrize("ensemble", ["independent", "linear", "logarithmic"])
+def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, ensemble):
+    drawn = []
+    for contrast in (0, 2):
+        cfg = config(
+            terms, use_llm=False, ensemble=ensemble, label_contrast=contrast, score_power=1.0
+        )
+        made = run(tmp_path, cfg, texts={None: TEXTS["Billing"]}, labels=(), name=f"{contrast}")
+        drawn.append([sample.content for sample in made])
+    assert drawn[0] == drawn[1]
+
+
+def test_a_missing_label_takes_no_phrases_along(terms):
+    cfg = config(terms, prompt="Topic: {label}\nLabel: {label}; terms: {phrases}\nText:")
+    assert fill(cfg, "Billing", ["a", "b"]) == "Topic: Billing\nLabel: Billing; terms: a, b\nText:"
+    assert fill(cfg, None, ["a", "b"]) == "Label: ; terms: a, b\nText:"
+
+
+def test_the_public_model_alone_is_asked_as_around_phrases(terms):
+    asked = []
+
+    class Asked(FakeTextModel):
+        def complete(self, prompts, **sampling):
+            asked.append(sampling)
+            return super().complete(prompts, **sampling)
+
+    cfg, model, rng = config(terms, temperature=0.7, max_tokens=33), Asked(), default_rng(1)
+    texts = write_fresh(METHOD.fresh(cfg), model, ["Symptoms", "Billing", "Symptoms"], rng)
+    assert len(texts) == 3
+    assert set(model.prompts) == {
+        f"The following is a text.\nTopic: {label}\nText:" for label in LABELS
+    }
+    assert {tuple(sampling.items()) for sampling in asked} == {
+        (("max_tokens", 33), ("temperature", 0.7), ("top_p", 0.9))
+    }
+    assert METHOD.fresh(config(terms, use_llm=False)) is None
+    assert METHOD.fresh(config(terms, prompt="{phrases}")) is None
 
 
 def test_terms_that_noise_alone_explains_are_left_out(tmp_path, monkeypatch):

@@ -143,3 +143,11 @@ def test_a_nucleus_of_a_large_vocabulary_is_that_of_its_sorted_words():
         found = set(" ".join(texts).split())
         assert found <= {words[i] for i in nucleus}
         assert len(found) > 0.6 * len(nucleus)
+
+
+def test_a_row_without_numbers_ends_all_the_same():
+    model = FakeLogitModel(script=lambda *_: np.full(12, -np.inf))
+    prompt = PromptConfig(private="{reference}", public="say")
+    for top_p in (0.9, 1.0):
+        recipe = Recipe(prompt=prompt, max_tokens=3, top_k=None, top_p=top_p)
+        assert len(write_alone(recipe, model, ["x"] * 4, np.random.default_rng(1))) == 4

@@ -765,3 +765,9 @@ def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
     assert gaps[-1] < least * gaps[0], gaps
     assert gaps[3] < gaps[0]
     assert gaps[-1] < gaps[3], gaps
+
+
+def test_the_public_model_alone_writes_the_first_population():
+    text = config(modality="text", text={"max_tokens": 20})
+    assert METHOD.fresh(text) == text.text
+    assert METHOD.fresh(config(modality="image")) is None

@@ -155,6 +155,7 @@ class KeyphraseSeeding:
             return None
         return TextSettings(
             random_prompt=prompt,
+            vary_prompt="{text}",  # nothing is varied
             labels=cfg.label_descriptions,
             rephrase=True,
             temperature=cfg.temperature,

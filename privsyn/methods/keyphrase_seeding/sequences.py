@@ -79,10 +79,10 @@ def _label_shares(
 
     1 where there is one label [K10].
     """
-    if len(sums) == 1:
-        return np.ones((1, len(angles)), np.float32)
     scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
     scores = np.maximum(np.concatenate([scorer.scores(one, nothing) for one in sums]), 0)
+    if len(scores) == 1:
+        return np.ones_like(scores, np.float32)
     total = scores.sum(axis=0)  # (N,)
     shares: NDArray[np.float32] = (scores / np.where(total > 0, total, 1)).astype(np.float32)
     return shares

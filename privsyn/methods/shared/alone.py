@@ -152,6 +152,7 @@ def _sampled(
     """
     scores = logits / recipe.temperature
     best, own = _highest(scores, min(recipe.top_k or scores.shape[1], scores.shape[1]))
+    own[np.isneginf(own.max(axis=1))] = 0  # of a row without numbers any token will do
     shares = np.exp(own - own.max(axis=1, keepdims=True))  # (rows, tokens)
     sums = shares.cumsum(axis=1)
     drawn = np.zeros(len(shares), np.int64)
@@ -166,8 +167,7 @@ def _sampled(
 
 def _within(shares: NDArray[np.float64], drawn: int, top_p: float) -> bool:
     """Whether likelier tokens than the one drawn hold less than ``top_p``."""
-    # Of a row without numbers nothing compares: any token will do.
-    return top_p == 1 or not shares[shares > shares[drawn]].sum() >= top_p * shares.sum()
+    return top_p == 1 or bool(shares[shares > shares[drawn]].sum() < top_p * shares.sum())
 
 
 def _highest(
