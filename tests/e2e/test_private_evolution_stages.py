@@ -12,8 +12,10 @@ import pytest
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.models.testing.language import FakeTextModel
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
+from privsyn.stages.alone import public_alone
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
@@ -42,6 +44,26 @@ def release(ctx):
     reserve(ctx, planned)
     assert planned.shards == 1
     return planned, finish(ctx, planned, Backends(stand_ins()))
+
+
+def test_the_public_model_alone_is_the_generator_without_votes(project):
+    """The prompt of the first population, kept once written; None where no text model is loaded."""
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    models = stand_ins()
+    labels = ["Billing", "Symptoms", "Billing"]
+    texts = public_alone(ctx, planned, labels, Backends(models))
+    prompt = planned.settings["text"]["random_prompt"]
+    assert len(texts) == len(models["text"].prompts) == 3
+    assert all(asked.startswith(prompt.partition("{")[0]) for asked in models["text"].prompts)
+    assert public_alone(ctx, planned, labels, Backends(models)) == texts
+    assert len(models["text"].prompts) == 3
+    without = Backends({"language": models["language"]})
+    assert public_alone(ctx, planned, labels[:2], without) is None
+
+    models["text"] = FakeTextModel(script=lambda prompt, before: "", revision="silent")
+    assert public_alone(ctx, planned, labels, Backends(models)) is None
+    assert list((ctx.workspace.cache / "alone").iterdir()) != []
 
 
 def test_releases_the_population_of_every_label_and_what_the_rounds_told(project):
