@@ -132,7 +132,11 @@ def test_r_is_the_most_the_target_buys(
         assert guarantee(cost, target.delta).epsilon > epsilon * (1 - 1e-3)
         return
     assert guarantee(planned.event, target.delta).epsilon <= epsilon
-    more = cfg.model_copy(update={"private_tokens": int(planned.derived["private_tokens"]) + 1})
+    r = int(planned.derived["private_tokens"])
+    assert r <= cfg.max_texts * cfg.max_tokens
+    if r == cfg.max_texts * cfg.max_tokens:
+        return
+    more = cfg.model_copy(update={"private_tokens": r + 1})
     beyond = plan(more, target, adjacency, unit).event
     assert guarantee(beyond, target.delta).epsilon > epsilon * (1 - 1e-3)
 
@@ -169,6 +173,25 @@ def test_says_how_many_texts_that_buys_at_worst():
     assert "may yield no text" in short.warnings[0]
     assert any("batch_size=4 is small" in warning for warning in short.warnings)
     assert plan(config()).rows == (0, 4 * 1000)
+
+
+def test_pays_for_no_more_tokens_than_texts_can_hold(tmp_path):
+    few = config(private_tokens=None, max_texts=3, svt_threshold=None, clip_bound=1)
+    planned = plan(few)
+    assert planned.derived["private_tokens"] == 3 * 6
+    assert guarantee(planned.event, AMPLE.delta).epsilon < AMPLE.epsilon / 2
+    assert len(run(tmp_path, few)) == 4 * 3  # and all of them come
+    cfg = few.model_copy(update={"max_texts": 1000})
+    assert plan(cfg).derived["private_tokens"] > 3 * 6
+
+
+def test_says_when_a_comparison_costs_more_than_it_saves():
+    few = {"private_tokens": None, "max_texts": 3, "clip_bound": 1, "svt_noise": 0.5}
+    (said,) = [text for text in plan(config(**few)).warnings if "svt_threshold" in text]
+    assert "all 18 tokens of a bucket" in said
+    for other in ({"svt_threshold": None}, {"max_texts": 10**6}):
+        warnings = plan(config(**few | other)).warnings
+        assert not [text for text in warnings if "svt_threshold" in text]
 
 
 # --- the loop -------------------------------------------------------------------------------------

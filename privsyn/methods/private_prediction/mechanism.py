@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privsyn.data.records import Cell
 from privsyn.dp.accountant import Guarantee, epsilon_at, rho
@@ -63,14 +63,15 @@ class PrivatePredictionMechanism(Mechanism):
 def calibrate(
     settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts
 ) -> PrivatePredictionMechanism:
-    """As many private tokens as the target buys, where the config leaves r open.
+    """As many private tokens as the target buys and texts can hold, where the config leaves r open.
 
     Raises:
         ConfigError: The target does not buy one token; says which setting costs most.
     """
     one = _mechanism(settings, facts, 1)
-    r = settings.private_tokens or _affordable(settings, one, target)
-    return _mechanism(settings, facts, r)
+    r = settings.private_tokens or min(_affordable(settings, one, target), _most(settings))
+    found = _mechanism(settings, facts, r)
+    return replace(found, warnings=(*found.warnings, *_needless(settings, found, target)))
 
 
 def rebuild(
@@ -102,6 +103,26 @@ def _mechanism(
         private_tokens=r,
         buckets=buckets,
         texts_at_worst=worst * buckets,
+    )
+
+
+def _most(settings: PrivatePredictionSettings) -> int:
+    """Tokens that the texts of a bucket can hold."""
+    return settings.max_texts * settings.max_tokens
+
+
+def _needless(
+    settings: PrivatePredictionSettings, found: PrivatePredictionMechanism, target: Guarantee
+) -> tuple[str, ...]:
+    """Where the target would buy every token without a comparison: a free token then costs more."""
+    each = rho(found.token.event) or 0.0
+    if found.above is None or each * _most(settings) > calibrate_rho(target):
+        return ()
+    return (
+        "methods.private_prediction.svt_threshold: this epsilon buys all "
+        f"{_most(settings):,} tokens of a bucket (max_texts times max_tokens) as private ones "
+        "without a comparison, which costs "
+        f"{(rho(found.rounds(1)) or 0.0) / each - 1:.1f} times a token. Set it to null.",
     )
 
 
