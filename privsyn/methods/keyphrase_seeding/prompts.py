@@ -20,13 +20,13 @@ def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequenc
     label_text = ""
     if settings.labels_public and label is not None:
         label_text = settings.label_descriptions.get(label, label)
-    prompt, slots = settings.prompt or "{phrases}", {"phrases": ", ".join(phrases)}
+    prompt = settings.prompt or "{phrases}"
     if phrases and not label_text:  # a missing label takes no phrases along
         lines = prompt.splitlines(keepends=True)
         prompt = "".join(
             line.replace("{label}", "") if "{phrases}" in line else line for line in lines
         )
-    return filled(prompt, {"label": label_text, **slots})
+    return filled(prompt, {"label": label_text, "phrases": ", ".join(phrases)})
 
 
 def default_prompt(cfg: KeyphraseSeedingConfig, template: PromptTemplate) -> str:

@@ -45,9 +45,8 @@ def draw_sequences(
     drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = shapes[0], shapes[0].angles(vectors)
     shares = _label_shares(angles, [sums[number, shape.number] for number in range(labels)])
-    highest = shares.max(
-        axis=1, keepdims=True
-    )  # one phrase of a label weighs 1, whatever the power
+    # [K10] A label's likeliest phrase weighs 1, whatever the power.
+    highest = shares.max(axis=1, keepdims=True)
     favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
     for step in range(1, settings.sequence_length + 1):
         structure = shapes[queried(settings.ensemble, step)]

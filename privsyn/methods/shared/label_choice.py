@@ -19,7 +19,6 @@ Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
 MOST_LABELS = 8
 """Labels that are compared at most: a text's own, and others evenly spaced behind it."""
 
-
 _IMPOSSIBLE = -1e9
 """Nats of a text that a label rules out: -inf under all labels, or no number, is no posterior."""
 
