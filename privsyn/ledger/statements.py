@@ -111,6 +111,7 @@ class Balance(Fill):
             "budget": self.budget,
             "spent": self.spent,
             "left": self.left,
+            "share": self.share,
             "left_epsilon": self.left_epsilon,
         }
 

@@ -313,7 +313,6 @@ def report_account(name: str, account: Preview) -> dict[str, Any]:
     said = {
         "name": name,
         **balance.figures(),
-        "share": balance.share,
         "asked": account.asked,
         "fits": account.fits,
         "takes": account.takes,

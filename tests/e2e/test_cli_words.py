@@ -14,6 +14,7 @@ from rich.console import Console
 from privsyn import __version__, cli
 from privsyn.cli.commands import app
 from privsyn.cli.options import known_here
+from privsyn.dp.accountant import percent
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
 from privsyn.stages.certify import certify
@@ -196,6 +197,13 @@ def test_plan_and_ledger_count_in_one_unit(released, say):
     [account] = json.loads(say(project, "ledger", "show", "--json")[1])
     for key in ("order", "budget", "spent", "left", "left_epsilon", "share"):
         assert planned[key] == account["balance"][key], key
+
+
+def test_the_report_says_what_the_ledger_says_is_spent(released, say):
+    project, release = released
+    report = (project.root / "releases" / release / "report.html").read_text(encoding="utf-8")
+    [account] = json.loads(say(project, "ledger", "show", "--json")[1])
+    assert f"{percent(account['balance']['share'])} of the cap" in report
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,8 @@ def sayable(folder: Path) -> set[str]:
     said |= {form for check in checks for form in NUMBER.findall(check["detail"])}
     said |= {form for value in (len(rows), len(checks)) for form in forms(value)}
     said |= set(NUMBER.findall(f"{validated.get('gx_version', '')}."))
-    shares = (account["loss"] / account["budget"], account["spent"] / account["budget"])
+    shares = [account["loss"] / account["budget"], account["spent"] / account["budget"]]
+    shares += [account["share"]] if "share" in account else []
     said |= {f"{math.ceil(1000 * share - 1e-9) / 10:g}" for share in shares}  # never told too low
     said.add(f"{100 * numbers(folder).get('duplicate share', 0):.1f}")
     for value in leaves(sealed.get("accuracy", {})):
