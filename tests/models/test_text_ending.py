@@ -39,3 +39,21 @@ def test_an_announcement_is_no_text_and_a_colon_is_no_end(written: str, kept: st
 def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
     ending = Ending(stops=("\nTopic:",))
     assert ending.cut("What the doctor said to me:\nTopic: bills") == "What the doctor said to me:"
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("Please send my bill to this address.", False),
+        ("Please send it.", True),
+        ("Topic: Billing Words to build on: bill, late", True),
+        ("TOPIC: Billing\n\nwords to build on.", True),  # as words, whatever is between them
+        ("It is about billing, to build on what I said.", False),
+        ("so late, so late, so late, so late, so late", True),
+        ("The dog and the cat, and the dog again.", False),
+        ("x " * 40, True),
+    ],
+)
+def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, failed):
+    prompt = "The following is a message.\nTopic: Billing\nWords to build on: bill, late\nText:"
+    assert Ending().failed(text, prompt) == failed

@@ -192,6 +192,16 @@ def test_a_text_that_is_too_short_is_asked_for_again_and_a_salutation_is_no_text
     assert len(model.prompts) == 2 * 4
 
 
+def test_a_text_that_says_its_prompt_again_is_asked_for_again():
+    prompt = "The following is a message on {label}."
+    answers = ["The following is a message, and more.", "Thank you so very much, nurse."]
+    made, model = api(script=lambda p, before: answers[before % 2], random_prompt=prompt)
+    assert made.random(1, "Billing") == [answers[1]]
+    assert len(model.prompts) == 2
+    made, model = api(script=lambda p, before: answers[0], random_prompt=prompt)
+    assert made.random(1, "Billing") == [answers[0]]  # in the end what there is
+
+
 def test_a_variation_that_is_too_short_is_not_taken():
     made, _ = api(script=lambda prompt, before: "Yes.", min_words=5, rephrase=True)
     assert made.vary(["my bill is wrong again", "No."], None, 0.5)[0] == "my bill is wrong again"

@@ -333,8 +333,9 @@ def _written(
 ) -> bytes:
     """Of each sequence's completions the one nearest its phrases, all of it public; JSON [K11]."""
     ending = Ending.of(settings.max_tokens)
+    prompts = [fill(settings, label, row) for row in lists for _ in range(settings.candidates)]
     answers = models.text.complete(
-        [fill(settings, label, row) for row in lists for _ in range(settings.candidates)],
+        prompts,
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         top_p=settings.top_p or 1.0,
@@ -346,8 +347,8 @@ def _written(
     near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
     phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
     nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
-    short = np.reshape([ending.short(text) for text in texts], shape)
-    nearest = np.argmax(nearness - 2 * short, axis=1)  # a short one only among short ones
+    failed = np.reshape(list(map(ending.failed, texts, prompts)), shape)
+    nearest = np.argmax(nearness - 2 * failed, axis=1)  # a failed one only among failed ones
     return json.dumps(list(np.reshape(texts, shape)[np.arange(len(lists)), nearest])).encode()
 
 

@@ -1,4 +1,7 @@
-"""Where a text that a model wrote ends: before a public stop, or after its last whole sentence."""
+"""Where a text that a model wrote ends, before a public stop or after its last whole sentence.
+
+And whether it is one at all: small models repeat their prompt, or themselves.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,11 @@ _ANNOUNCED = re.compile(
     r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
     r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,10})\s*:\s*\n\s*"
 )
+
+_ECHO = 5
+"""Words in a row that a text has of its prompt, and a text of its own has not."""
+_LOOP = 2 / 3
+"""Different pairs of words among those of a text, at least; people's texts have more than .9."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,19 @@ class Ending:
         """Whether the text has fewer words than ``least``."""
         return len(text.split()) < self.least
 
+    def failed(self, text: str, prompt: str) -> bool:
+        """Whether the text is short, says its prompt again, or goes round in a circle.
+
+        >>> Ending().failed("Words to build on: bill.", "Words to build on: bill")
+        True
+        """
+        pairs = _runs(text, 2)
+        return (
+            self.short(text)
+            or len(set(pairs)) < _LOOP * len(pairs)
+            or not set(_runs(text, _ECHO)).isdisjoint(_runs(prompt, _ECHO))
+        )
+
     def _stopped(self, text: str, stop: str) -> str:
         """The text before the first stop that follows enough words; no blank line after a colon."""
         at = text.find(stop)
@@ -70,6 +91,12 @@ class Ending:
         """The text up to its last whole sentence, where enough words are left."""
         whole = _SENTENCES.match(text)
         return text if whole is None or self.short(whole[0]) else whole[0]
+
+
+def _runs(text: str, count: int) -> list[tuple[str, ...]]:
+    """So many words in a row, from every word on."""
+    words = re.findall(r"\w+", text.lower())
+    return list(zip(*(words[start:] for start in range(count)), strict=False))
 
 
 def unquoted(text: str) -> str:

@@ -114,8 +114,9 @@ class TextSettings(Section):
         ge=1,
         le=1000,
         exclude_if=lambda words: words == 5,  # ids of releases stay what they were
-        description="Shorter texts (a salutation alone) are asked for again, some times at most. "
-        "Never more than a quarter of max_tokens.",
+        description="Shorter texts (a salutation alone) are asked for again, some times at most, "
+        "and so are those that repeat their prompt or themselves. Never more than a quarter of "
+        "max_tokens.",
     )
 
     @field_validator("random_prompt")
@@ -197,21 +198,23 @@ class TextVariation:
         return f"{self._model.revision}+{digest[:16]}"
 
     def random(self, count: int, label: str | None) -> list[str]:
-        """``count`` fresh texts. Where the model stays silent, or too short, it is asked again.
+        """``count`` fresh texts. Where one failed, the model is asked again: Ending.failed.
 
         Raises:
             ModelError: No text came at all; or see TextModel.complete.
         """
         settings = self._settings
-        texts = [""] * count
+        texts, failed = [""] * count, [True] * count
         for _ in range(_ATTEMPTS):
-            short = [i for i, text in enumerate(texts) if self._ending.short(text)]
-            if not short:
+            again = [i for i in range(count) if failed[i]]
+            if not again:
                 return texts
-            prompts = [filled(self._random, self._slots(label, self._words())) for _ in short]
-            answers = self._complete(prompts, settings.temperature)
-            for i, text in zip(short, answers, strict=True):
-                texts[i] = max(texts[i], self._clean(text), key=len)
+            prompts = [filled(self._random, self._slots(label, self._words())) for _ in again]
+            answers = map(self._clean, self._complete(prompts, settings.temperature))
+            for i, prompt, text in zip(again, prompts, answers, strict=True):
+                failed[i] = self._ending.failed(text, prompt)
+                if not failed[i] or len(text) > len(texts[i]):
+                    texts[i] = text
         some = [text for text in texts if text]
         if count and not some:
             raise ModelError(
