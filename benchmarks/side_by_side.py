@@ -73,9 +73,9 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "texts_per_label": TEXTS,
     },
     "private_prediction": {
-        "batch_size": 150, "buckets_per_label": 1, "clip_bound": 6, "temperature": 1.0,
-        "public_temperature": 0.8, "public_vocabulary": 200, "svt_threshold": 0.5,
-        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS,
+        "batch_size": 128, "buckets_per_label": 4, "clip_bound": 6, "temperature": 0.7,
+        "public_temperature": 0.8, "public_vocabulary": 50, "svt_threshold": None,
+        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS // 4,
     },
     "private_evolution": {
         "modality": "text", "rounds": 1, "population": TEXTS, "expansion": 8, "lookahead": 0,

@@ -72,8 +72,8 @@ class PrivatePrediction:
     levers: ClassVar[str] = "batch_size or svt_noise"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "prompt": (None, AS_EARLIER_TURN),
-        "temperature": (1.0, 1.5),
-        "svt_threshold": (0.3, 0.5, 0.8),
+        "temperature": (0.7, 1.0, 1.5),
+        "svt_threshold": (None, 0.3, 0.5),
     }
 
     calibrate = staticmethod(calibrate)
