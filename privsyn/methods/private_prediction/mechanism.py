@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,8 @@ class PrivatePredictionMechanism(Mechanism):
 
     Attributes:
         token: Draws a token from the summed clipped logits.
+        temperature: tau of these draws.
+        solved: Whether tau was solved for.
         above: Compares private with public predictions; None where every token is private.
         private_tokens: r, of every bucket, however many are used.
         buckets: How many there are.
@@ -34,6 +37,8 @@ class PrivatePredictionMechanism(Mechanism):
     """
 
     token: ExponentialMechanism
+    temperature: float
+    solved: bool
     above: AboveThreshold | None
     private_tokens: int
     buckets: int
@@ -46,9 +51,10 @@ class PrivatePredictionMechanism(Mechanism):
 
     @property
     def derived(self) -> Mapping[str, float]:
-        """r, and what its parts cost as zCDP."""
+        """r, tau where it was left open, and what the parts of r cost as zCDP."""
         return {
             "private_tokens": self.private_tokens,
+            **({"temperature": self.temperature} if self.solved else {}),
             "rho_per_token": rho(self.token.event) or 0.0,
             "rho_per_comparison": (rho(self.above.event) or 0.0) if self.above else 0.0,
             "texts_at_worst": self.texts_at_worst,
@@ -63,14 +69,20 @@ class PrivatePredictionMechanism(Mechanism):
 def calibrate(
     settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts
 ) -> PrivatePredictionMechanism:
-    """As many private tokens as the target buys and texts can hold, where the config leaves r open.
+    """Tau and r where the config leaves them open.
+
+    As many private tokens as the target buys and texts can hold, at the lowest temperature of a
+    range at which it buys them all.
 
     Raises:
         ConfigError: The target does not buy one token; says which setting costs most.
     """
-    one = _mechanism(settings, facts, 1)
+    tau = settings.temperature
+    if tau is None:
+        tau = _lowest(settings, target, facts)
+    one = _mechanism(settings, facts, 1, tau)
     r = settings.private_tokens or min(_affordable(settings, one, target), _most(settings))
-    found = _mechanism(settings, facts, r)
+    found = _mechanism(settings, facts, r, tau)
     return replace(found, warnings=(*found.warnings, *_needless(settings, found, target)))
 
 
@@ -80,12 +92,13 @@ def rebuild(
     facts: ReleaseFacts,
     derived: Mapping[str, float],
 ) -> PrivatePredictionMechanism:
-    """The mechanism of a number of private tokens that was solved for."""
-    return _mechanism(settings, facts, int(derived["private_tokens"]))
+    """The mechanism of a number of private tokens, and of a temperature, solved for."""
+    tau = derived["temperature"] if settings.temperature is None else settings.temperature
+    return _mechanism(settings, facts, int(derived["private_tokens"]), tau)
 
 
 def _mechanism(
-    settings: PrivatePredictionSettings, facts: ReleaseFacts, r: int
+    settings: PrivatePredictionSettings, facts: ReleaseFacts, r: int, tau: float
 ) -> PrivatePredictionMechanism:
     """The one place where noise and cost come from."""
     steps = settings.batch_size * LATTICE
@@ -98,12 +111,30 @@ def _mechanism(
         warnings=_advice(settings, r, worst),
         rows=(0, buckets * settings.max_texts),
         divisor=settings.batch_size,
-        token=ExponentialMechanism(reach, settings.temperature * steps),
+        token=ExponentialMechanism(reach, tau * steps),
+        temperature=tau,
+        solved=settings.temperature is None,
         above=AboveThreshold(LATTICE * facts.moved, settings.svt_noise * steps) if svt else None,
         private_tokens=r,
         buckets=buckets,
         texts_at_worst=worst * buckets,
     )
+
+
+_RANGE = range(40, 71)
+"""Hundredths of the temperatures that are tried where the config leaves tau open: below, texts of a
+bucket are alike and go in circles; above, a small model writes what nobody would."""
+
+
+def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts) -> float:
+    """The lowest temperature at which the target buys all tokens; the highest where none does."""
+    r = settings.private_tokens or _most(settings)
+
+    def fits(hundredths: int) -> bool:
+        event = _mechanism(settings, facts, r, hundredths / 100).rounds(r)
+        return epsilon_at(event, target.delta) <= target.epsilon
+
+    return _RANGE[min(bisect_left(_RANGE, True, key=fits), len(_RANGE) - 1)] / 100
 
 
 def _most(settings: PrivatePredictionSettings) -> int:
@@ -145,7 +176,7 @@ def _affordable(
             f"svt_noise={settings.svt_noise:g} makes its comparison cost rho={comparison_rho:.3g}"
             if comparison_rho > draw_rho
             else f"clip_bound={settings.clip_bound:g} over batch_size={settings.batch_size} and "
-            f"temperature={settings.temperature:g} makes its draw cost rho={draw_rho:.3g}"
+            f"temperature={one.temperature:g} makes its draw cost rho={draw_rho:.3g}"
         )
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "

@@ -23,8 +23,12 @@ class PrivatePredictionConfig(Section):
     clip_bound: float = Field(
         default=10.0, gt=0, le=1e6, allow_inf_nan=False, description="Clip bound of logits (c)."
     )
-    temperature: float = Field(
-        default=2.0, gt=0, allow_inf_nan=False, description="Temperature of private tokens (tau)."
+    temperature: float | None = Field(
+        default=2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Temperature of private tokens (tau). Null: the lowest from 0.4 to 0.7 at "
+        "which privacy.epsilon buys all tokens of a bucket; at 0.7 where it buys fewer.",
     )
     public_temperature: float = Field(
         default=1.5, gt=0, allow_inf_nan=False, description="Temperature of public tokens."
@@ -85,6 +89,17 @@ class PrivatePredictionConfig(Section):
         default=None,
         description="Public JSON schema: only tokens that continue a record of it are drawn.",
     )
+
+    @field_validator("json_schema", mode="before")
+    @classmethod
+    def _is_no_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(
+                f"{value!r:.100} is no JSON schema; the schema itself stands here, inline, such as "
+                "{type: object, ...}; a name is what validation.json_schema takes "
+                "(docs/structured.md)"
+            )
+        return value
 
     @field_validator("json_schema")
     @classmethod
