@@ -103,7 +103,7 @@ def mean_accuracy(size: int) -> float:
     test = sample(rng, 5_000)
     values: NDArray[np.float64] = np.array(
         [
-            compare({"own": sample(rng, size)}, test, replicates=0).accuracy["own"].value
+            compare({"own": sample(rng, size)}, test, replicates=0).value["own"].value
             for _ in range(60)
         ]
     )
@@ -114,8 +114,7 @@ def intervals(size: int, tested: int, runs: int) -> tuple[float, float]:
     """Share of intervals that hold the mean accuracy, and their median width."""
     rng, truth = np.random.default_rng(3), mean_accuracy(size)
     found = [
-        compare({"own": sample(rng, size)}, sample(rng, tested)).accuracy["own"]
-        for _ in range(runs)
+        compare({"own": sample(rng, size)}, sample(rng, tested)).value["own"] for _ in range(runs)
     ]
     held = np.mean([own.low <= truth <= own.high for own in found])
     return float(held), float(np.median([own.high - own.low for own in found]))

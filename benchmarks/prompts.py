@@ -264,7 +264,7 @@ class Bench:
         by_words = downstream(*zip(*made, strict=True), *zip(*test, strict=True))
         count = min(len(own), len(vectors))
         return {
-            "accuracy": round(compare({"made": own}, vectors, 0).accuracy["made"].value, 4),
+            "accuracy": round(compare({"made": own}, vectors, 0).value["made"].value, 4),
             "tfidf": round(by_words[0].value, 4),
             "mauve": round(mauve(own.vectors[:count], vectors.vectors[:count]), 4),
             "words": round(float(np.mean([len(text.split()) for text, _ in made])), 1),

@@ -19,7 +19,9 @@ def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
         if problem["type"] == "extra_forbidden" and not _NAMES.fullmatch(key):
             lines.append("a name that is more than letters and digits is not a known setting.")
         elif problem["type"] == "extra_forbidden":
-            near = nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
+            near = _elsewhere(model, problem["loc"], prefix) or nearest(
+                str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1])
+            )
             meant = f" Did you mean {near}?" if near else ""
             lines.append(f"{key} is not a known setting.{meant}")
         elif problem["type"] == "missing":
@@ -81,15 +83,34 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     """Field names at a place in a nested model."""
     for part in location:
-        field = model.model_fields.get(str(part))
-        if field is None:
+        inner = _section(model, str(part))
+        if inner is None:
             return []
-        inner = [
-            kind
-            for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
-        ]
-        if not inner:
-            return []
-        model = inner[0]
+        model = inner
     return list(model.model_fields)
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The model of a field; None where the field is none, or no section."""
+    field = model.model_fields.get(name)
+    kinds = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+
+
+def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str | None:
+    """The one known key of the same method or section whose last part is that of an unknown key."""
+    top = list(map(str, location[: 0 if prefix else 1]))
+    if len(location) == len(top):
+        return None
+    section = _section(model, top[0]) if top else model
+    ways = [] if section is None else _ways(section, str(location[-1]))
+    return prefix + ".".join([*top, *ways[0]]) if len(ways) == 1 else None
+
+
+def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:
+    """Where a name is a field, at or below a model."""
+    found = [[name]] if name in model.model_fields else []
+    for field in model.model_fields if depth else ():
+        inner = _section(model, field)
+        found += [[field, *way] for way in _ways(inner, name, depth - 1)] if inner else []
+    return found

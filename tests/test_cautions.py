@@ -104,6 +104,16 @@ def test_plan_says_them_and_enforces_the_policy(tmp_path):
         plan(strict, "invisible_ink")
 
 
+def test_plan_speaks_of_the_epsilon_that_a_release_really_costs(tmp_path):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    few = {"private_prediction": {"private_tokens": 1, "batch_size": 1000, "svt_noise": 10.0}}
+    planned = plan(open_context(project(tmp_path, methods=few)), "private_prediction")
+    assert planned.epsilon < 10
+    assert "e^epsilon" not in " ".join(planned.warnings)
+
+
 @pytest.mark.airflow
 def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     from privsyn.airflow.factory import method_dag

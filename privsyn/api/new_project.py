@@ -17,7 +17,7 @@ from privsyn.data.readers.columns import refuse_index, refuse_missing
 from privsyn.data.readers.header import column_names
 from privsyn.data.readers.streams import split_suffix
 from privsyn.data.settings import PLACEHOLDER
-from privsyn.errors import ConfigError
+from privsyn.errors import ConfigError, PrivsynError
 from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
 
@@ -263,6 +263,11 @@ def _write(file: Path, content: str) -> None:
 Ask = Callable[[str, str], str]
 """Asks a person a question, with a proposal that Enter takes."""
 NONE = "-"
+_NO_COLUMN = (None, "", NONE)
+_COLUMNS = ("text", "label", "unit")
+"""Answers that name columns."""
+_TRIES = 2
+"""Times that a person who names no column of the file is asked again."""
 
 
 def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
@@ -288,11 +293,29 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
             return
         if ask is not None:
             answer = ask(question, proposal or "").strip()
+            for _ in range(_TRIES):
+                try:
+                    refuse({field: answer})
+                    break
+                except PrivsynError as wrong:
+                    answer = ask(f"{wrong} {question}", proposal or "").strip()
+            refuse({field: answer})
         elif sure and proposal:
             answer = proposal
         else:
             raise ConfigError(f"{option} is missing: {question[0].lower()}{question[1:]}.")
         said[field] = None if answer in ("", NONE) else answer
+
+    def refuse(answers: Mapping[str, Any]) -> None:
+        """Refuse a column that the header does not name."""
+        names = {k: answers[k] for k in _COLUMNS if columns and answers.get(k) not in _NO_COLUMN}
+        in_text = PLACEHOLDER.findall(names.get("text", ""))
+        if in_text and names["text"] not in columns:
+            del names["text"]
+            names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
+        refuse_missing(path, {k: name for k, name in names.items() if name not in columns}, columns)
+        if "unit" in names:
+            refuse_index(names["unit"])
 
     images = path.is_dir() or path.suffix == ".npz" or "image_size" in said
     columns: list[str] = []
@@ -305,6 +328,7 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
             said.setdefault("unit", "file")
     else:
         columns, delimiter = column_names(path)
+        refuse(said)
         usual = "\t" if split_suffix(path)[0] == ".tsv" else ","
         said["delimiter"] = None if delimiter in (None, usual) else delimiter
         text, listed = likely(columns, "text"), f"Column of the text, of {', '.join(columns)}"
@@ -326,16 +350,6 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
         word = re.sub(r"[ _-]?id$", "", said["unit"].lower())
         proposal = word if re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", word) else "unit"
         settle("protects", "--protects", "What such a one is called", proposal, sure=True)
-    if columns:
-        wanted = {"text": said["text"], "label": said["label"], "unit": said["unit"]}
-        in_text = PLACEHOLDER.findall(said["text"] or "")
-        if in_text and said["text"] not in columns:
-            wanted = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | wanted
-            del wanted["text"]
-        missing = {k: name for k, name in wanted.items() if name and name not in columns}
-        refuse_missing(path, missing, columns)
-        if said["unit"] is not None:
-            refuse_index(said["unit"])
     if images:
         said["image_size"] = _whole(said["image_size"])
     return Answers(path=path, **said)

@@ -1,7 +1,7 @@
 """The headline of an evaluation: what a release teaches, beside what would have come without it.
 
-Three baselines: the commonest label, the public model alone, as many real records. Every number
-here reads held-out real records and is internal.
+Three baselines: the commonest label, the public model alone, as many real records. Texts without
+labels: nearness.py. Every number here reads held-out real records and is internal.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.evaluation import nearness
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.vectors import Comparison, Labelled, compare
 
 Texts = Sequence[tuple[str, str]]
 """Text and label."""
+
+T = TypeVar("T")
 
 _SEED = 20240615
 FEWEST = 20
@@ -27,8 +31,13 @@ FEWEST = 20
 def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
     """The texts that have a label, evenly spaced where they are more than ``most``."""
     pairs = [(text, label) for text, label in zip(texts, labels, strict=True) if label is not None]
-    rows = np.linspace(0, len(pairs) - 1, min(len(pairs), most)).astype(int)
-    return [pairs[row] for row in rows]
+    return spaced(pairs, most)
+
+
+def spaced(items: Sequence[T], most: int) -> list[T]:
+    """All, or ``most`` of them, evenly spaced."""
+    rows = np.linspace(0, len(items) - 1, min(len(items), most)).astype(int)
+    return [items[row] for row in rows]
 
 
 def headline(
@@ -80,6 +89,8 @@ def headline(
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
     """What the headline says, in words; None where it was not measured."""
+    if "nearness.cosine" in metrics:
+        return nearness.words(metrics)
     if "vectors.accuracy" not in metrics:
         return None
     low, high = metrics["vectors.accuracy_low"], metrics["vectors.accuracy_high"]
@@ -113,24 +124,24 @@ def _by_vectors(
 ) -> list[Metric]:
     what = f"logistic regression over vectors of {called}"
     spread = "95% bootstrap interval over training texts and test records"
-    own = found.accuracy["synthetic"]
+    own = found.value["synthetic"]
     numbers = {
         "accuracy": (own.value, f"accuracy of {what}, trained on the synthetic texts"),
         "accuracy_low": (own.low, f"its {spread}, lower end"),
         "accuracy_high": (own.high, f"its {spread}, upper end"),
         "real": (
-            found.accuracy["real"].value,
+            found.value["real"].value,
             f"the same, trained on {real} other held-out real records",
         ),
         "chance": (chance, "accuracy of the commonest label"),
         "records": (float(tested), "held-out real records tested on"),
         "real_records": (float(real), "held-out real records trained on, for comparison"),
     }
-    if "public" in found.accuracy:
+    if "public" in found.value:
         gain = found.gain["public"]
         numbers |= {
             "public": (
-                found.accuracy["public"].value,
+                found.value["public"].value,
                 "the same, trained on what the public model writes alone; mean of "
                 f"{draws} draw(s) of as many texts",
             ),

@@ -59,6 +59,12 @@ def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metri
             "internal",
             "Kolmogorov-Smirnov distance of text lengths to held-out real texts, 0 to 1",
         ),
+        Metric(
+            "length_shift",
+            float(np.median(ours) - np.median(theirs)),
+            "internal",
+            "median length of synthetic texts less that of held-out real texts, in words",
+        ),
     ]
 
 

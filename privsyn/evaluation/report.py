@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from privsyn.evaluation.classify import TAKEN_FOR
+from privsyn.evaluation.nearness import FEWEST
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
 
@@ -31,6 +32,11 @@ class Circumstances:
         encoder: Why no encoder can compare images, in words; None where one can.
         rows: Synthetic records.
         levers: The settings of the method that raise what the data is worth.
+        proportions: What decides how many records a label has, in a sentence.
+        longest: The setting that bounds a text's length.
+        perplexity_texts: Texts a side whose perplexity is asked for.
+        in_context_records: Real records that are asked to be labelled in context.
+        reader: Whether models.language is read by this machine, and not by a server.
     """
 
     texts: bool
@@ -42,6 +48,11 @@ class Circumstances:
     enabled: bool = True
     measured: bool = True
     encoder: str | None = None
+    proportions: str = ""
+    longest: str = "max_tokens"
+    perplexity_texts: int = 32
+    in_context_records: int = 0
+    reader: bool = True
 
 
 def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list[Section]:
@@ -63,6 +74,8 @@ def _downstream(
     value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
 ) -> Section:
     """Does a classifier trained on the release work on real records?"""
+    if "nearness.cosine" in value:
+        return _nearness(value, about)
     title = "Does what it teaches hold on real records?"
     missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
     recalls = tuple(
@@ -134,6 +147,40 @@ def _downstream(
     return _with_recalls(found, recalls)
 
 
+def _nearness(value: Mapping[str, float], about: Circumstances) -> Section:
+    """Of records without labels: do its texts come near real ones?"""
+    real = f"{value['nearness.real_records']:.0f} real records"
+    bars = [
+        Bar(
+            "this release",
+            value["nearness.cosine"],
+            value["nearness.cosine_low"],
+            value["nearness.cosine_high"],
+            ours=True,
+        ),
+        Bar(real, value["nearness.real"]),
+    ]
+    missing: tuple[str, ...] = ("The public model alone was not measured beside it.",)
+    grade: Grade | None = None
+    advice = "Not graded."
+    if "nearness.gain" in value:
+        bars.insert(1, Bar("public model alone", value["nearness.public"]))
+        missing, possible = (), value["nearness.real"] - value["nearness.public"]
+        grade, advice = "good", "Nearer than the public model alone."
+        if value["nearness.gain_low"] <= 0:
+            grade = "poor"
+            advice = (
+                "Not shown to be worth its epsilon: its gain over the public model alone is within "
+                f"the interval. Raise {about.levers}, or spend more epsilon."
+            )
+        elif value["nearness.gain"] < possible / 2:
+            grade = "fair"
+            advice += f" As many real records gain {possible:.3f}. Raise {about.levers}."
+    of = "Mean cosine of a held-out real record to the nearest text"
+    title = "Does it come near what real records say?"
+    return _section("downstream", title, grade, advice, bars, (), missing, of)
+
+
 _DRAWN = 20
 """Labels whose shares are drawn at most; of more there is a table."""
 
@@ -191,8 +238,14 @@ def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
     behind = value["vectors.real"] - value["vectors.accuracy"]
     free = {"the commonest label": value["vectors.accuracy_low"] - value["vectors.chance"]}
     if "vectors.gain" in value:  # what the public model teaches may be worse than nothing
-        free["the public model alone"] = value["vectors.gain_low"]
+        free[_ALONE] = value["vectors.gain_low"]
     over, low = min(free.items(), key=lambda one: one[1])
+    public, real = value.get("vectors.public", 0.0), value["vectors.real"]
+    if low <= 0 and over == _ALONE and (public >= real or public > _NEAR_ALL):
+        return "poor", (
+            f"Nothing to buy here: {over} teaches about as much ({public:.2f}) as that many real "
+            f"records do ({real:.2f}). Take what costs nothing."
+        )
     if low <= 0:
         return "poor", (
             f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
@@ -207,19 +260,25 @@ def _worth(value: Mapping[str, float], levers: str) -> tuple[Grade, str]:
     return "good", f"Better than {all_free}, and {near}."
 
 
+_ALONE = "the public model alone"
+_NEAR_ALL = 0.95
+"""Accuracy of the public model alone above which no release can be shown to gain much."""
+
+
 def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
+    least = _FEWEST if about.labelled else FEWEST
     reasons = {
         "evaluate.enabled is off": not about.enabled,
         CUT_OFF: about.enabled and about.held_out and not about.measured,
         "that is measured of texts alone": not about.texts,
         "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
-        "the records have no labels": not about.labelled,
         "evaluate.embeddings is off": not about.embedded,
-        f"the release holds {about.rows} records, fewer than {_FEWEST}": about.rows < _FEWEST,
+        f"the release holds {about.rows} records, fewer than {least}": about.rows < least,
     }
     why = [reason for reason, holds in reasons.items() if holds]
-    why = why or [f"one side has fewer than {_FEWEST} labelled records"]
-    what = "Accuracy by sentence vectors, with an interval and beside what is free"
+    why = why or [f"one side has fewer than {least}{' labelled' * about.labelled} records"]
+    what = "Accuracy" if about.labelled else "Nearness"
+    what += " by sentence vectors, with an interval and beside what is free"
     return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
 
 
@@ -285,8 +344,9 @@ def _likeness(
     advice = f"Weakest by {' and '.join(map(_called, weak))}."
     if "labels_apart" in weak:
         advice += " Labels are in other proportions than those of the real records."
+        advice += f" {about.proportions}" if about.proportions else ""
     if "length_ks" in weak:
-        advice += " Lengths differ: look at max_tokens and prompt of the method."
+        advice += _of_lengths(value.get("length_shift"), about.longest)
     if "mauve" in weak:
         advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
     if "precision" in weak:
@@ -294,6 +354,23 @@ def _likeness(
     if "recall" in weak:
         advice += " Many real images look like none of these: let it make more of them."
     return _section("likeness", title, worst, advice, (), numbers, _of_images(metrics, about))
+
+
+def _of_lengths(shift: float | None, longest: str) -> str:
+    """Which way lengths differ, and the next step; ``shift`` in words, None where unknown."""
+    if not shift:
+        how = "differ" if shift is None else "differ, but not their median"
+        return f" Lengths {how}: look at {longest} and at the method's prompt."
+    than = f"than real ones, by {abs(shift):g} words in the median"
+    if shift < 0:
+        return (
+            f" Its texts are shorter {than}: raise {longest} if they are cut off, else ask for "
+            "longer ones in the method's prompt."
+        )
+    return (
+        f" Its texts are longer {than}: lower {longest}, or ask for shorter ones in the method's "
+        "prompt."
+    )
 
 
 def _of_images(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> tuple[str, ...]:
@@ -335,6 +412,7 @@ def _called(name: str) -> str:
         "length_wasserstein": "lengths, words apart",
         "words_divergence_real": "words divergence of real texts",
     }
+    written |= {"length_shift": "lengths, words longer than real texts"}
     written |= {"mauve_low": "MAUVE, resampled: from", "mauve_high": "MAUVE, resampled: to"}
     first = name.removesuffix("_real")
     if first != name and first in ("fid", "kid", "precision", "recall"):
@@ -343,7 +421,9 @@ def _called(name: str) -> str:
 
 
 def _of_likeness(name: str) -> bool:
-    return not name.startswith(("downstream.", "vectors.", "audit.", "fields.", *_READ))
+    return not name.startswith(
+        ("downstream.", "vectors.", "nearness.", "audit.", "fields.", *_READ)
+    )
 
 
 _READ = ("perplexity.", "in_context.")
@@ -370,11 +450,11 @@ def _reading(
     missing = [
         f"{what}: UNAVAILABLE, since {why}."
         for name, what, why in (
-            ("perplexity.gap", "Perplexity", _why_unread(about, "evaluate.perplexity_texts")),
+            ("perplexity.gap", "Perplexity", _why_unread(about, "perplexity_texts")),
             (
                 "in_context.synthetic",
                 "Accuracy with examples in the prompt",
-                _why_unread(about, "evaluate.in_context_records"),
+                _why_unread(about, "in_context_records"),
             ),
         )
         if name not in value
@@ -389,8 +469,12 @@ def _reading(
         advice = (
             "The model finds synthetic and real texts about equally surprising."
             if none and told
-            else "Too few texts to tell whether synthetic or real ones surprise it more. Raise "
-            "evaluate.perplexity_texts."
+            else "Too few texts to tell whether synthetic or real ones surprise it more"
+            + (
+                ". Raise evaluate.perplexity_texts."
+                if about.rows > about.perplexity_texts
+                else f": the release, of {about.rows}, is too small. Have more texts written."
+            )
             if none
             else "Synthetic texts are more surprising to it than real ones: they may be broken. "
             f"Read some; lower the method's temperature, or raise {about.levers}."
@@ -423,17 +507,32 @@ _WIDE = 0.5
 """A perplexity gap beyond which it is poor; good is one that may be none, and no larger."""
 
 
-def _why_unread(about: Circumstances, setting: str) -> str:
+def _why_unread(
+    about: Circumstances, setting: Literal["perplexity_texts", "in_context_records"]
+) -> str:
+    """Why the public model did not read the release, as far as it can be told."""
     if not about.enabled:
         return "evaluate.enabled is off"
     if not about.held_out:
         return "no real records are held out"
     if not about.measured:
         return CUT_OFF
-    return (
-        f"{setting} is 0, a side has fewer than {_FEWEST} records, or models.language is not read "
-        "on this machine"
-    )
+    asked = about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
+    if not asked:
+        return f"evaluate.{setting} is 0"
+    if not about.reader:
+        return "models.language is not read on this machine (models.server is set)"
+    if setting == "in_context_records":
+        if not about.labelled:
+            return "the records have no labels"
+        few = f"fewer than {2 * _FEWEST} real records with a label are held out"
+    elif asked < _FEWEST:
+        return f"evaluate.{setting}={asked} is fewer than {_FEWEST}"
+    elif about.rows < _FEWEST:
+        return f"the release holds {about.rows} records, fewer than {_FEWEST}"
+    else:
+        few = f"fewer than {_FEWEST} real records are held out"
+    return f"{few}, or evaluate ran with other settings: run it again"
 
 
 def _grade_of(name: str, value: float) -> Grade:

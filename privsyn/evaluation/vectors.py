@@ -58,14 +58,14 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Accuracy on held-out real records, by what the classifier was trained on.
+    """A number on held-out real records (accuracy, nearness), by the set that it is of.
 
     Attributes:
-        accuracy: By training set.
-        gain: Of the first training set over each of the others, on the same bootstrap samples.
+        value: By set.
+        gain: Of the first set over each of the others, on the same bootstrap samples.
     """
 
-    accuracy: Mapping[str, Interval]
+    value: Mapping[str, Interval]
     gain: Mapping[str, Interval]
 
 
@@ -102,21 +102,20 @@ def compare(
     samples = {name: np.array(values) for name, values in drawn.items()}
     first, *others = trained_on
     return Comparison(
-        {name: _interval(points[name], samples[name], least=0) for name in trained_on},
+        {name: spread(points[name], samples[name], least=0) for name in trained_on},
         {
-            name: _interval(points[first] - points[name], samples[first] - samples[name], least=-1)
+            name: spread(points[first] - points[name], samples[first] - samples[name], least=-1)
             for name in others
         },
     )
 
 
-def _interval(value: float, samples: NDArray[np.float64], least: int) -> Interval:
-    """Of a share (``least`` 0) or of the difference of two (-1); neither passes 1."""
+def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
+    """A value and the spread of its bootstrap samples around it, from ``least`` to 1 at most."""
     if not len(samples):
         return Interval(float(value), float(value), float(value))
     # A resampled training set holds fewer different texts and does worse: the spread alone counts.
-    spread = samples - samples.mean()
-    ends = value + np.quantile(spread, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    ends = value + np.quantile(samples - samples.mean(), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     low, high = np.clip(ends, least, 1)
     return Interval(float(value), float(low), float(high))
 

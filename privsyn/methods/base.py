@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.models.language.prompts import with_document
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Subject:
 
     def fill(self, prompt: str) -> str:
         """A prompt with its ``{document}``."""
-        return prompt.replace("{document}", self.document or "text")
+        return with_document(prompt, self.document or "text")
 
 
 ANYTHING = Subject()

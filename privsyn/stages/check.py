@@ -94,13 +94,16 @@ def keep(ctx: Context, plan: Plan, tally: Tally) -> None:
         write_json_atomic(folder / CHECK, {"class": "internal"} | counts, mode=0o600)
 
 
-def kept(folder: Path) -> str | None:
-    """The counts of a partition in one line; None where there are none."""
+def kept(folder: Path, plan: Plan) -> str | None:
+    """The counts of a release's partition in one line; None where there are none."""
     try:
         counts = json.loads((folder / CHECK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     said = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
+    if beyond := counts["records_above_the_bound"]:
+        left = counts["kept"] - beyond
+        said += f", {left:,} after at most {plan.max_records_per_unit} a {plan.unit}"
     if counts["reasons"]:
         (reason, rows), *_ = counts["reasons"].items()
         said += f"; dropped most often: {rows:,}, {reason}. All reasons: privsyn check"

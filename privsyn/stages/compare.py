@@ -46,7 +46,8 @@ class Utility:
     """An internal number of a release, with what it is read against.
 
     Attributes:
-        value: Accuracy on held-out real records of a classifier that learned from the release.
+        value: Accuracy on held-out real records of a classifier that learned from the release, or,
+            without labels, their nearness.
         low: Lower end of its 95% interval; None where it has none.
         high: Upper end.
         public: The same, of what the public model writes alone; None where it was not measured.
@@ -110,7 +111,7 @@ class Compared:
 
 
 COST: Cells = ("release", "epsilon", "delta", "account", "rows")
-WORTH: Cells = ("release", "accuracy (internal)", "public", "real")
+WORTH: Cells = ("release", "worth (internal)", "public", "real")
 """Two tables rather than one, so that each stands in a terminal of 80 columns."""
 ALONE = "public: what the public model writes alone; real: as many real records."
 
@@ -141,7 +142,7 @@ class Comparison:
         versions = sorted({release.version for release in self.releases})
         several = f"The releases are of versions {', '.join(versions)}: of other records each."
         how = sorted({release.utility.by for release in self.releases if release.utility})
-        measured = f"Accuracy is {' or '.join(how)}; {ALONE}" if how else ""
+        measured = f"Worth is {' or '.join(how)}; {ALONE}" if how else ""
         hidden = HIDDEN if how else ""
         said = (NOTE, measured) if internal else (hidden,)
         return tuple(note for note in (*said, several if len(versions) > 1 else "") if note)
@@ -311,17 +312,23 @@ def _utility(file: Path, modality: str) -> Utility | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     simple = "by TF-IDF" if modality == "text" else "by pixels"
-    by = "by sentence vectors" if "vectors.accuracy" in values else simple
-    room = "vectors" if "vectors.accuracy" in values else "downstream"
-    return _of(values, room, by) if f"{room}.accuracy" in values else None
+    for name, by in (
+        ("nearness.cosine", "the mean cosine of a real record to the nearest text"),
+        ("vectors.accuracy", "accuracy by sentence vectors"),
+        ("downstream.accuracy", f"accuracy {simple}"),
+    ):
+        if name in values:
+            return _of(values, name, by)
+    return None
 
 
-def _of(values: Mapping[str, float], room: str, by: str) -> Utility:
+def _of(values: Mapping[str, float], name: str, by: str) -> Utility:
+    room = name.partition(".")[0]
     chance = values.get(f"{room}.chance", values.get(f"{room}.majority"))
     return Utility(
-        value=values[f"{room}.accuracy"],
-        low=values.get(f"{room}.accuracy_low"),
-        high=values.get(f"{room}.accuracy_high"),
+        value=values[name],
+        low=values.get(f"{name}_low"),
+        high=values.get(f"{name}_high"),
         public=values.get(f"{room}.public"),
         real=values.get(f"{room}.real"),
         chance=chance,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privsyn.data.images import decode
 from privsyn.data.records import Record
-from privsyn.evaluation.beside import Texts, headline, labelled
+from privsyn.evaluation.beside import headline, labelled, spaced
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.corpora import compare_labels, compare_words
 from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
@@ -17,6 +17,7 @@ from privsyn.evaluation.fidelity import compare_lengths, fidelity
 from privsyn.evaluation.images import compare_images, downstream_beside, image_fidelity
 from privsyn.evaluation.likelihood import in_context, perplexity_gap
 from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.nearness import near
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
 from privsyn.methods.base import Backends
@@ -79,6 +80,8 @@ def _texts(
         metrics += _by_vectors(ctx, synthetic, texts, once)
         if any(labels) and any(theirs):
             metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
+        elif not plan.dataset.labels:
+            metrics += _nearness(ctx, plan, synthetic, texts, backends, once)
     return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
 
 
@@ -93,24 +96,38 @@ def _headline(
     """The release beside its baselines. See evaluation.beside."""
     settings = ctx.config.evaluate
     ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
-    public = _public(ctx, plan, ours, backends)
+    names = [label for _, label in ours]
+    public = [list(zip(own, names, strict=True)) for own in _public(ctx, plan, names, backends)]
     return headline(ours, theirs, public, once.embed, _called(ctx))
 
 
-def _public(ctx: Context, plan: Plan, ours: Texts, backends: Backends | None) -> Sequence[Texts]:
+def _nearness(
+    ctx: Context,
+    plan: Plan,
+    synthetic: Sequence[str],
+    real: Sequence[str],
+    backends: Backends | None,
+    once: EmbeddedOnce,
+) -> list[Metric]:
+    """A release without labels beside its baselines. See evaluation.nearness."""
+    most = ctx.config.evaluate.embedded_texts
+    ours, theirs = (spaced(side, most) for side in (synthetic, real))
+    public = _public(ctx, plan, [None] * len(ours), backends)
+    return near(ours, theirs, public, once.embed, _called(ctx))
+
+
+def _public(
+    ctx: Context, plan: Plan, names: Sequence[str | None], backends: Backends | None
+) -> Sequence[Sequence[str]]:
     """What the public model writes alone of the same labels, as many texts a draw; kept.
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
     """
-    if not ours or not ctx.config.evaluate.public_alone:
+    if not names or not ctx.config.evaluate.public_alone:
         return []
-    draws = max(1, min(_MOST_DRAWS, _ALONE // len(ours)))
-    names = [label for _, label in ours]
-    written = public_alone(ctx, plan, names * draws, backends)
-    if written is None:
-        return []
-    pairs = list(zip(written, names * draws, strict=True))
-    return [pairs[start : start + len(ours)] for start in range(0, len(pairs), len(ours))]
+    draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
+    written = public_alone(ctx, plan, [*names] * draws, backends) or []
+    return [written[start : start + len(names)] for start in range(0, len(written), len(names))]
 
 
 def _by_reading(
@@ -139,8 +156,9 @@ def _by_reading(
             [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
         )
         sets = {"synthetic": ours, "real": known[: len(ours)]}
-        if public := _public(ctx, plan, ours, backends):
-            sets["public"] = public[0]
+        names = [label for _, label in ours]
+        if public := _public(ctx, plan, names, backends):
+            sets["public"] = list(zip(public[0], names, strict=True))
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 

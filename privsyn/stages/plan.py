@@ -150,7 +150,7 @@ def plan(
         derived=dict(mechanism.derived if derived is None else derived),
         invariants=(),
         warnings=(
-            *of_release(config.privacy, config.account),
+            *of_release(config.privacy, config.account, cost.epsilon),
             *of_account(config.account),
             *of_buckets(
                 f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account

@@ -62,7 +62,7 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
 
 def graded(ctx: Context, plan: Plan) -> list[Section]:
     """The internal sections of a report."""
-    method, _ = ctx.planned(plan)
+    method, settings = ctx.planned(plan)
     measured = _measured(ctx, plan.id)
     texts = modality_of(plan.dataset).name == Texts.name
     about = Circumstances(
@@ -72,9 +72,14 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
-        rows=plan.rows,
+        rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=f"{method.levers} (methods.{plan.method})",
+        proportions=_proportions(f"methods.{plan.method}", settings),
+        longest=_longest(f"methods.{plan.method}", settings),
+        perplexity_texts=ctx.config.evaluate.perplexity_texts,
+        in_context_records=ctx.config.evaluate.in_context_records,
+        reader=ctx.config.models.server is None,
     )
     metrics = measured.get("metrics", ())
     found, why = sections(metrics, about), _why_not(about)
@@ -83,6 +88,38 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     if texts:
         found.append(taught(students(ctx, plan), plan.id, why))
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
+
+
+def _rows(ctx: Context, plan: Plan) -> int:
+    """Records of a release; where it is not here, how many it may hold at most."""
+    folder = ctx.workspace.locate(plan.id)
+    return plan.rows if folder is None else int(certificate.read(folder)[1]["artifact"]["rows"])
+
+
+def _proportions(where: str, settings: Any) -> str:
+    """What decides how many records a label has, by the settings a method has for it."""
+    noisy = next((name for name in _BY_NOISE if hasattr(settings, name)), None)
+    if getattr(settings, "label_split", None) is not None:
+        return f"They are those of {where}.label_split."
+    if noisy is None:
+        return "The method treats every label alike, on purpose."
+    if getattr(settings, noisy) not in (None, False):
+        return f"They follow {where}.{noisy}, whose noise moves them."
+    return (
+        f"Set {where}.{noisy}, which pays for the real ones, or {where}.label_split where they are "
+        "public."
+    )
+
+
+_BY_NOISE = ("noisy_label_split", "label_noise")
+"""Settings by which a noisy histogram of the labels splits a release."""
+
+
+def _longest(where: str, settings: Any) -> str:
+    """The setting that bounds a text's length."""
+    found = {"": settings, "text.": getattr(settings, "text", None)}
+    part = next((part for part, own in found.items() if hasattr(own, "max_tokens")), "")
+    return f"{where}.{part}max_tokens"
 
 
 def students(ctx: Context, plan: Plan) -> list[Taught]:

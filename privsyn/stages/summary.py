@@ -69,7 +69,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
             lines["class"] = f"{sealed['class']}: made with a {sealed['noise']} noise source"
         if accuracy := accuracy_said(sealed):
             lines["accuracy"] = "; ".join(accuracy)
-    if records := kept(ctx.workspace.internal(plan.id)):
+    if records := kept(ctx.workspace.internal(plan.id), plan):
         lines["records (internal)"] = records
     balance = ctx.ledger.balance(plan.account)
     lines |= {
@@ -412,6 +412,8 @@ def _utility(ctx: Context, plan: Plan) -> str:
     words = verdict(metrics)
     if words is None:
         return ", ".join(told) or f"in {short(file)}"
+    if "downstream.accuracy" not in metrics:
+        return ". ".join((words, ", ".join(told)))
     return f"{words}. By TF-IDF: {', '.join(told)}"
 
 

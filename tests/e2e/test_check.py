@@ -114,9 +114,9 @@ def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
     (counts,) = check(ctx).values()
     assert found == {"class": "internal"} | counts
     assert (folder / "check.json").stat().st_mode & 0o077 == 0
-    assert kept(folder) == (
-        "48 of 49 rows can be used; dropped most often: 1, label: not declared. All reasons: "
-        "privsyn check"
+    assert kept(folder, planned) == (
+        "48 of 49 rows can be used, 40 after at most 2 a person; dropped most often: 1, label: "
+        "not declared. All reasons: privsyn check"
     )
     before = (folder / "check.json").read_bytes()
     partition(project.context(), planned)  # nothing is counted where it is there already

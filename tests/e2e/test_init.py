@@ -106,6 +106,21 @@ def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
     assert CANARY not in " ".join(asked)
 
 
+def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets, tmp_path):
+    wrong = {"Column of the text": "nosuch", "label (": "-"}
+    code, _, err, asked = init("--data", str(tickets), answers=wrong)
+    assert code == 2
+    assert "column 'nosuch' (dataset.text) is not in" in err
+    assert len(asked) == 3
+    assert "column 'nosuch'" in asked[1]
+    assert asked[1].endswith(asked[0])
+    answers = {"column 'nosuch'": "body", "Column of the text": "nosuch", "label (": "-"}
+    code, _, _, asked = init("--data", str(tickets), answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.text == "body"
+    assert sum("Column of the text" in question for question in asked) == 2
+
+
 def test_rows_may_be_units(init, tickets, tmp_path):
     assert init("--data", str(tickets), "--rows-are-units")[0] == 0
     config = load_config(tmp_path / "params.yaml")

@@ -115,11 +115,11 @@ def test_intervals_hold_the_value_and_are_the_same_every_time():
     sets, test = {"synthetic": noisy(50), "public": noisy(50)}, noisy(200)
     found = compare(sets, test)
     assert found == compare(sets, test)
-    for interval in (*found.accuracy.values(), *found.gain.values()):
+    for interval in (*found.value.values(), *found.gain.values()):
         assert interval.low <= interval.value <= interval.high
         assert 0.02 < interval.high - interval.low < 0.5
     one = compare({"one": Labelled(test.vectors[:3], np.array(["a"] * 3))}, test)
-    assert one.accuracy["one"].value == np.mean(test.labels == "a")
+    assert one.value["one"].value == np.mean(test.labels == "a")
 
 
 def test_the_public_model_alone_keeps_the_public_rules():
@@ -139,7 +139,7 @@ def test_the_public_model_alone_keeps_the_public_rules():
 @pytest.mark.parametrize(("value", "least"), [(1.0, 0), (0.0, 0), (1.0, -1), (-1.0, -1)])
 def test_an_interval_stays_within_what_shares_and_their_differences_can_be(value, least):
     samples = np.array([0.6, 0.8, 1.0])
-    found = vectors._interval(value, samples, least=least)
+    found = vectors.spread(value, samples, least=least)
     assert least <= found.low <= found.value <= found.high <= 1
     assert found.low < found.high
 

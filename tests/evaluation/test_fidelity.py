@@ -40,9 +40,10 @@ def test_what_has_nothing_to_count_is_left_out() -> None:
 def test_length_distance_by_hand() -> None:
     synthetic, real = ["a", "a b", "a b c"], ["a b c", "a b c d", "a b c d e"]
     assert values(compare_lengths(synthetic, real)) == pytest.approx(
-        {"length_wasserstein": 2.0, "length_ks": 2 / 3}
+        {"length_wasserstein": 2.0, "length_ks": 2 / 3, "length_shift": -2.0}
     )
-    assert values(compare_lengths(real, real)) == {"length_wasserstein": 0, "length_ks": 0}
+    same = {"length_wasserstein": 0, "length_ks": 0, "length_shift": 0}
+    assert values(compare_lengths(real, real)) == same
 
 
 def test_length_distance_needs_both_sides() -> None:

@@ -123,7 +123,8 @@ def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
     [
         ({"texts": False}, "measured of texts alone"),
         ({"held_out": False}, "no real records are held out"),
-        ({"labelled": False}, "no labels"),
+        ({"labelled": False}, "Nearness by sentence vectors"),
+        ({"labelled": False, "rows": 9}, "9 records, fewer than 10"),
         ({"embedded": False}, "evaluate.embeddings is off"),
         ({"enabled": False}, "evaluate.enabled is off"),
         ({"measured": False}, "evaluate did not run or was cut off"),
@@ -280,3 +281,117 @@ def test_the_interval_of_an_accuracy_by_words_stands_beside_it():
     found, *_ = sections([*measured(), *metrics], ABOUT)
     (shown,) = (item for item in items(found, Numbers) if item.name == "by words")
     assert (shown.value, shown.low, shown.high) == (0.6, 0.5, 0.7)
+
+
+def about(**changes: object) -> Circumstances:
+    return Circumstances(**(vars(ABOUT) | changes))
+
+
+@pytest.mark.parametrize(
+    ("rows", "texts", "said"),
+    [
+        (40, 32, "Raise evaluate.perplexity_texts."),
+        (32, 32, "the release, of 32, is too small"),
+        (24, 500, "the release, of 24, is too small"),
+    ],
+)
+def test_a_setting_that_does_nothing_for_a_small_release_is_not_named(rows, texts, said):
+    names = ("perplexity.gap", "perplexity.gap_low", "perplexity.gap_high")
+    metrics = measured(**dict(zip(names, (0.1, -0.4, 0.6), strict=True)))
+    *_, found = sections(metrics, about(rows=rows, perplexity_texts=texts))
+    assert said in found.advice
+    assert ("evaluate.perplexity_texts" in found.advice) == (rows > texts)
+
+
+@pytest.mark.parametrize(
+    ("values", "nothing_to_buy"),
+    [
+        ({"vectors.public": 0.75}, True),
+        ({"vectors.public": 0.8}, True),
+        ({"vectors.public": 0.96, "vectors.real": 0.98}, True),
+        ({"vectors.public": 0.7}, False),
+        # nothing is taught by anybody
+        ({"vectors.public": 0.75, "vectors.chance": 0.74}, False),
+    ],
+)
+def test_where_the_public_model_teaches_as_much_as_real_records_there_is_nothing_to_buy(
+    values, nothing_to_buy
+):
+    found, *_ = sections(measured(**{"vectors.gain_low": -0.05} | values), ABOUT)
+    assert found.grade == "poor"
+    assert found.advice.startswith("Nothing to buy here") == nothing_to_buy
+    assert ("the dial" in found.advice) != nothing_to_buy
+    assert "what costs nothing" in found.advice
+
+
+def test_a_gain_that_is_shown_is_worth_its_epsilon_however_good_the_public_model_is():
+    found, *_ = sections(measured(**{"vectors.public": 0.96}), ABOUT)
+    assert found.grade == "good"
+
+
+@pytest.mark.parametrize(
+    ("shift", "said"),
+    [
+        (-12, "shorter than real ones, by 12 words in the median: raise methods.m.max_tokens"),
+        (3.5, "longer than real ones, by 3.5 words in the median: lower methods.m.max_tokens"),
+        (0, "differ, but not their median: look at methods.m.max_tokens"),
+        (None, "Lengths differ: look at methods.m.max_tokens"),
+    ],
+)
+def test_it_is_said_which_way_lengths_differ(shift, said):
+    metrics = measured(length_ks=0.4, length_shift=shift)
+    _, found, *_ = sections(metrics, about(longest="methods.m.max_tokens"))
+    assert said in found.advice
+
+
+def test_what_decides_the_shares_of_labels_is_said():
+    metrics = measured(labels_apart=0.4)
+    _, found, *_ = sections(metrics, about(proportions="Turn the knob."))
+    assert found.advice.endswith("than those of the real records. Turn the knob.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "perplexity", "in_context"),
+    [
+        ({"perplexity_texts": 0}, "evaluate.perplexity_texts is 0", "in_context_records is 0"),
+        ({"perplexity_texts": 10}, "perplexity_texts=10 is fewer than 20", "is 0"),
+        ({"rows": 7, "in_context_records": 9}, "holds 7 records", "fewer than 40 real records"),
+        ({"reader": False, "in_context_records": 9}, "models.server is set", "models.server"),
+        ({"labelled": False, "in_context_records": 9}, "fewer than 20 real", "no labels"),
+        ({"enabled": False}, "evaluate.enabled is off", "evaluate.enabled is off"),
+    ],
+)
+def test_why_the_public_model_read_nothing_is_told_as_far_as_it_is_known(
+    changes, perplexity, in_context
+):
+    *_, found = sections([], about(**changes))
+    first, second = items(found, Missing)
+    assert perplexity in first
+    assert in_context in second
+
+
+@pytest.mark.parametrize(
+    ("gain", "low", "grade", "said"),
+    [
+        (0.30, 0.2, "good", "Nearer than the public model alone."),
+        (0.10, 0.02, "fair", "As many real records gain 0.400. Raise the dial."),
+        (0.10, -0.01, "poor", "within the interval. Raise the dial"),
+    ],
+)
+def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grade, said):
+    numbers = {
+        "cosine": 0.5 + gain, "cosine_low": 0.5, "cosine_high": 0.9, "real": 0.9, "records": 90.0,
+        "real_records": 30.0, "public": 0.5, "gain": gain, "gain_low": low, "gain_high": 0.5,
+    }  # fmt: skip
+    metrics = [
+        {"name": f"nearness.{name}", "value": value, "note": ""} for name, value in numbers.items()
+    ]
+    found, likeness, *_ = sections(metrics, Circumstances(**(vars(ABOUT) | {"labelled": False})))
+    assert found.grade == grade
+    assert said in found.advice
+    beside = ["public model alone", "30 real records"]
+    assert [bar.name for bar in items(found, Bars)] == ["this release", *beside]
+    assert not [line for line in items(likeness, Numbers) if "nearness" in str(line)]
+    without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
+    found, *_ = sections(without, Circumstances(**(vars(ABOUT) | {"labelled": False})))
+    assert (found.grade, found.advice) == (None, "Not graded.")

@@ -384,6 +384,9 @@ def test_a_config_that_says_nothing_gets_a_shortest_text_and_what_the_records_ar
     given = METHOD.resolve(InvisibleInkConfig(prompt=mine), {"language": identity}, subject)
     assert given.prompt is not None
     assert given.prompt.private == "A note like {reference}:"
+    other = METHOD.resolve(InvisibleInkConfig(), {"language": identity}, Subject("abstract"))
+    assert other.prompt is not None
+    assert other.prompt.public.startswith("The following is an abstract.\n")
 
 
 def test_an_instruction_tuned_model_continues_a_list_too():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -155,6 +157,39 @@ def test_adjacency_and_unit_scale_both_sensitivities(adjacency, records, factor)
     base = plan(config(), adjacency=Adjacency.ADD_REMOVE).event
     scaled = plan(config(), adjacency=adjacency, unit=PrivacyUnit("user", records)).event
     assert rho(scaled) == pytest.approx(factor * rho(base), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "tau", "whole"),
+    [(200, 0.4, True), (8, None, True), (0.5, 0.7, False)],
+)
+@pytest.mark.parametrize("threshold", [None, 0.3])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_an_open_temperature_is_the_lowest_that_the_target_buys(
+    epsilon, tau, whole, threshold, adjacency
+):
+    factor = 2 if adjacency is Adjacency.REPLACE_ONE else 1
+    cfg = config(
+        temperature=None, private_tokens=None, max_texts=5, batch_size=128 * factor, clip_bound=9,
+        svt_threshold=threshold, svt_noise=0.6,
+    )  # fmt: skip
+    target = Guarantee(epsilon, 1e-6)
+    found = plan(cfg, target, adjacency)
+    solved = found.derived["temperature"]
+    assert 0.4 <= solved <= 0.7
+    assert tau is None or solved == tau
+    assert (found.derived["private_tokens"] == 30) == whole
+    assert guarantee(found.event, target.delta).epsilon <= epsilon
+    # the event is that of the temperature that is said, and of what draws
+    said = plan(cfg.model_copy(update={"temperature": solved}), target, adjacency)
+    assert (said.event, said.token) == (found.event, found.token)
+    assert "temperature" not in said.derived
+    facts = ReleaseFacts(adjacency, RECORD, tuple(LABELS))
+    assert METHOD.rebuild(cfg, target, facts, found.derived) == replace(found, warnings=ANY)
+    if whole and solved > 0.4:
+        colder = cfg.model_copy(update={"temperature": solved - 0.01, "private_tokens": 30})
+        beyond = plan(colder, Guarantee(1e9, 0.5), adjacency).event
+        assert guarantee(beyond, target.delta).epsilon > epsilon
 
 
 def test_refuses_what_buys_no_token_and_names_the_culprit():
@@ -439,3 +474,5 @@ def test_a_chat_model_continues_a_list_of_records_unless_a_task_is_named():
 def test_a_schema_that_is_none_is_refused():
     with pytest.raises(ValueError, match="not a JSON schema"):
         config(json_schema={"type": "objekt"})
+    with pytest.raises(ValueError, match=r"'movie' is no JSON schema; .* inline, .* a name is"):
+        config(json_schema="movie")

@@ -62,6 +62,10 @@ def test_prompts_follow_the_kind_of_model():
     kept = TextSettings(random_prompt="mine:", rephrase=True).resolved(BUILTIN)
     assert (kept.random_prompt, kept.rephrase) == ("mine:", True)
     assert kept.resolved(prompts.CHAT) == kept  # resolving again changes nothing
+    chat = TextSettings().resolved(prompts.CHAT, "abstract of an article")
+    assert chat.random_prompt.startswith("The following is an abstract of an article.\n")
+    note = TextSettings().resolved(prompts.CHAT, "note")
+    assert note.random_prompt.startswith("The following is a note.\n")
 
 
 @pytest.mark.parametrize(

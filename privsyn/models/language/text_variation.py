@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.errors import ModelError
+from privsyn.models.language.prompts import with_document
 from privsyn.models.language.text_ending import STOPS, Ending, unquoted
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.section import Section
@@ -164,8 +165,8 @@ class TextSettings(Section):
             update={
                 "rephrase": rephrase,
                 "top_p": TOP_P if self.top_p is None else self.top_p,
-                "random_prompt": (self.random_prompt or fresh).replace("{document}", record_noun),
-                "vary_prompt": (self.vary_prompt or vary).replace("{document}", record_noun),
+                "random_prompt": with_document(self.random_prompt or fresh, record_noun),
+                "vary_prompt": with_document(self.vary_prompt or vary, record_noun),
                 "labels": self.labels or dict(descriptions or {}),
             }
         )
