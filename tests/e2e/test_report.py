@@ -11,12 +11,13 @@ from privsyn import cli
 from privsyn.data.records import Record
 from privsyn.evaluation.report import Circumstances, sections
 from privsyn.methods.base import Backends
+from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.plan import plan
-from privsyn.stages.report import report
+from privsyn.stages.report import _longest, _proportions, _rows, report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.e2e.small_project import (
@@ -143,6 +144,35 @@ def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
         (folder / "evaluation.json").write_bytes(whole)
     found = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
     assert all(check.passed for check in found)
+
+
+def test_the_records_of_a_release_are_counted_and_not_those_it_might_have_held(tmp_path):
+    _, ctx, planned, _ = released(tmp_path / "project")
+    more = planned.model_copy(update={"rows": 10_000})
+    assert _rows(ctx, more) == planned.rows
+    shutil.rmtree(ctx.workspace.release(planned.id))
+    assert _rows(ctx, more) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("private_evolution", {}, "Set methods.m.noisy_label_split, which pays"),
+        ("private_evolution", {"noisy_label_split": True}, "follow methods.m.noisy_label_split"),
+        ("private_evolution", {"label_split": {"a": 1}}, "those of methods.m.label_split"),
+        ("dp_lora", {}, "Set methods.m.label_noise, which pays"),
+        ("dp_lora", {"label_noise": 3}, "follow methods.m.label_noise"),
+        ("private_prediction", {}, "every label alike, on purpose"),
+        ("keyphrase_seeding", {}, "every label alike, on purpose"),
+    ],
+)
+def test_the_settings_of_label_shares_and_of_length_are_those_that_the_method_has(
+    method, settings, said
+):
+    config = load_method(method).Config(**settings)
+    assert said in _proportions("methods.m", config)
+    part = "text." if method == "private_evolution" else ""
+    assert _longest("methods.m", config) == f"methods.m.{part}max_tokens"
 
 
 def written(folder, count, labels):

@@ -29,6 +29,7 @@ from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.release import certificate, verification
 from privsyn.release.plan import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
 from privsyn.stages.certify import certify
+from privsyn.stages.compare import compare
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -468,6 +469,35 @@ def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake)
     kept.write_text(json.dumps(["kept"] * len(texts)))
     evaluate(ctx, planned, backends=models)
     assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
+
+
+def test_records_without_labels_have_a_headline_too(make_project, fake, monkeypatch):
+    """Nearness to real records, beside the public model alone and as many real ones."""
+    project = make_project()
+    project.write(rows(300, 150))
+    ctx = project.context(
+        "dataset.label=null", "dataset.labels=[]", "dataset.holdout=0.5",
+        "methods.invisible_ink.texts_per_label=20",
+    )  # fmt: skip
+    planned, folder = release(ctx, fake)
+    validate(ctx, planned)
+    models = Backends({**fake.models, "embedder": Letters()})
+    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
+    found = json.loads(file.read_text())
+    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
+    wanted = {"cosine", "public", "real", "gain", "gain_low", "gain_high"}
+    assert {f"nearness.{name}" for name in wanted} <= set(metrics)
+    assert not [name for name in metrics if name.startswith("vectors.")]
+    assert found["verdict"].startswith("nearness ")
+    said = outcome(ctx, planned)["utility (internal)"]
+    assert found["verdict"] in said
+    assert "TF-IDF" not in said
+    page = (file.parent / "report.html").read_text()
+    assert "Does it come near what real records say?" in page
+    assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))
+    [compared] = compare(ctx, [planned.id]).releases
+    assert compared.utility.value == metrics["nearness.cosine"]
+    assert compared.utility.public == metrics["nearness.public"]
 
 
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(

@@ -208,6 +208,12 @@ def test_says_how_many_texts_that_buys_at_worst():
     assert "may yield no text" in short.warnings[0]
     assert any("batch_size=4 is small" in warning for warning in short.warnings)
     assert plan(config()).rows == (0, 4 * 1000)
+    cfg = config(max_texts=3, svt_threshold=None)
+    [few] = [one for one in plan(cfg).warnings if "max_texts" in one]
+    assert "12 private tokens per bucket are 2 of max_texts=3 texts at worst" in few
+    for fine in ({"max_texts": 2}, {"max_texts": 13}, {"buckets_per_label": 1}):
+        warnings = plan(cfg.model_copy(update=fine)).warnings
+        assert not [one for one in warnings if "max_texts" in one]
 
 
 def test_pays_for_no_more_tokens_than_texts_can_hold(tmp_path):

@@ -205,6 +205,16 @@ def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str,
             f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
             "raise svt_noise or batch_size."
         )
+    elif (
+        settings.svt_threshold is None
+        and worst < settings.max_texts <= r  # more than tokens: as many as come
+        and settings.buckets_per_label > 1
+    ):
+        advice.append(
+            f"{where}: {r} private tokens per bucket are {worst} of max_texts={settings.max_texts} "
+            "texts at worst. Half of buckets_per_label with twice the batch_size buy twice the "
+            "texts, in twice the time."
+        )
     if settings.batch_size < 100:
         advice.append(
             f"{where}.batch_size={settings.batch_size} is small: the cost of a token falls with "
