@@ -20,7 +20,7 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.nearness import near
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
-from privsyn.methods.base import Backends
+from privsyn.methods.base import Backends, Steps
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
@@ -63,13 +63,16 @@ def _texts(
     rows = read_rows(artifact)
     synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
     texts = [record.content for record in real]
+    steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 4)
+    steps.next()
     metrics = [
         *downstream(synthetic, labels, texts, [record.label for record in real]),
         *compare_lengths(synthetic, texts),
         *compare_words(synthetic, texts),
         *compare_labels(labels, [record.label for record in real]),
-        *_by_reading(ctx, plan, (synthetic, labels), real, backends),
     ]
+    steps.next()
+    metrics += _by_reading(ctx, plan, (synthetic, labels), real, backends)
     if ctx.config.validation.json_schema is not None:
         schema = read_schema(ctx.config.validation, ctx.files)
         metrics += compare_fields(synthetic, texts, schema)
@@ -77,7 +80,9 @@ def _texts(
         config, theirs = ctx.config, [record.label for record in real]
         load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
         once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+        steps.next()
         metrics += _by_vectors(ctx, synthetic, texts, once)
+        steps.next()
         if any(labels) and any(theirs):
             metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
         elif not plan.dataset.labels:

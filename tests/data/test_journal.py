@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -513,3 +514,13 @@ def test_a_killed_draw_of_a_file_is_made_again_only_where_nobody_saw_it(
 
 def test_a_digest_noted_before_its_file_is_caught(tmp_path: Path) -> None:
     assert killed_with_a_file(tmp_path, "notes first") is None
+
+
+def test_what_a_killed_process_wrote_is_durable_before_it_is_replayed(tmp_path, monkeypatch):
+    path, synced, real = tmp_path / "j", [], os.fsync
+    Journal.create(path, {"r": 1})
+    with Journal.open(path, {"r": 1}) as journal:
+        journal.draw_all([("a", lambda: 1)])
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
+    with Journal.open(path, {"r": 1}):
+        assert path.stat().st_ino in synced

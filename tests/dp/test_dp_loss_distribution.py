@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -16,7 +17,7 @@ from scipy.special import ndtr
 
 from privsyn.dp import loss_distribution
 from privsyn.dp.conversions import gaussian_epsilon
-from privsyn.dp.loss_distribution import sampled_gaussian_epsilon
+from privsyn.dp.loss_distribution import sampled_gaussian_epsilon, sampled_gaussian_profile
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/dp_accounting.json").read_text())
 CLOSE = 1.002
@@ -188,3 +189,18 @@ def test_what_the_sampler_adds_is_set_aside(monkeypatch):
 def test_extremes_stay_finite_or_say_so(part):
     bound = sampled_gaussian_epsilon((part,), 1e-6)
     assert bound >= 0
+
+
+def test_every_pure_step_is_charged():
+    found = [sampled_gaussian_epsilon(((0.1, 0.8, 20),), 1e-5, (0.5,) * n) for n in range(4)]
+    assert all(after > before + 0.2 for before, after in itertools.pairwise(found))
+
+
+def test_the_sampler_of_each_part_is_charged(monkeypatch):
+    parts, epsilons, points = ((0.1, 0.8, 2), (0.05, 1.0, 3)), [], []
+    for slack in (0.0, 0.125):
+        monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", slack)
+        epsilons.append(sampled_gaussian_epsilon.__wrapped__(parts, 1e-5))
+        points.append([at for at, _ in sampled_gaussian_profile.__wrapped__(parts)])
+    assert epsilons[1] == pytest.approx(epsilons[0] + 2 * 0.125)
+    assert points[1] == pytest.approx([at + 2 * 0.125 for at in points[0]])

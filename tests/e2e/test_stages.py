@@ -584,6 +584,24 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     def no_risk(body):
         body["risk"] = {"advantage": "none"}
 
+    def lower_delta(body):
+        body["plan"]["delta"] /= 10
+
+    def seeded(body):
+        body["noise"] = "seeded"
+
+    def no_rho(body):
+        body["plan"]["rho"] = 0.0
+
+    def more_rows(body):
+        body["artifact"]["rows"] += 1
+
+    def promised(body):
+        body["plan"]["invariants"] = ["count"]
+
+    def bare(body):
+        body["risk"] = {}
+
     def created(body):
         body["created"] = "2020-01-01T00:00:00+00:00"
 
@@ -593,7 +611,11 @@ def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, f
     assert {"release id", "event"} <= forged(unit)
     assert forged(created) == {"ledger digests"}
     assert forged(risk) == {"risk", "ledger digests"}
-    assert "risk" in forged(no_risk)
+    for edit, check in (
+        (no_risk, "risk"), (bare, "risk"), (lower_delta, "guarantee"), (seeded, "class"),
+        (no_rho, "derived facts"), (more_rows, "derived facts"), (promised, "derived facts"),
+    ):  # fmt: skip
+        assert check in forged(edit), edit.__name__
 
 
 def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):

@@ -25,6 +25,7 @@ from privsyn.dp.events import (
 )
 from privsyn.dp.filters import gaussian_mu_squared
 from privsyn.errors import BudgetExceeded
+from privsyn.ledger import caps
 from privsyn.ledger.accounts import Split
 from privsyn.ledger.caps import Cap, Charge
 from privsyn.ledger.store import Ledger
@@ -277,3 +278,12 @@ def test_a_charge_is_read_back_as_it_was_made(lite: Ledger):
     cap, event = Cap.of(10.0, DELTA, Split()), draws(1.0)
     entry = reserve(lite, "r", event)
     assert Charge.of(entry) == cap.charge(event)
+
+
+def test_repeats_pay_the_sampler_once_a_release(monkeypatch):
+    event, delta = SampledGaussian(0.01, 1.0, 100), 1e-6
+    bare = epsilon_at(repeated(event, 4), delta)
+    monkeypatch.setattr(caps, "LATTICE_SLACK", 0.125)
+    for room, fits in ((3.9, False), (4.1, True)):
+        monkeypatch.setattr(caps, "_KNOWN", {})
+        assert caps._copies_fit(event, 4, bare + room * 0.125, delta) is fits

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.dp.accountant import Guarantee, guarantee
-from privsyn.dp.events import ZCDP, Event, Pure
+from privsyn.dp.events import ZCDP, Event, Pure, SampledGaussian
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -433,3 +433,19 @@ def test_pure_accounts_have_terms_too(lite: Ledger) -> None:
         ask(lite, "r1", Pure(1.0))
     with pytest.raises(PolicyBroken):
         ask(lite, "r2", Pure(2.5))
+
+
+def test_a_second_rejection_undoes_the_approval_between(lite):
+    lite.open_account(held(spend_above=0.5))
+    lite.request("clinic", "r1", LARGE, method="toy", guarantee=Guarantee(0.01, 1e-6))
+    for said in (False, True, False):
+        approve(lite, "r1", "dana", approved=said)
+    with pytest.raises(ApprovalNeeded, match="dana rejected it"):
+        ask(lite, "r1")
+
+
+def test_a_policy_s_period_weighs_what_it_holds_at_its_own_order(lite):
+    lite.open_account(spec := held(period_days=30, period_epsilon=0.5))
+    ask(lite, "r1", event := SampledGaussian(0.01, 5.0, 10))
+    lifetime, policy = lite.preview(spec, event).filters
+    assert policy.held[0].loss == policy.asked.loss > 2 * lifetime.held[0].loss

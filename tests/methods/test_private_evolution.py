@@ -25,7 +25,7 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
+from privsyn.methods.private_evolution.method import LATTICE, PARTS, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
@@ -517,7 +517,7 @@ def test_progress_is_asked_before_every_draw(tmp_path):
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
     assert before == ["progress"] * 4
     labels = len(buckets())
-    total = 1 + labels + cfg.rounds * (2 * labels + 1)
+    total = (PARTS + 1) * labels + cfg.rounds * (2 * labels + 1)
     assert seen == [(done, total) for done in range(total)]
 
 

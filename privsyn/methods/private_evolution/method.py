@@ -63,6 +63,9 @@ SHEETS = 24
 """Contact sheets of a release at most."""
 CALL = 64
 """Samples that the generator is asked for at a time, so that progress is seen."""
+PARTS = 4
+"""Parts in which the records of a label are embedded: as many whatever their number, so that
+progress says nothing of it."""
 
 
 class PrivateEvolution:
@@ -197,11 +200,10 @@ def _evolve(
     sizes = sizes_of(settings, labels)
     calls = _calls(sizes, wide) + (total - 1) * _calls(sizes, max(1, wide - 1))
     calls += _calls(sizes, 1) if wide == 1 else 0
-    steps = Steps(draw.progress, 1 + calls + total * (len(labels) + 1))
-    steps.next()
+    steps = Steps(draw.progress, PARTS * len(labels) + calls + total * (len(labels) + 1))
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
-        private.embed()  # first of all: what fails before the first draw can be resumed
+        private.embed(steps)  # first of all: what fails before the first draw can be resumed
     if settings.noisy_label_split:  # [E8]
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
         sizes = label_split.apportion(
@@ -312,15 +314,17 @@ class _Private(Generic[T]):
         """Number of records of every label, shape (labels,): exact, not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
-    def embed(self) -> None:
+    def embed(self, steps: Steps) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in decoded if sample is not None]  # [E6]
-            vectors = np.empty((0, self._kind.embedder.width), np.float32)
-            if samples:
-                vectors = np.asarray(self._kind.embedder.embed(samples), np.float32)
-            self._voters.append(Voters(vectors))
+            vectors = [np.empty((0, self._kind.embedder.width), np.float32)]
+            for part in range(PARTS):
+                steps.next()
+                if some := samples[part::PARTS]:
+                    vectors.append(np.asarray(self._kind.embedder.embed(some), np.float32))
+            self._voters.append(Voters(np.concatenate(vectors)))
 
     def votes(self, vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.int64]:
         """Lines 1-4 of Algorithm 2: every record's vote for a candidate of its own label [E3].
