@@ -13,7 +13,8 @@ to be covered is both the number itself and its mean over samples of that size, 
 biased: a sample is further from a sample than law from law. What a language model says of texts
 (next token, example in context, perplexity): texts whose tokens hang together, by known laws. The
 accuracy that is paid for: people whose records are answered right with a known probability, by
-OpenDP's noise. All other seeds are fixed.
+OpenDP's noise. The nearness of texts without labels: records on matters that are normal. All other
+seeds are fixed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
 from privsyn.evaluation.likelihood import in_context, perplexity_gap
 from privsyn.evaluation.metrics import wilson
+from privsyn.evaluation.nearness import near
 from privsyn.evaluation.next_token import _interval as token_interval
 from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.evaluation.structured import compare_fields
@@ -363,10 +365,42 @@ def others(runs: int) -> Iterator[tuple[object, ...]]:
             yield name, size, *held(law, size, runs, truth)
 
 
+def nearness(runs: int) -> Iterator[Sequence[object]]:
+    """The interval of a gain in nearness, of records on twelve matters that are normal.
+
+    The release knows all of them; the public model, with two draws of as many texts, all but some.
+    """
+    yield "width", "texts", "matters not known", "mean gain", "holds it", "above 0", "median width"
+    middles = np.random.default_rng(11).normal(size=(12, 64))
+
+    def written(rng: np.random.Generator, count: int, width: int, known: int) -> list[str]:
+        rows = middles[rng.integers(0, known, count), :width]
+        rows = rows + rng.normal(0, 0.6, (count, width))
+        return [" ".join(f"{number:.4f}" for number in row) for row in rows]
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([[float(n) for n in text.split()] for text in texts], np.float32)
+
+    for width, texts, missing in ((8, 40, 0), (64, 100, 0), (64, 20, 0), (64, 20, 2), (64, 100, 2)):
+        found = []
+        for seed in range(runs):
+            rng = np.random.default_rng(seed)
+            alone = [written(rng, texts, width, 12 - missing) for _ in range(2)]
+            ours, real = written(rng, texts, width, 12), written(rng, 300, width, 12)
+            measured = {one.name: one.value for one in near(ours, real, alone, embed, "")}
+            found.append([measured[f"nearness.gain{end}"] for end in ("", "_low", "_high")])
+        gain, low, high = np.array(found).T
+        truth = float(gain.mean()) if missing else 0.0
+        held = float(np.mean((low <= truth) & (truth <= high)))
+        above, wide = float(np.mean(low > 0)), float(np.median(high - low))
+        yield width, texts, missing, truth, held, above, wide
+
+
 TABLES = {
     "bounds": (bounds, 5_000),
     "accuracies": (accuracies, 60),
     "gains": (gained, 60),
+    "nearness": (nearness, 200),
     "words": (words, 2_000),
     "paid": (paid_for, 1_000),
     "others": (others, 200),
