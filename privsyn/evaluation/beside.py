@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from privsyn.evaluation import nearness
 from privsyn.evaluation.classify import downstream
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.vectors import Comparison, Labelled, compare
+from privsyn.evaluation.vectors import Comparison, Labelled, compare, held_apart
 
 Texts = Sequence[tuple[str, str]]
 """Text and label."""
 
 T = TypeVar("T")
 
-_SEED = 20240615
 FEWEST = 20
 
 
@@ -49,9 +48,8 @@ def headline(
 ) -> list[Metric]:
     """Classifiers over sentence vectors and over words, each beside its baselines.
 
-    The held-out records are cut in two, without a look at their labels: as many as there are
-    synthetic ones, at most half, are a training set of their own; all classifiers are tested on the
-    rest.
+    Of the held-out records some are a training set of their own (held_apart); all classifiers are
+    tested on the rest.
 
     Args:
         synthetic: The release.
@@ -67,9 +65,7 @@ def headline(
     """
     if min(len(synthetic), len(real)) < FEWEST:
         return []
-    order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
-    count = min(len(synthetic), len(real) // 2)
-    known, tested = [real[i] for i in order[:count]], [real[i] for i in order[count:]]
+    known, tested = held_apart(real, len(synthetic))
     sets: dict[str, Sequence[Texts]] = {"synthetic": [synthetic], "real": [known]}
     if public:
         sets["public"] = public
@@ -82,7 +78,7 @@ def headline(
     chance = max(Counter(label for _, label in tested).values()) / len(tested)
     found = compare(train, test)
     return [
-        *_by_vectors(found, chance, len(tested), count, called, len(public)),
+        *_by_vectors(found, chance, len(tested), len(known), called, len(public)),
         *_by_words(sets, tested),
     ]
 

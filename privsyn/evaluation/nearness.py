@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.vectors import REPLICATES, Comparison, spread
+from privsyn.evaluation.vectors import REPLICATES, Comparison, held_apart, spread
 
 FEWEST = 10
 """Texts a side below which nothing is measured."""
@@ -30,8 +30,7 @@ def near(
 ) -> list[Metric]:
     """How near real records the nearest texts of a release are.
 
-    The held-out records are cut in two: as many as there are synthetic ones, at most half, are a
-    baseline; nearness is that of the rest.
+    Of the held-out records some are a baseline (held_apart); nearness is that of the rest.
 
     Args:
         synthetic: The release.
@@ -46,9 +45,7 @@ def near(
     """
     if min(len(synthetic), len(real) // 2) < FEWEST:
         return []
-    order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
-    count = min(len(synthetic), len(real) // 2)
-    known, asked = [real[i] for i in order[:count]], [real[i] for i in order[count:]]
+    known, asked = held_apart(real, len(synthetic))
     sets: dict[str, Sequence[Sequence[str]]] = {"synthetic": [synthetic], "real": [known]}
     if public:
         sets["public"] = public
@@ -56,7 +53,7 @@ def near(
     found = _compared(
         {name: [of @ _unit(embed(own)).T for own in draws] for name, draws in sets.items()}
     )
-    return _metrics(found, len(asked), count, called, len(public))
+    return _metrics(found, len(asked), len(known), called, len(public))
 
 
 def words(metrics: Mapping[str, float]) -> str:

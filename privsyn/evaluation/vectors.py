@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 REPLICATES = 100
 COVERAGE = 0.95
@@ -67,6 +69,16 @@ class Comparison:
 
     value: Mapping[str, Interval]
     gain: Mapping[str, Interval]
+
+
+def held_apart(real: Sequence[T], synthetic: int) -> tuple[list[T], list[T]]:
+    """Held-out records cut in two, without a look at them: a baseline, and those to measure by.
+
+    The baseline has as many as there are synthetic ones, at most half.
+    """
+    order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
+    count = min(synthetic, len(real) // 2)
+    return [real[i] for i in order[:count]], [real[i] for i in order[count:]]
 
 
 def compare(
