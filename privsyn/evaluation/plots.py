@@ -209,14 +209,17 @@ class Point:
     high: float | None
 
 
-def draw_choice(points: Sequence[Point], baselines: Mapping[str, float]) -> bytes:
+def draw_choice(
+    points: Sequence[Point], baselines: Mapping[str, float], of: str = "accuracy"
+) -> bytes:
     """Epsilon against accuracy as a PNG file, each method a line with its intervals. Internal.
 
     Args:
         points: At least one.
         baselines: Accuracies that cost nothing or are not to be had, by name.
+        of: What it is called, where it is another number.
     """
-    figure, axes = _figure("Epsilon against accuracy on held-out real records [internal]", 3.8)
+    figure, axes = _figure(f"Epsilon against {of}, by held-out real records [internal]", 3.8)
     for number, method in enumerate(dict.fromkeys(point.method for point in points)):
         own = sorted((p for p in points if p.method == method), key=lambda p: p.epsilon)
         colour = (BAR, MARK, INK, SOFT)[number % 4]
@@ -236,7 +239,7 @@ def draw_choice(points: Sequence[Point], baselines: Mapping[str, float]) -> byte
     axes.set_ylim(0, 1)
     axes.yaxis.grid(True, color=GRID)
     axes.set_xlabel("epsilon of the release", color=SOFT)
-    axes.set_ylabel("accuracy", color=SOFT)
+    axes.set_ylabel(of, color=SOFT)
     figure.legend(loc="outside right center", frameon=False, labelcolor=INK)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})

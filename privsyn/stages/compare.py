@@ -162,7 +162,8 @@ class Comparison:
             "as many real records": first.real,
             "commonest label": first.chance,
         }
-        return draw_choice(points, {name: y for name, y in lines.items() if y is not None})
+        of = "accuracy" if first.by.startswith("accuracy") else "nearness"
+        return draw_choice(points, {name: y for name, y in lines.items() if y is not None}, of)
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
