@@ -212,8 +212,8 @@ def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str,
     ):
         advice.append(
             f"{where}: {r} private tokens per bucket are {worst} of max_texts={settings.max_texts} "
-            "texts at worst. Half of buckets_per_label with twice the batch_size buy twice the "
-            "texts, in twice the time."
+            "texts at worst. Half of buckets_per_label with twice batch_size and max_texts buy "
+            "twice the texts, each in twice the time."
         )
     if settings.batch_size < 100:
         advice.append(
