@@ -13,8 +13,9 @@ from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
+from privsyn.evaluation.circumstances import CUT_OFF, Circumstances
 from privsyn.evaluation.plots import IN_REPORT
-from privsyn.evaluation.report import CUT_OFF, Circumstances, sections
+from privsyn.evaluation.report import sections
 from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
 from privsyn.evaluation.students import section as taught

@@ -9,7 +9,8 @@ import pytest
 
 from privsyn import cli
 from privsyn.data.records import Record
-from privsyn.evaluation.report import Circumstances, sections
+from privsyn.evaluation.circumstances import Circumstances
+from privsyn.evaluation.report import sections
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
