@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import stat
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -645,3 +646,29 @@ def test_what_is_read_does_not_show(tmp_path: Path) -> None:
     path.write_bytes(CONTENT[".jsonl"])
     shown = repr(list(read_records(config(path)))) + str(next(read_records(config(path))))
     assert "plain" not in shown
+
+
+def shown(caught):
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_a_mislabelled_file_is_not_quoted_by_the_error_behind_ours(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(b"Zq is ill")
+    with pytest.raises(DataError) as caught:
+        records(labelled(path))
+    assert "Zq" not in shown(caught)
+    assert caught.value.__suppress_context__
+
+
+def test_a_parquet_file_that_breaks_midway_is_not_quoted(tmp_path, monkeypatch):
+    def breaks(*_, **__):
+        raise pa.ArrowInvalid("Zq is ill")
+        yield
+
+    path = tmp_path / "a.parquet"
+    path.write_bytes(CONTENT[".parquet"])
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", breaks)
+    with pytest.raises(DataError, match="damaged") as caught:
+        records(labelled(path))
+    assert "Zq" not in "".join(traceback.format_exception(caught.value))

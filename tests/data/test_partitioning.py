@@ -628,3 +628,11 @@ def test_one_large_parquet_row_group_is_not_held_in_memory(tmp_path: Path) -> No
     run(WRITE_PARQUET, lines, path)
     assert path.stat().st_size > 200_000_000
     assert int(run(MEASURED, path, out)) < 200
+
+
+def test_a_damaged_shard_shows_no_error_behind_ours(tmp_path):
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    (tmp_path / "out" / "shard-00000.jsonl").write_bytes(b"{")
+    with pytest.raises(VerificationError) as caught:
+        load_shard(tmp_path / "out", 0, CELLS, 3)
+    assert caught.value.__suppress_context__

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.derived.base import versioned
 from privsyn.derived.more import More, MorePlan
+from privsyn.derived.student.release import make_student, plan_student
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.settings import EvaluateConfig
@@ -317,3 +318,9 @@ def test_where_it_is_off_no_record_of_the_training_part_is_read(tmp_path, monkey
     folder = evaluate(project.context(*QUIET, "evaluate.audit=off"), planned)
     assert "audit" not in json.loads((folder / "evaluation.json").read_text())
     assert "evaluate.audit" in (folder / "report.html").read_text()
+
+
+def test_no_student_is_made_of_a_release_that_waits_for_its_audit(tmp_path):
+    _, ctx, planned = waiting(tmp_path / "project")
+    with pytest.raises(ValidationFailed, match="not audited here"):
+        make_student(ctx, plan_student(ctx, planned))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
+import privsyn.derived.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.derived.more import more
-from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal
@@ -139,3 +142,14 @@ def test_a_method_that_reads_the_data_makes_no_more(make_project):
     with pytest.raises(ConfigError, match="makes no more without the data") as refused:
         more(project.context(), planned.id, 3)
     assert "private_evolution" in refused.value.hint
+
+
+def test_further_records_that_fail_their_suite_are_not_released(monkeypatch, tmp_path):
+    ctx, asked = MagicMock(), []
+    ctx.workspace.locate.return_value = tmp_path
+    failed = SimpleNamespace(success=False, failed=())
+    monkeypatch.setattr(stage, "examine", lambda *_: (failed, []))
+    monkeypatch.setattr(stage, "place", lambda *_, released: asked.append(released) or tmp_path)
+    with pytest.raises(ValidationFailed):
+        stage.More().check(ctx, MagicMock(id="r.more-1", count=1))
+    assert asked == [False]

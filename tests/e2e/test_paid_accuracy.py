@@ -17,10 +17,10 @@ from privsyn.data.unit_key import UnitKey
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Composed, Pure, load
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.errors import ConfigError, ReleaseLost
+from privsyn.errors import ConfigError, ReleaseLost, VerificationError
 from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
-from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file
+from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
 from privsyn.report.certified import accuracy_said
 from privsyn.stages import accuracy as stage
 from privsyn.stages.certify import certify
@@ -302,3 +302,24 @@ def test_neighbours_publish_the_same_with_a_constant_mechanism(make_project, fak
     found = published_by_neighbours(make_project(evaluate=PAID), NAME, Constant, release)
     assert_alike(found)
     assert json.loads(found["base"]["certificate.json"])["accuracy"]["epsilon"] == 1.0
+
+
+def test_an_edited_plan_draws_no_accuracy(make_project, fake):
+    noise = NoNoise()
+    ctx, planned = begun(make_project(evaluate=PAID), fake, noise=lambda: noise)
+    with pytest.raises(VerificationError, match="edited"):
+        certify(ctx, planned.model_copy(update={"paid_epsilon": 2.0}))
+    assert not [drawn for drawn in noise.drawn if drawn.draw == "laplace"]
+
+
+def test_an_accuracy_is_counted_before_it_is_handed_on(make_project, fake, monkeypatch):
+    ctx, planned = begun(make_project(evaluate=PAID), fake)
+    figures, counted = stage.accuracy_figures, []
+
+    def watched(*drawn):
+        counted.append(ctx.ledger.parts(planned.id)[part_name(ACCURACY)])
+        return figures(*drawn)
+
+    monkeypatch.setattr(stage, "accuracy_figures", watched)
+    certify(ctx, planned)
+    assert counted == [1]

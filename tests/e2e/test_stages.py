@@ -13,6 +13,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from privsyn.derived.parent import open_parent
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -26,7 +27,7 @@ from privsyn.errors import (
 )
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
-from privsyn.release import certificate, verification
+from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
 from privsyn.stages.certify import certify
 from privsyn.stages.compare import compare
@@ -36,7 +37,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
-from privsyn.stages.validate import validate
+from privsyn.stages.validate import place, validate
 from privsyn.testing import Constant
 from privsyn.tracking.null import NullTracker
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
@@ -538,9 +539,9 @@ def test_one_changed_byte_fails_verification(make_project, fake, name):
     _, folder = release(ctx, fake)
     file = folder / name
     original = file.read_bytes()
-    for place in range(0, len(original), max(1, len(original) // 40)):
+    for at in range(0, len(original), max(1, len(original) // 40)):
         changed = bytearray(original)
-        changed[place] ^= 1
+        changed[at] ^= 1
         file.write_bytes(changed)
         with pytest.raises(VerificationError) as caught:
             verification.raise_failed(folder, verification.verify(folder, None))
@@ -637,3 +638,30 @@ def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
             verification.raise_failed(folder, verification.verify(folder, None))
         assert len(str(caught.value).splitlines()) == 1, what
         assert set(ctx.workspace.known_releases("letters")) <= {folder.name}
+
+
+def test_what_goes_into_quarantine_loses_its_signature(make_project, fake):
+    ctx = make_project().context()
+    planned, _ = release(ctx, fake)
+    folder = validate(ctx, planned)
+    (folder / layout.SIGNATURE).write_text("{}")
+    lies = place(ctx, planned.id, folder, released=False)
+    assert layout.in_quarantine(lies)
+    assert not (lies / layout.SIGNATURE).exists()
+
+
+def test_a_certificate_says_how_full_its_account_is_with_it(make_project, fake):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    account = certificate.read(folder)[1]["account"]
+    assert account["share"] == ctx.ledger.balance(account["name"]).share > 0
+
+
+def test_an_edited_release_is_no_parent(make_project, fake):
+    ctx = make_project().context()
+    planned, folder = release(ctx, fake)
+    open_parent(ctx, planned.id)
+    with (folder / "synthetic.jsonl").open("a") as stream:
+        stream.write('{"id": "x", "label": "Billing", "text": "Jane Roe is ill"}\n')
+    with pytest.raises(VerificationError):
+        open_parent(ctx, planned.id)

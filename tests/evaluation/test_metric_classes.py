@@ -3,11 +3,15 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
+from privsyn.evaluation.beside import headline
 from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.corpora import compare_labels
 from privsyn.evaluation.fidelity import compare_lengths, fidelity
 from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.nearness import near
 
 TEXTS = ["the bill is wrong", "my knee hurts today"]
 REAL = ["a wrong bill again", "the knee still hurts"]
@@ -42,3 +46,18 @@ def test_a_metric_is_finite(value: float) -> None:
 def test_a_metric_has_a_known_class() -> None:
     with pytest.raises(ValueError, match="class of x is 'public'"):
         Metric("x", 1.0, "public", "n")  # type: ignore[arg-type]
+
+
+def test_every_number_beside_real_records_is_internal():
+    def embed(texts):
+        return np.array([[len(text), text.count("a"), 1] for text in texts], np.float32)
+
+    pairs = [("a" * (i % 7 + 1) + " b" * (i % 2), "xy"[i % 2]) for i in range(120)]
+    texts = [text for text, _ in pairs]
+    for found in (
+        headline(pairs[:60], pairs, [pairs[:60]], embed, "e"),
+        near(texts[:40], texts, [texts[:40]], embed, "e"),
+        compare_labels(["a", "b"], ["b", "b"]),
+    ):
+        assert found
+        assert {metric.cls for metric in found} == {"internal"}

@@ -99,3 +99,13 @@ def test_of_projects_in_one_folder_each_shows_what_its_account_paid_for(tmp_path
     assert page(clinic) is None, "whose it is is not known"
     share_report(Workspace(root), RELEASE, "privsyn_lab_invisible_ink", "run 1")
     assert (page(clinic), page(lab) is not None) == (None, True)
+
+
+def test_what_is_measured_beside_real_records_is_no_xcom(monkeypatch, tmp_path):
+    from privsyn.airflow.quality import EvaluateOperator
+
+    (tmp_path / "evaluation.json").write_text('{"metrics": []}')
+    monkeypatch.setattr("privsyn.stages.evaluate.evaluate", lambda ctx, plan: tmp_path)
+    for name in ("planned", "note_lineage"):
+        monkeypatch.setattr(EvaluateOperator, name, lambda *_: None)
+    assert EvaluateOperator(task_id="evaluate").run_stage(None, {})[0] is None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
+import secrets
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsyn.errors import VerificationError
-from privsyn.vault import sealing
+from privsyn.errors import ConfigError, VerificationError
+from privsyn.vault import deployment_key, sealing
 from privsyn.vault.sealing import ReleaseKey, WrongKey, key_id
 
 KEY = ReleaseKey.new("r1")
@@ -105,3 +107,31 @@ def test_a_key_is_neither_shown_nor_pickled():
     assert repr(KEY) == "ReleaseKey(release_id='r1')"
     with pytest.raises(TypeError):
         pickle.dumps(KEY)
+
+
+def test_two_entries_of_one_place_share_no_nonce_and_two_parts_no_key():
+    one, other = (KEY.seal_entry("p", 3, b"text") for _ in range(2))
+    assert one[:12] != other[:12]  # GCM: of two texts under one nonce the difference is readable
+    assert KEY._part_key("p") != KEY._part_key("q")
+
+
+def test_a_digest_in_a_name_cannot_be_guessed_without_the_key():
+    assert KEY.digest(b"7") == KEY.digest(b"7")
+    assert KEY.digest(b"7") != ReleaseKey.new("r1").digest(b"7")
+    assert KEY.digest(b"7") != hashlib.blake2b(b"7", digest_size=15).hexdigest()
+
+
+def test_what_a_key_is_called_is_no_part_of_it():
+    key = secrets.token_bytes(32)
+    assert not any(key[i : i + 4].hex() in key_id(key) for i in range(29))
+
+
+def test_the_vault_s_key_is_kept_out_of_a_repository_and_of_what_is_published(tmp_path):
+    (tmp_path / ".git").mkdir()
+    file = tmp_path / "vault.key"
+    with pytest.raises(ConfigError):
+        deployment_key.new(file)
+    with pytest.raises(ConfigError):
+        deployment_key.new(file, refused=[tmp_path], anywhere=True)
+    assert not file.exists()
+    deployment_key.new(file, anywhere=True)
