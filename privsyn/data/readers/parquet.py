@@ -80,6 +80,8 @@ def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any
             if batch is None:
                 return
             values = {name: _plain(batch.column(name)) for name in names}
+            del batch
+            pa.default_memory_pool().release_unused()  # or it keeps what some batches took
             yield from zip(*(values[name] for name in columns.values()), strict=True)
 
 
