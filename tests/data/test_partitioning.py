@@ -635,4 +635,5 @@ def test_a_damaged_shard_shows_no_error_behind_ours(tmp_path):
     (tmp_path / "out" / "shard-00000.jsonl").write_bytes(b"{")
     with pytest.raises(VerificationError) as caught:
         load_shard(tmp_path / "out", 0, CELLS, 3)
+    assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__

@@ -123,6 +123,7 @@ def test_an_unreachable_server_is_told_without_secrets() -> None:
             call()
         text = str(refused.value)
         assert "ledger postgresql://127.0.0.1:1/ledger cannot be used" in text
+        assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__  # nor does a traceback show what is behind it
         assert not any(secret in text + repr(ledger) for secret in ("hunter", "zoe"))
         assert "\n" not in text
