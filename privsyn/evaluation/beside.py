@@ -100,19 +100,13 @@ def verdict(metrics: Mapping[str, float]) -> str | None:
     said += f"{metrics['vectors.real_records']:.0f} real records {metrics['vectors.real']:.3f}"
     if "vectors.gain" not in metrics:
         return said
-    low, high = metrics["vectors.gain_low"], metrics["vectors.gain_high"]
-    gain = f"{metrics['vectors.gain']:+.3f} [{low:+.3f}, {high:+.3f}]"
-    if low > 0 and metrics["vectors.accuracy_low"] <= metrics["vectors.chance"]:
-        return (
-            f"{said}; {gain} over the public model alone, but NOT shown to be more than the "
-            "commonest label: by this measure the release is not worth its epsilon"
+    said += f"; {nearness.over_public(metrics, 'vectors')}"
+    if metrics["vectors.gain_low"] > 0 and low <= metrics["vectors.chance"]:
+        said += (
+            ", but NOT shown to be more than the commonest label: by this measure the release is "
+            "not worth its epsilon"
         )
-    if low > 0:
-        return f"{said}; {gain} over the public model alone"
-    return (
-        f"{said}; {gain} over the public model alone, which is NOT more than the interval: by this "
-        "measure the release is not worth its epsilon"
-    )
+    return said
 
 
 def _by_vectors(

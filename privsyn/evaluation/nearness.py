@@ -68,13 +68,23 @@ def words(metrics: Mapping[str, float]) -> str:
     said += f"{metrics['nearness.real_records']:.0f} real records {metrics['nearness.real']:.3f}"
     if "nearness.gain" not in metrics:
         return said
-    low, high = metrics["nearness.gain_low"], metrics["nearness.gain_high"]
-    said += f"; {metrics['nearness.gain']:+.3f} [{low:+.3f}, {high:+.3f}] over the public model"
+    return f"{said}; {over_public(metrics, 'nearness')}"
+
+
+def over_public(metrics: Mapping[str, float], kind: str) -> str:
+    """The gain over the public model alone, and whether it is more than its interval.
+
+    Args:
+        metrics: With ``KIND.gain`` and its ends.
+        kind: ``vectors`` or ``nearness``.
+    """
+    gain, low, high = (metrics[f"{kind}.gain{end}"] for end in ("", "_low", "_high"))
+    said = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] over the public model alone"
     if low > 0:
-        return f"{said} alone"
+        return said
     return (
-        f"{said} alone, which is NOT more than the interval: by this measure the release is not "
-        "worth its epsilon"
+        f"{said}, which is NOT more than the interval: by this measure the release is not worth "
+        "its epsilon"
     )
 
 
