@@ -41,7 +41,7 @@ from privsyn.stages.validate import place, validate
 from privsyn.testing import Constant
 from privsyn.tracking.null import NullTracker
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
-from tests.e2e.small_project import finish, rows, stand_in
+from tests.e2e.small_project import CANARY, finish, rows, stand_in
 
 
 class Recording(NullTracker):
@@ -472,10 +472,10 @@ def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake)
     assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
 
 
-def test_records_without_labels_have_a_headline_too(make_project, fake, monkeypatch):
+def test_records_without_labels_have_a_headline_too(make_project, fake):
     """Nearness to real records, beside the public model alone and as many real ones."""
     project = make_project()
-    project.write(rows(300, 150))
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(300, 150)])
     ctx = project.context(
         "dataset.label=null", "dataset.labels=[]", "dataset.holdout=0.5",
         "methods.invisible_ink.texts_per_label=20",
@@ -495,6 +495,8 @@ def test_records_without_labels_have_a_headline_too(make_project, fake, monkeypa
     assert "TF-IDF" not in said
     page = (file.parent / "report.html").read_text()
     assert "Does it come near what real records say?" in page
+    alone = "".join(path.read_text() for path in (ctx.workspace.cache / "alone").iterdir())
+    assert CANARY not in alone + page + said + file.read_text()
     assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))
     [compared] = compare(ctx, [planned.id]).releases
     assert compared.utility.value == metrics["nearness.cosine"]
