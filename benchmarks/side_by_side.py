@@ -73,9 +73,9 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "texts_per_label": TEXTS,
     },
     "private_prediction": {
-        "batch_size": 128, "buckets_per_label": 4, "clip_bound": 6, "temperature": 0.7,
+        "batch_size": 120, "buckets_per_label": 2, "clip_bound": 6, "temperature": None,
         "public_temperature": 0.8, "public_vocabulary": 50, "svt_threshold": None,
-        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS // 4,
+        "max_tokens": TOKENS, "max_reference_tokens": TOKENS, "max_texts": TEXTS // 2,
     },
     "private_evolution": {
         "modality": "text", "rounds": 1, "population": TEXTS, "expansion": 8, "lookahead": 0,
@@ -87,7 +87,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
         "labels_public": True, "max_tokens": TOKENS,
     },
     "dp_lora": {
-        "sampling_rate": 0.1, "expected_batch": 100, "steps": 30, "rank": 4, "alpha": 8,
+        "sampling_rate": 0.1, "expected_batch": 120, "steps": 30, "rank": 4, "alpha": 8,
         "target_modules": ["all-linear"], "learning_rate": 0.001, "max_tokens": TOKENS,
         "texts_per_label": TEXTS,
     },

@@ -17,6 +17,7 @@ from privsyn.release.cautions import (
     of_buckets,
     of_epsilon,
     of_release,
+    of_size,
 )
 from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
@@ -171,6 +172,63 @@ def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
     found = of_buckets("methods.m", divisor, buckets, dataset, own)
     assert bool(found) == (told is not None)
     assert all(str(told) in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("suited", "size", "records_each", "told"),
+    [
+        (800, 1000, 1, False),
+        (1000, 1000, 1, False),
+        (1001, 1000, 1, True),
+        (1001, 1000, 2, False),
+        (1001, None, 1, False),
+    ],
+)
+def test_settings_for_more_records_than_there_are_get_advice(suited, size, records_each, told):
+    dataset = DatasetConfig(
+        name="d", path="x.jsonl", holdout=0.2, unit="id", max_records_per_unit=records_each
+    )
+    own = account(public_size=size)
+    found = of_size("methods.m", suited, "a=1 with b=2", "they drown. Lower a.", dataset, own)
+    assert (
+        list(found)
+        == [
+            f"methods.m: a=1 with b=2 suit some {suited} records, and account.public_size={size} "
+            f"leaves {800 * records_each} at most: they drown. Lower a."
+        ]
+        * told
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "size", "said"),
+    [
+        (
+            "dp_lora",
+            {"expected_batch": 128, "sampling_rate": 0.04},
+            1500,
+            "expected_batch=128 at sampling_rate=0.04 suit some 3200 records",
+        ),
+        ("dp_lora", {"expected_batch": 48, "sampling_rate": 0.04}, 1500, None),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 20},
+            300,
+            "population=20 with expansion=20 suit some 400 records",
+        ),
+        ("private_evolution", {"modality": "text", "population": 20, "expansion": 5}, 300, None),
+    ],
+)
+def test_every_plan_weighs_its_settings_against_the_public_size(
+    tmp_path, method, settings, size, said
+):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    params = project(tmp_path, methods={method: settings}, account={"public_size": size})
+    notes = [note for note in plan(open_context(params), method).warnings if "suit" in note]
+    assert bool(notes) == (said is not None)
+    assert all(said in note and f"account.public_size={size}" in note for note in notes)
 
 
 @pytest.mark.parametrize(

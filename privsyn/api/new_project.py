@@ -45,6 +45,7 @@ COMMENTS = {
     "account.unit": "what is protected",
     "account.epsilon": "lifetime cap over all releases",
     "account.period": "e.g. {days: 30, epsilon: 10}",
+    "account.public_size": "public estimate of how many of them there are: plan judges sizes by it",
 }
 
 
@@ -106,6 +107,7 @@ class Answers:
             "account.epsilon": 30.0,
             "account.delta": 1e-6,
             "account.period": None,
+            "account.public_size": None,
         }
 
 

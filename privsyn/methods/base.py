@@ -85,12 +85,14 @@ class Mechanism(ABC):
         warnings: Advice on the settings, one line each.
         rows: Fewest and most rows the artifact may hold. None: one row per cell.
         divisor: Records a bucket is divided by, where each cell is a bucket of its own.
+        sized_for: What the settings take the data to hold, where that is not by buckets.
     """
 
     facts: ReleaseFacts
     warnings: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
     divisor: int | None = None
+    sized_for: SizedFor | None = None
 
     @property
     @abstractmethod
@@ -101,6 +103,21 @@ class Mechanism(ABC):
     @abstractmethod
     def derived(self) -> Mapping[str, float]:
         """Numbers solved from the target, and what follows from them: on the certificate."""
+
+
+@dataclass(frozen=True)
+class SizedFor:
+    """How many records settings suit: public, and never counted.
+
+    Attributes:
+        records: Of the part that is trained on.
+        settings: Those that say so.
+        otherwise: What happens with far fewer, and what to set.
+    """
+
+    records: float
+    settings: str
+    otherwise: str
 
 
 @dataclass(frozen=True)

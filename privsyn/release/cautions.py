@@ -107,6 +107,8 @@ def of_release(
 
 CROWDED = 3
 """Times batch_size from which on a bucket's records are worth a word."""
+SCARCE = 1.25
+"""Times the records there are, from which on settings for so many are worth a word."""
 
 
 def of_buckets(
@@ -140,6 +142,35 @@ def of_buckets(
         f"and account.public_size={account.public_size} leaves {records} at most: buckets would be "
         f"part empty and lean on the public model. Lower batch_size to {max(1, records // buckets)}"
         ", or write fewer texts.",
+    )
+
+
+def of_size(
+    where: str,
+    suited: float,
+    settings: str,
+    otherwise: str,
+    dataset: DatasetConfig,
+    account: AccountConfig,
+) -> tuple[str, ...]:
+    """Advice where settings suit far more records than a public estimate leaves.
+
+    Args:
+        where: The method's section, for the message.
+        suited: Records the settings suit.
+        settings: Those that say so.
+        otherwise: What happens with fewer, and what to set.
+        dataset: Share held out, and records of a unit at most.
+        account: Public size.
+    """
+    if account.public_size is None:
+        return ()
+    records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
+    if suited <= SCARCE * records:
+        return ()
+    return (
+        f"{where}: {settings} suit some {suited:.0f} records, and "
+        f"account.public_size={account.public_size} leaves {records} at most: {otherwise}",
     )
 
 

@@ -62,6 +62,8 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         f"record(s) each",
         "above the bound": f"{counts['records_above_the_bound']:,} record(s) of "
         f"{counts['units_above_the_bound']:,} unit(s) are beyond max_records_per_unit={bound}",
+        "left to use": f"{counts['kept'] - counts['records_above_the_bound']:,} record(s), those "
+        "held out among them",
         "same text again": f"{counts['duplicate_texts']:,}",
     }
     return {**said, **modality_of(dataset).read_as}

@@ -31,6 +31,7 @@ from privsyn.release.cautions import (
     of_accuracy,
     of_buckets,
     of_release,
+    of_size,
 )
 from privsyn.release.plan import (
     PLAN_SCHEMA,
@@ -154,6 +155,18 @@ def plan(
             *of_account(config.account),
             *of_buckets(
                 f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
+            ),
+            *(
+                of_size(
+                    f"methods.{method_name}",
+                    suits.records,
+                    suits.settings,
+                    suits.otherwise,
+                    dataset,
+                    config.account,
+                )
+                if (suits := mechanism.sized_for)
+                else ()
             ),
             *mechanism.warnings,
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),

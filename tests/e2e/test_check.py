@@ -96,6 +96,8 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     said = json.dumps(counts) + json.dumps(lines(ctx, counts))
     assert CANARY not in said
     assert "max_records_per_unit=2" in said
+    left = 45 - counts["records_above_the_bound"]
+    assert lines(ctx, counts)["left to use"].startswith(f"{left} record(s)")
 
 
 def test_a_check_costs_and_writes_nothing(make_project):

@@ -13,7 +13,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Composed, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split
 
@@ -99,6 +99,7 @@ def _mechanism(
         facts=facts,
         warnings=_advice(settings, sigma),
         rows=(rows, rows),
+        sized_for=_sized_for(settings, facts.unit.max_records),
         steps=SampledGaussian(settings.sampling_rate, sigma, settings.steps, settings.sampler),
         histogram=None if noise is None else DiscreteGaussian(most, noise * most),
         delta=target.delta,
@@ -134,6 +135,15 @@ def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
     paid = cfg.label_noise is not None
     return label_split.sizes(
         "methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split, paid=paid
+    )
+
+
+def _sized_for(cfg: DPLoraConfig, most: int) -> SizedFor:
+    return SizedFor(
+        records=most * cfg.expected_batch / cfg.sampling_rate,
+        settings=f"expected_batch={cfg.expected_batch:g} at sampling_rate={cfg.sampling_rate:g}",
+        otherwise="a step's sample holds fewer than expected_batch, and its noise stays. Raise "
+        "sampling_rate, or lower expected_batch.",
     )
 
 

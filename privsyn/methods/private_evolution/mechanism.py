@@ -10,7 +10,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_split
 
@@ -101,6 +101,12 @@ def _mechanism(
         facts=facts,
         warnings=_advice(settings, noise_votes),
         rows=(rows, rows),
+        sized_for=SizedFor(
+            records=rows * settings.expansion,
+            settings=f"population={settings.population} with expansion={settings.expansion}",
+            otherwise="votes spread over more candidates than there are records are lost in "
+            "noise. Lower expansion, or population.",
+        ),
         histogram=histogram,
         noise_multiplier=sigma,
         threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
