@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
 from privsyn.models.references import ModelLocation, ModelReference
-from privsyn.models.settings import PerformanceConfig
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -33,6 +38,25 @@ def prepare_torch() -> None:
     # Read when torch starts: threads that spin at every barrier ran 4 times slower beside a busy
     # process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def made_for_bfloat16(cpu: Path = Path("/proc/cpuinfo")) -> bool | None:
+    """Whether the CPU multiplies matrices in bfloat16; None where it does not say."""
+    try:
+        flags = cpu.read_text()
+    except OSError:
+        return None
+    return re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags) is not None
+
+
+def warn_if_slow(cfg: ModelsConfig, device: Any, made_for_it: bool | None) -> None:
+    """Say that weights in bfloat16 are slow on a CPU that has to mimic it."""
+    if device.type == "cpu" and cfg.dtype == "bfloat16" and made_for_it is False:
+        log.warning(
+            "models.dtype=bfloat16: this CPU has no instructions for it and may take many times "
+            "as long as with float32. A release that is charged keeps its dtype: run it on another "
+            "machine, or set models.dtype=float32 before the next one."
+        )
 
 
 def set_threads(performance: PerformanceConfig) -> None:

@@ -23,10 +23,12 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
     device_of,
     explained,
+    made_for_bfloat16,
     prepare_torch,
     quiet,
     set_threads,
     settled,
+    warn_if_slow,
 )
 
 if TYPE_CHECKING:
@@ -174,6 +176,7 @@ def _load_causal(
     with quiet():
         device = device_of(performance.device)
         set_threads(performance)
+        warn_if_slow(cfg, device, made_for_bfloat16())
         try:
             if reads_private:  # before the weights: those a file lacks are made up, for minutes
                 from transformers import AutoConfig
