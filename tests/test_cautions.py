@@ -11,6 +11,7 @@ from privsyn.config import parse_config
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+from privsyn.methods.base import SizedFor
 from privsyn.release.cautions import (
     factor,
     of_account,
@@ -189,7 +190,9 @@ def test_settings_for_more_records_than_there_are_get_advice(suited, size, recor
         name="d", path="x.jsonl", holdout=0.2, unit="id", max_records_per_unit=records_each
     )
     own = account(public_size=size)
-    found = of_size("methods.m", suited, "a=1 with b=2", "they drown. Lower a.", dataset, own)
+    found = of_size(
+        "methods.m", SizedFor(suited, "a=1 with b=2", "they drown. Lower a."), dataset, own
+    )
     assert (
         list(found)
         == [

@@ -17,6 +17,9 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 log = logging.getLogger(__name__)
 
+CPU = Path("/proc/cpuinfo")
+"""Where Linux says what a CPU is made for."""
+
 
 @contextlib.contextmanager
 def ready(performance: PerformanceConfig) -> Iterator[Any]:
@@ -40,7 +43,7 @@ def prepare_torch() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def made_for_bfloat16(cpu: Path = Path("/proc/cpuinfo")) -> bool | None:
+def made_for_bfloat16(cpu: Path = CPU) -> bool | None:
     """Whether the CPU multiplies matrices in bfloat16; None where it does not say."""
     try:
         flags = cpu.read_text()

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+
+if TYPE_CHECKING:
+    from privsyn.methods.base import SizedFor
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
 """From the first on a release protects weakly; from the second on in name only."""
@@ -146,31 +150,24 @@ def of_buckets(
 
 
 def of_size(
-    where: str,
-    suited: float,
-    settings: str,
-    otherwise: str,
-    dataset: DatasetConfig,
-    account: AccountConfig,
+    where: str, suited: SizedFor | None, dataset: DatasetConfig, account: AccountConfig
 ) -> tuple[str, ...]:
     """Advice where settings suit far more records than a public estimate leaves.
 
     Args:
         where: The method's section, for the message.
-        suited: Records the settings suit.
-        settings: Those that say so.
-        otherwise: What happens with fewer, and what to set.
+        suited: What the settings take the data to hold; None where they do not say.
         dataset: Share held out, and records of a unit at most.
         account: Public size.
     """
-    if account.public_size is None:
+    if suited is None or account.public_size is None:
         return ()
     records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
-    if suited <= SCARCE * records:
+    if suited.records <= SCARCE * records:
         return ()
     return (
-        f"{where}: {settings} suit some {suited:.0f} records, and "
-        f"account.public_size={account.public_size} leaves {records} at most: {otherwise}",
+        f"{where}: {suited.settings} suit some {suited.records:.0f} records, and "
+        f"account.public_size={account.public_size} leaves {records} at most: {suited.otherwise}",
     )
 
 

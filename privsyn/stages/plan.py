@@ -156,18 +156,7 @@ def plan(
             *of_buckets(
                 f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
             ),
-            *(
-                of_size(
-                    f"methods.{method_name}",
-                    suits.records,
-                    suits.settings,
-                    suits.otherwise,
-                    dataset,
-                    config.account,
-                )
-                if (suits := mechanism.sized_for)
-                else ()
-            ),
+            *of_size(f"methods.{method_name}", mechanism.sized_for, dataset, config.account),
             *mechanism.warnings,
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),

@@ -32,7 +32,7 @@ from privsyn.cli.models import fetch_if_named
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
 from privsyn.methods.registry import FIRST
-from privsyn.models.torch_runtime import made_for_bfloat16
+from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.stages.base import Context, open_context
 from privsyn.tables import show
 from tools.local.environment import airflow_environment, prepare
@@ -183,14 +183,14 @@ class Board(logging.Handler):
         return table
 
 
-def quick(method: str, cpu: Path | None = None) -> list[str]:
+def quick(method: str, cpu: Path = CPU) -> list[str]:
     """For one run on one machine: one process, since each loads the model, and no retries.
 
     Where the CPU is made for it, models that only write have their weights in bfloat16, which takes
     them half the time.
     """
     once = ["performance.shards=1", f"schedule.{method}.retries=0"]
-    if method != "dp_lora" and (made_for_bfloat16(cpu) if cpu else made_for_bfloat16()):
+    if method != "dp_lora" and made_for_bfloat16(cpu):
         once.append("models.dtype=bfloat16")
     return once
 
