@@ -259,11 +259,13 @@ class Sampling:
         temperature: Of sampling; 0 takes the likeliest token.
         top_k: Sample among so many likeliest tokens. None: among all.
         top_p: Sample among the likeliest tokens that hold this much probability.
+        whole_sentences: A text that runs out of tokens ends with its last whole sentence.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    whole_sentences: bool = False
 
 
 class Trainer(Protocol):

@@ -20,7 +20,7 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject, unwatched
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, ended
+from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, as_released, ended
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -345,6 +345,69 @@ def test_the_prompt_says_where_a_text_runs_into_the_next(private, chat, endings)
 )
 def test_a_text_is_cut_where_it_runs_into_the_next(drawn, text, over):
     assert ended(drawn, PromptConfig(private=RECORDS.private, public="x")) == (text, over)
+
+
+SENTENCES = ("<end>", "my", "bill", "is", "late.", "please", "help\n\nTopic:")
+TALK = [1, 2, 3, 1, 4]
+"""Five words, of which the last ends a sentence."""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "whole", "least", "text"),
+    [
+        ([*TALK, 5, 1], True, 0, "my bill is my late."),
+        ([*TALK, 5, 1], False, 0, "my bill is my late. please my"),
+        ([*TALK, 5, 1], None, 0, "my bill is my late. please my"),
+        ([*TALK, 5, 0], True, 0, "my bill is my late. please"),  # ended by the model
+        ([*TALK, 5, 6], True, 0, "my bill is my late. please help"),  # by the next record
+        ([*TALK, 5, 1], True, 6, "my bill is my late. please my"),  # or it would be too short
+        ([1, 4, 5, 1, 2], True, 0, "my late. please my bill"),
+        ([1, 2, 3], True, 0, "my bill is"),
+        ([0], True, 0, ""),
+    ],
+)
+def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(
+    tokens, whole, least, text
+):
+    prompt = PromptConfig(private=RECORDS.private, public="x", whole_sentences=whole)
+    assert as_released(tokens, FakeLogitModel(SENTENCES), prompt, least) == text
+
+
+def test_whole_sentences_are_what_a_plan_says_and_the_default_of_new_ones():
+    """A plan of before has no such key, and its id stays what it was."""
+    identity = {"language": ModelIdentity("m", "r", PLAIN)}
+    new = METHOD.resolve(InvisibleInkConfig(), identity).prompt
+    assert new is not None
+    assert new.whole_sentences
+    assert new.model_dump()["whole_sentences"]
+    off = METHOD.resolve(
+        InvisibleInkConfig(prompt=PROMPT.model_copy(update={"whole_sentences": False})), identity
+    ).prompt
+    assert off is not None
+    assert not off.whole_sentences
+    old = {key: value for key, value in new.model_dump().items() if key != "whole_sentences"}
+    assert PromptConfig.model_validate(old).whole_sentences is None
+    assert PromptConfig.model_validate(old).model_dump() == old
+    assert "whole_sentences" not in off.model_dump()
+
+
+def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):
+    """The draws, and so their price, are the same; the cut comes after them."""
+    words = FakeLogitModel(
+        ("<end>", "visit.", "bill", "is", "my"), script=lambda *row: (-99.0, 1.0, 1.0, 1.0, 1.0)
+    )
+
+    def texts(whole):
+        cfg = config(prompt=PROMPT.model_copy(update={"whole_sentences": whole}), max_tokens=12)
+        made = run(tmp_path, cfg, buckets(cfg), SeededNoise(3), model=words, name=str(whole))
+        return [sample.content for sample in made]
+
+    drawn, cut = texts(False), texts(True)
+    assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
+    assert all(text.startswith(start) for text, start in zip(drawn, cut, strict=True))
+    shorter = [text for text in cut if text not in drawn]
+    assert shorter
+    assert all(text.endswith("visit.") and len(text.split()) >= 5 for text in shorter)
 
 
 def test_a_stop_ends_a_text(tmp_path):

@@ -588,6 +588,30 @@ def test_what_was_learnt_is_what_is_written(model, tmp_path):
     assert together == pytest.approx(apart, abs=1e-4)
 
 
+def test_only_a_text_that_ran_out_of_tokens_loses_what_follows_its_last_sentence(model, tmp_path):
+    lora: TrainableModel = model("llama")
+    training = replace(
+        TRAINING, clip_norm=10.0, rank=8, target_modules=("all-linear",), max_tokens=32
+    )
+    trainer = lora.trainer(training)
+    text = "the visit was very late. please help"
+    row, prompt = trainer.encode("a", text)
+    for _ in range(100):
+        trainer.update(trainer.clipped_sum([[(row, prompt)]]) / CLIP_STEPS, 0.02)
+    for name, content in trainer.files().items():
+        (tmp_path / name).write_bytes(content)
+
+    def written(tokens, whole):
+        sampling = Sampling(top_k=1, whole_sentences=whole)
+        writer = lora.writer(replace(training, max_tokens=tokens), tmp_path, sampling)
+        return writer.write(["a"])[0]
+
+    with_end = len(row) - prompt
+    assert written(with_end, True) == written(with_end, False) == text
+    assert written(with_end - 1, False) == text  # its end was never drawn
+    assert written(with_end - 1, True) == "the visit was very late."
+
+
 def test_texts_are_as_long_as_a_record_at_most_and_sampled(make, model, tmp_path):
     trainer = make(max_tokens=5)
     for name, content in trainer.files().items():

@@ -57,3 +57,23 @@ def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
 def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, failed):
     prompt = "The following is a message.\nTopic: Billing\nWords to build on: bill, late\nText:"
     assert Ending().failed(text, prompt) == failed
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (f"{VISIT} And the", VISIT),
+        ("I have a rash and I cannot stand it. What can", "I have a rash and I cannot stand it."),
+        ("Is it late for me to come in? I was", "Is it late for me to come in?"),
+        ('She said "please come and see me." Then it', 'She said "please come and see me."'),
+        ("We came here and saw Dr. Smith about", "We came here and saw Dr. Smith about"),
+        ("Come to the clinic at 3 p.m. on the day", "Come to the clinic at 3 p.m. on the day"),
+        ("I took pills, drops, tea, etc. and it", "I took pills, drops, tea, etc. and it"),
+        ("The whole bill was 20.50 for my last", "The whole bill was 20.50 for my last"),
+        ("Thank you. I was at the clinic to", "Thank you. I was at the clinic to"),  # too short
+        (f"{VISIT}", VISIT),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whole: str) -> None:
+    assert Ending().whole(text) == whole

@@ -110,6 +110,7 @@ class DPLora:
             chat=template.chat,
             labels=dict(template.labels),
             stops=(),
+            whole_sentences=settings.whole_sentences,
         )
         return Recipe(
             prompt=prompt,

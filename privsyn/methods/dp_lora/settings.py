@@ -124,6 +124,11 @@ class DPLoraConfig(Section):
         description="Texts written for each that is released: the one that the trained model holds "
         "to be most of its label. 1: as the paper. Without labels always 1.",
     )
+    whole_sentences: bool = Field(
+        default=True,
+        description="A text that ran out of tokens ends with its last whole sentence, where "
+        "enough words are left.",
+    )
 
     @field_validator("target_modules")
     @classmethod
@@ -162,7 +167,11 @@ class DPLoraConfig(Section):
 
 
 class DPLoraSettings(DPLoraConfig):
-    """Settings with the prompt filled in. A plan that names no candidates has one a text."""
+    """Settings with the prompt filled in.
+
+    What a plan does not name is as before there was such a setting: one candidate a text, which
+    ends where its tokens do.
+    """
 
     prompt: str
     top_p: float | None = Field(
@@ -177,11 +186,16 @@ class DPLoraSettings(DPLoraConfig):
         le=1000,
         exclude_if=lambda count: count == 1,  # ids of releases stay what they were
     )
+    whole_sentences: bool = Field(
+        default=False,
+        exclude_if=lambda whole: not whole,  # ids of releases stay what they were
+    )
 
     @property
     def sampling(self) -> Sampling:
         """How texts are drawn."""
-        return Sampling(self.temperature, self.top_k, 1.0 if self.top_p is None else self.top_p)
+        top_p = 1.0 if self.top_p is None else self.top_p
+        return Sampling(self.temperature, self.top_k, top_p, self.whole_sentences)
 
     def template(self, labels: Sequence[str]) -> PromptTemplate:
         """The prompt of a record; the reference's place is after it."""

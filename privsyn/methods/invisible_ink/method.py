@@ -25,7 +25,13 @@ from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe
-from privsyn.methods.shared.prompts import AS_EARLIER_TURN, MIN_TOKENS, ended, resolved_prompt
+from privsyn.methods.shared.prompts import (
+    AS_EARLIER_TURN,
+    MIN_TOKENS,
+    as_released,
+    ended,
+    resolved_prompt,
+)
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 from privsyn.models.trial import try_logits
 
@@ -136,7 +142,8 @@ class InvisibleInk:
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
-                yield Sample(bucket.cell, ended(model.decode(tokens), settings.prompt)[0])
+                text = as_released(tokens, model, settings.prompt, settings.min_tokens)  # [I8]
+                yield Sample(bucket.cell, text)
 
 
 def _texts(
@@ -177,7 +184,7 @@ def _texts(
         if not unfinished:
             break
     tell(settings.max_tokens * len(group))
-    return [text[:-1] if text[-1] in model.ends else text for text in texts]
+    return texts
 
 
 def _draw(

@@ -39,7 +39,13 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.alone import Recipe
-from privsyn.methods.shared.prompts import AS_EARLIER_TURN, MIN_TOKENS, ended, resolved_prompt
+from privsyn.methods.shared.prompts import (
+    AS_EARLIER_TURN,
+    MIN_TOKENS,
+    as_released,
+    ended,
+    resolved_prompt,
+)
 from privsyn.models.protocols import LogitModel, PromptTemplate, Session
 from privsyn.models.trial import try_logits
 
@@ -149,11 +155,10 @@ class PrivatePrediction:
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
             for text in _texts(settings, mechanism, batch, draw, tell):
                 tokens = [value if value >= 0 else ~value for value in text]
-                tokens = tokens[:-1] if tokens[-1] in batch.ends else tokens
                 public = sum(value < 0 for value in text)
                 yield Sample(
                     bucket.cell,
-                    ended(model.decode(tokens), settings.prompt)[0],
+                    as_released(tokens, model, settings.prompt, settings.min_tokens),  # [P8]
                     {"tokens": len(text), "public_tokens": public},
                 )
 

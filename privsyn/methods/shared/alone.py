@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.methods.shared.label_choice import best_of
-from privsyn.methods.shared.prompts import PromptConfig, ended
+from privsyn.methods.shared.prompts import PromptConfig, as_released, ended
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import LogitModel, TextModel
 from privsyn.section import Section
@@ -138,7 +138,9 @@ def _written(
             if rows.over.all() or t == recipe.max_tokens - 1:
                 break
             session.append(drawn.tolist())
-        texts += [ended(model.decode(tokens), recipe.prompt)[0] for tokens in rows.tokens]
+        texts += [
+            as_released(tokens, model, recipe.prompt, recipe.min_tokens) for tokens in rows.tokens
+        ]
     return texts
 
 

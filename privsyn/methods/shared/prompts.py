@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.prompts import CHAT, PLAIN
-from privsyn.models.protocols import PromptTemplate
+from privsyn.models.language.text_ending import Ending
+from privsyn.models.protocols import LogitModel, PromptTemplate
 from privsyn.section import Section
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ class PromptConfig(Section):
         default=None,
         description="A text ends before the first of these. Null: none for a chat prompt; else "
         "what stands between two records, and the line by which the next would begin.",
+    )
+
+    whole_sentences: bool | None = Field(
+        default=None,
+        exclude_if=lambda whole: not whole,  # ids of releases stay what they were
+        description="A text that ran out of tokens ends with its last whole sentence, where "
+        "enough words are left. Null: yes, except for JSON records.",
     )
 
     @model_validator(mode="after")
@@ -85,6 +93,9 @@ def resolved_prompt(
             "public": subject.fill(prompt.public),
             "labels": prompt.labels or dict(subject.descriptions),
             "stops": prompt.endings,
+            "whole_sentences": task != "json"
+            if prompt.whole_sentences is None
+            else prompt.whole_sentences,
         }
     )
 
@@ -162,3 +173,23 @@ def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
     cuts = [text.find(stop) for stop in (prompt.endings if prompt else ())]
     hits = [cut for cut in cuts if cut >= 0]
     return (text[: min(hits)] if hits else text).strip(), bool(hits)
+
+
+def as_released(
+    tokens: Sequence[int], model: LogitModel, prompt: PromptConfig | None, least: int = 0
+) -> str:
+    """The text of drawn tokens: up to its end, or the next record, or its last whole sentence.
+
+    A public rule on what was drawn: post-processing.
+
+    Args:
+        tokens: At least one, an end included where there is one.
+        model: Whose tokens they are.
+        prompt: Says where a text ends.
+        least: Words that a whole sentence leaves at least.
+    """
+    over = tokens[-1] in model.ends
+    text, cut = ended(model.decode(tokens[:-1] if over else tokens), prompt)
+    if over or cut or prompt is None or not prompt.whole_sentences:
+        return text
+    return Ending(least=max(least, Ending.least)).whole(text)

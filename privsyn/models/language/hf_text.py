@@ -21,6 +21,7 @@ from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
 from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.language.text_ending import Ending
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
 _SHARED = 16
@@ -122,6 +123,7 @@ class HFTextModel:
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
+        ending: Ending | None = None,
     ) -> list[str]:
         """What the model writes after some tokens: one text per row, in order.
 
@@ -130,6 +132,7 @@ class HFTextModel:
             max_tokens: Longest text, in tokens.
             temperature: Of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
+            ending: How a text that runs out of tokens ends. None: there.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
@@ -137,7 +140,9 @@ class HFTextModel:
             drawn = self._decode([rows[i] for i in numbers], max_tokens, temperature, top_p)
             for i, tokens in zip(numbers, drawn, strict=True):
                 plain = [token for token in tokens if token in self._plain]
-                out[i] = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+                text = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
+                ran_out = len(tokens) == max_tokens
+                out[i] = ending.whole(text) if ending is not None and ran_out else text
         return out
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 STOPS = ("\n\n",)
 """Where the config says nothing: a blank line."""
 
-# A full stop after two or three letters may be that of "Dr." or "p.m.".
-_SENTENCES = re.compile(r"(?s).*(?:[!?]|(?:\w{4}|\d)\.)[\"')\]]*(?=\s|$)")
+# A full stop after few letters may be that of "Dr.", "p.m." or "etc."; not after "it" or "you".
+_SENTENCES = re.compile(
+    r"(?s).*(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
+    r"[\"')\]]*(?=\s|$)"
+)
 # "Here is the message you asked for:", which a chat model says before the text itself.
 _ANNOUNCED = re.compile(
     r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
@@ -56,9 +59,9 @@ class Ending:
             text = self._stopped(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         if most is not None and len(ends) > most:
-            text = self._whole(text[: ends[most - 1]])
+            text = self.whole(text[: ends[most - 1]])
         elif text == written:  # no stop: it may end where the tokens did
-            text = self._whole(text)
+            text = self.whole(text)
         return text.strip()
 
     def short(self, text: str) -> bool:
@@ -87,8 +90,12 @@ class Ending:
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
 
-    def _whole(self, text: str) -> str:
-        """The text up to its last whole sentence, where enough words are left."""
+    def whole(self, text: str) -> str:
+        """The text up to its last whole sentence, where enough words are left.
+
+        >>> Ending().whole("I have a rash on my arm. It beg")
+        'I have a rash on my arm.'
+        """
         whole = _SENTENCES.match(text)
         return text if whole is None or self.short(whole[0]) else whole[0]
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.language.text_ending import Ending
 from privsyn.models.protocols import Sampling, Training
 from privsyn.models.training.adapters import target_modules, unwarned, within_context
 from privsyn.models.training.causal_lm import read_model
@@ -111,13 +112,18 @@ class LoraWriter:
         self, model: HFTextModel, prompts: PromptEncoder, training: Training, sampling: Sampling
     ) -> None:
         self._model, self._prompts, self._training = model, prompts, training
-        self._temperature = sampling.temperature
+        self._sampling = sampling
 
     def write(self, labels: Sequence[str | None]) -> list[str]:
         """See protocols.Writer."""
         template, most = self._training.template, self._training.max_tokens
         rows = [self._prompts.public(template, label) for label in labels]
-        texts = self._model.continued(rows, max_tokens=most, temperature=self._temperature)
+        texts = self._model.continued(
+            rows,
+            max_tokens=most,
+            temperature=self._sampling.temperature,
+            ending=Ending() if self._sampling.whole_sentences else None,
+        )
         return [text.strip() for text in texts]
 
     def likelihoods(
