@@ -59,6 +59,8 @@ def show_progress(
         def update(stage: str, done: int, total: int, things: str = "") -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total or None, things=things)
+            if done < bars.tasks[tasks[stage]].completed:  # the stage of another release
+                bars.reset(tasks[stage])
             bars.update(tasks[stage], completed=done, total=total or None, things=things)
 
         yield update
@@ -68,7 +70,8 @@ class Pace:
     """How fast a stage went of late, and how long it still takes.
 
     Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. What
-    comes up to the first output does not count: a model is loaded, or a journal read.
+    comes up to the first output does not count: a model is loaded, or a journal read. A count
+    that falls is that of another release, whose pace is its own.
     """
 
     def __init__(self) -> None:
@@ -84,6 +87,9 @@ class Pace:
             now: The time, in seconds.
         """
         heard = self._heard
+        if heard and done < heard[-1][1]:
+            heard.clear()
+            self._start = None
         heard.append((now, done))
         self._start = self._start or heard[0]
         while len(heard) > 2 and (

@@ -53,6 +53,11 @@ def test_loading_a_model_is_not_taken_for_the_pace():
     assert lines[2].endswith("100 of 1,000 tokens, about 9 s left")
 
 
+def test_a_second_release_has_a_pace_of_its_own():
+    lines = follow((0, 0), (1, 10), (50, 500), (100, 1000), (110, 0), (111, 10), (121, 510))
+    assert lines[-1].endswith("510 of 1,000 tokens, about 10 s left")
+
+
 def test_what_is_read_back_from_a_journal_says_nothing_of_the_pace():
     lines = follow((0, 0), (1, 900), (61, 910), (121, 920))
     assert lines[-1].endswith("920 of 1,000 tokens, about 8 min left")
@@ -76,6 +81,17 @@ def test_a_terminal_shows_a_bar_that_leaves_nothing_behind():
         progress("generate 1/1", 32, 64, "tokens")
     assert "32/64 tokens" in printed.getvalue()
     assert printed.getvalue().endswith("\x1b[2K")  # its line is cleared
+
+
+def test_the_bar_of_a_second_release_is_not_done_with_that_of_the_first():
+    printed = io.StringIO()
+    console = Console(file=printed, force_terminal=True, width=120, color_system=None)
+    with show_progress(console) as progress:
+        progress("evaluate", 4, 4, "measurements")
+        progress("evaluate", 0, 4, "measurements")
+    last = [line for line in printed.getvalue().split("\x1b[2K") if "evaluate" in line][-1]
+    assert "0/4 measurements" in last
+    assert not last.startswith(" ")  # its spinner turns
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.beside import FEWEST
 from privsyn.files import read_json
-from privsyn.methods.base import TriedOnPublic
+from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -112,14 +112,19 @@ def tune(
             hint="Set dataset.label and dataset.labels; of images compare releases instead.",
         )
     project = _Project.of(ctx, method, records)
-    best, trials = project.trial({}, told), []
-    trials.append(best)
+    steps = Steps(
+        lambda done, total: ctx.progress("tune", done, total, "trials"),
+        1 + sum(map(len, tries.values())),
+    )
+    steps.next()
+    best = project.trial({}, told)
+    trials = [best]
     for setting, options in tries.items():
         for value in options:
             tried = {**best.settings, setting: value}
-            if any(dict(trial.settings) == tried for trial in trials):
-                continue
-            trials.append(project.trial(tried, told))
+            steps.next()
+            if not any(dict(trial.settings) == tried for trial in trials):
+                trials.append(project.trial(tried, told))
         best = max(trials, key=lambda trial: trial.score)
     return sorted(trials, key=lambda trial: -trial.score)
 

@@ -64,6 +64,7 @@ def test_settings_are_tried_on_public_records_and_the_account_is_untouched(
     assert ended.value.code == 0, printed.err
     assert f"{trials[0].metrics['vectors.accuracy']:.3f}" in printed.out
     assert "nothing private was read" in printed.err
+    assert "tune: 1 of 2 trials" in printed.err
 
 
 def test_a_setting_that_cannot_be_had_is_said_and_the_search_goes_on(tmp_path):
