@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", default=["laplace", "gaussian"])
     parser.add_argument("--ensemble", nargs="+", default=["independent", "linear", "logarithmic"])
     parser.add_argument("--label-column", default="label")
-    parser.add_argument("--set", nargs="+", default=[], metavar="SETTING=VALUE")
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="SETTING=VALUE")
     parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
     train = read(arguments.train, arguments.label_column)

@@ -269,7 +269,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["sample", "agnews"], choices=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[10.0, 3.0, 1.0])
-    parser.add_argument("--set", nargs="*", default=[], help="a.b.c=value, for all runs")
+    parser.add_argument(
+        "--set", nargs="*", action="extend", default=[], help="a.b.c=value, for all runs"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--plot", type=Path, help="draw what is on file, and run nothing")
     parser.add_argument("--table", action="store_true", help="print it, and run nothing")

@@ -153,8 +153,8 @@ def main() -> None:
         help="train the student by DP-SGD too",
     )  # fmt: skip
     parser.add_argument("--real", action="store_true", help="and without privacy")
-    parser.add_argument("--set", nargs="*", default=[], metavar="k=v")
-    parser.add_argument("--distill", nargs="*", default=[], metavar="k=v")
+    parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="k=v")
+    parser.add_argument("--distill", nargs="*", action="extend", default=[], metavar="k=v")
     parser.add_argument("--tested", type=int, default=400, help="real test records")
     parser.add_argument("--keep", type=Path, help="folder for the teachers' texts")
     parser.add_argument("--samples", type=int, default=2, help="texts to print")

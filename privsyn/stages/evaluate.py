@@ -52,9 +52,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     measure = MEASURES[modality_of(plan.dataset).name].beside
-    metrics, plot_into = (
-        measure(ctx, plan, artifact, real, backends) if real else ([], lambda _: [])
-    )
+    metrics, plot_into = measure(ctx, plan, artifact, real, backends)
     numbers = {metric.name: metric.value for metric in metrics}
     said, fell = verdict(numbers), fallen(ctx, plan, numbers)
     audited = audit_release(ctx, plan, artifact.parent)

@@ -44,6 +44,9 @@ larger release one draw."""
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
 
+Labelled = tuple[Sequence[str], Sequence[str | None]]
+"""Texts, and the label of each."""
+
 
 def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
     texts = [row.text or "" for row in read_rows(artifact)]
@@ -53,6 +56,11 @@ def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
     return quality
 
 
+def _no_plots(folder: Path) -> list[Path]:
+    """Of a release that was measured by no record."""
+    return []
+
+
 def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
     return image_fidelity(read_image_rows(artifact))
 
@@ -60,75 +68,87 @@ def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
 def _texts(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
 ) -> tuple[list[Metric], Plotter]:
-    rows = read_rows(artifact)
-    synthetic, labels = [row.text or "" for row in rows], [row.label for row in rows]
-    texts = [record.content for record in real]
-    steps = Steps(lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 4)
+    rows, settings = read_rows(artifact), ctx.config.evaluate
+    synthetic = [row.text or "" for row in rows], [row.label for row in rows]
+    theirs = [record.content for record in real], [record.label for record in real]
+    load = partial(load_embedder, ctx.config.models, ctx.config.performance, ctx.workspace.cache)
+    once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+    steps = Steps(
+        lambda done, total: ctx.progress("evaluate", done, total, "measurements"),
+        5 if settings.embeddings else 3,
+    )
+    # privacy: models are loaded, and what they say is logged, whether there is a record or not
     steps.next()
-    metrics = [
-        *downstream(synthetic, labels, texts, [record.label for record in real]),
-        *compare_lengths(synthetic, texts),
-        *compare_words(synthetic, texts),
-        *compare_labels(labels, [record.label for record in real]),
+    public = _public(ctx, plan, synthetic, backends)
+    model = _reader(ctx, backends)
+    parts: list[Callable[[], list[Metric]]] = [
+        lambda: _by_counting(ctx, synthetic, theirs),
+        lambda: _by_reading(ctx, synthetic, theirs, public, model),
     ]
-    steps.next()
-    metrics += _by_reading(ctx, plan, (synthetic, labels), real, backends)
+    if settings.embeddings:
+        parts += [
+            lambda: _by_vectors(ctx, synthetic[0], theirs[0], once),
+            lambda: _beside(ctx, plan, synthetic, theirs, public, once),
+        ]
+    metrics: list[Metric] = []
+    for part in parts:
+        steps.next()
+        metrics += part() if real else []
+    if not real:
+        return [], _no_plots
+    return metrics, partial(draw_plots, texts=synthetic[0], labels=synthetic[1], metrics=metrics)
+
+
+def _by_counting(ctx: Context, synthetic: Labelled, real: Labelled) -> list[Metric]:
+    """Metrics of words, lengths, labels and fields."""
+    (texts, labels), (their_texts, their_labels) = synthetic, real
+    metrics = [
+        *downstream(texts, labels, their_texts, their_labels),
+        *compare_lengths(texts, their_texts),
+        *compare_words(texts, their_texts),
+        *compare_labels(labels, their_labels),
+    ]
     if ctx.config.validation.json_schema is not None:
         schema = read_schema(ctx.config.validation, ctx.files)
-        metrics += compare_fields(synthetic, texts, schema)
-    if ctx.config.evaluate.embeddings:
-        config, theirs = ctx.config, [record.label for record in real]
-        load = partial(load_embedder, config.models, config.performance, ctx.workspace.cache)
-        once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
-        steps.next()
-        metrics += _by_vectors(ctx, synthetic, texts, once)
-        steps.next()
-        if any(labels) and any(theirs):
-            metrics += _headline(ctx, plan, (synthetic, labels), (texts, theirs), backends, once)
-        elif not plan.dataset.labels:
-            metrics += _nearness(ctx, plan, synthetic, texts, backends, once)
-    return metrics, partial(draw_plots, texts=synthetic, labels=labels, metrics=metrics)
+        metrics += compare_fields(texts, their_texts, schema)
+    return metrics
 
 
-def _headline(
+def _beside(
     ctx: Context,
     plan: Plan,
-    synthetic: tuple[Sequence[str], Sequence[str | None]],
-    real: tuple[Sequence[str], Sequence[str | None]],
-    backends: Backends | None,
+    synthetic: Labelled,
+    real: Labelled,
+    public: Sequence[Sequence[str]],
     once: EmbeddedOnce,
 ) -> list[Metric]:
-    """The release beside its baselines. See evaluation.beside."""
-    settings = ctx.config.evaluate
-    ours, theirs = (labelled(*side, settings.embedded_texts) for side in (synthetic, real))
-    names = [label for _, label in ours]
-    public = [list(zip(own, names, strict=True)) for own in _public(ctx, plan, names, backends)]
-    return headline(ours, theirs, public, once.embed, _called(ctx))
-
-
-def _nearness(
-    ctx: Context,
-    plan: Plan,
-    synthetic: Sequence[str],
-    real: Sequence[str],
-    backends: Backends | None,
-    once: EmbeddedOnce,
-) -> list[Metric]:
-    """A release without labels beside its baselines. See evaluation.nearness."""
+    """The release beside its baselines. See evaluation.beside, and evaluation.nearness."""
     most = ctx.config.evaluate.embedded_texts
-    ours, theirs = (spaced(side, most) for side in (synthetic, real))
-    public = _public(ctx, plan, [None] * len(ours), backends)
-    return near(ours, theirs, public, once.embed, _called(ctx))
+    if any(synthetic[1]) and any(real[1]):
+        ours, theirs = (labelled(*side, most) for side in (synthetic, real))
+        names = [label for _, label in ours]
+        alone = [list(zip(own, names, strict=True)) for own in public]
+        return headline(ours, theirs, alone, once.embed, _called(ctx))
+    if plan.dataset.labels:
+        return []
+    texts, their_texts = (spaced(side[0], most) for side in (synthetic, real))
+    return near(texts, their_texts, public, once.embed, _called(ctx))
 
 
 def _public(
-    ctx: Context, plan: Plan, names: Sequence[str | None], backends: Backends | None
+    ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | None
 ) -> Sequence[Sequence[str]]:
     """What the public model writes alone of the same labels, as many texts a draw; kept.
 
     One draw of a hundred texts may be .1 better than the next: of a small release there are more.
     """
-    if not names or not ctx.config.evaluate.public_alone:
+    settings = ctx.config.evaluate
+    if not (settings.public_alone and (settings.embeddings or settings.in_context_records)):
+        return []
+    names: list[str | None] = [label for _, label in labelled(*synthetic, settings.embedded_texts)]
+    if not plan.dataset.labels:
+        names = [None] * len(spaced(synthetic[0], settings.embedded_texts))
+    if not names:
         return []
     draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
     written = public_alone(ctx, plan, [*names] * draws, backends) or []
@@ -137,40 +157,34 @@ def _public(
 
 def _by_reading(
     ctx: Context,
-    plan: Plan,
-    synthetic: tuple[Sequence[str], Sequence[str | None]],
-    real: Sequence[Record],
-    backends: Backends | None,
+    synthetic: Labelled,
+    real: Labelled,
+    public: Sequence[Sequence[str]],
+    model: Readable | None,
 ) -> list[Metric]:
     """Metrics of the public language model as a reader. See evaluation.likelihood."""
     settings = ctx.config.evaluate
-    if not (settings.perplexity_texts or settings.in_context_records):
-        return []
-    model = _reader(ctx, backends)
     if model is None:
         return []
     read = partial(log_likelihoods, model, most=MOST_READ)
-    theirs = [(record.content, record.label) for record in real]
-    metrics = perplexity_gap(
-        synthetic[0], [text for text, _ in theirs], read, settings.perplexity_texts
-    )
+    metrics = perplexity_gap(synthetic[0], real[0], read, settings.perplexity_texts)
     if settings.in_context_records:
-        half = len(theirs) // 2
+        half = len(real[0]) // 2
         ours = labelled(*synthetic, settings.embedded_texts)
-        known, tested = (
-            [(t, of) for t, of in part if of] for part in (theirs[:half], theirs[half:])
-        )
+        pairs = list(zip(*real, strict=True))
+        known, tested = ([(t, of) for t, of in part if of] for part in (pairs[:half], pairs[half:]))
         sets = {"synthetic": ours, "real": known[: len(ours)]}
-        names = [label for _, label in ours]
-        if public := _public(ctx, plan, names, backends):
-            sets["public"] = list(zip(public[0], names, strict=True))
+        if public and ours:
+            sets["public"] = list(zip(public[0], [label for _, label in ours], strict=True))
         metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
     return metrics
 
 
 def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
-    """The public language model, where one is on this machine."""
-    models = ctx.config.models
+    """The public language model, where one is on this machine and has something to read."""
+    models, settings = ctx.config.models, ctx.config.evaluate
+    if not (settings.perplexity_texts or settings.in_context_records):
+        return None
     if models.server is not None or (backends and "language" not in backends.models):
         return None
     model = backends.language if backends else load_role(models, "language", ctx.config.performance)
@@ -192,6 +206,8 @@ def _called(ctx: Context) -> str:
 def _images(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
 ) -> tuple[list[Metric], Plotter]:
+    if not real:
+        return [], _no_plots
     rows = read_image_rows(artifact)
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
@@ -219,7 +235,8 @@ class Measures:
 
     Attributes:
         alone: Numbers about the synthetic file alone.
-        beside: Numbers about it beside held-out real records, internal, and what draws the plots.
+        beside: Numbers about it beside held-out real records, internal, and what draws the plots;
+            none without records, and what is shown and logged meanwhile is the same.
     """
 
     alone: Callable[[Context, Path], list[Metric]]

@@ -222,3 +222,42 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
     elif len(names) == 1:  # one label: whatever is trained on is always right
         assert found["downstream"].grade == "poor"
     assert "NaN" not in "".join(shown.values())
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
+    make_project, tmp_path, monkeypatch, embeddings
+):
+    """Progress and logs leave the machine of a task, by Airflow's log store: one unit in the
+    hold-out, whose only record has no label, or none at all, must look alike there."""
+    project = make_project(methods=INK)
+    loaded = []
+
+    def load(models, role, performance):
+        loaded.append(role)
+        return stand_ins()[role]
+
+    monkeypatch.setattr("privsyn.stages.measure.load_role", load)
+    monkeypatch.setattr("privsyn.stages.alone.load_role", load)
+    monkeypatch.setattr(
+        "privsyn.stages.measure.load_embedder", lambda *_: Backends(stand_ins()).embedder
+    )
+    artifact = written(tmp_path, 40, ("Billing", "Symptoms"))
+
+    def seen(real):
+        shown = []
+        ctx = project.context(f"evaluate.embeddings={json.dumps(embeddings)}")
+        shutil.rmtree(ctx.workspace.cache / "alone", ignore_errors=True)
+        ctx.progress = lambda *counts: shown.append(counts)
+        planned = plan(ctx, "invisible_ink", open_account=True)
+        loaded.clear()
+        metrics, plots = MEASURES["text"].beside(ctx, planned, artifact, real, None)
+        return bool(metrics), bool(plots(tmp_path)), shown, list(loaded)
+
+    labelled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
+    none, one, many = seen([]), seen([Record("7", None, "a bill")]), seen(labelled)
+    assert none[:2] == (False, False)
+    assert many[:2] == (True, True)
+    assert none[2:] == one[2:] == many[2:]
+    assert len(none[2]) == (5 if embeddings else 3)
+    assert "language" in none[3]

@@ -357,7 +357,6 @@ TALK = [1, 2, 3, 1, 4]
     [
         ([*TALK, 5, 1], True, 0, "my bill is my late."),
         ([*TALK, 5, 1], False, 0, "my bill is my late. please my"),
-        ([*TALK, 5, 1], None, 0, "my bill is my late. please my"),
         ([*TALK, 5, 0], True, 0, "my bill is my late. please"),  # ended by the model
         ([*TALK, 5, 6], True, 0, "my bill is my late. please help"),  # by the next record
         ([*TALK, 5, 1], True, 6, "my bill is my late. please my"),  # or it would be too short
@@ -369,26 +368,18 @@ TALK = [1, 2, 3, 1, 4]
 def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(
     tokens, whole, least, text
 ):
-    prompt = PromptConfig(private=RECORDS.private, public="x", whole_sentences=whole)
-    assert as_released(tokens, FakeLogitModel(SENTENCES), prompt, least) == text
+    prompt = PromptConfig(private=RECORDS.private, public="x")
+    settings = InvisibleInkSettings(prompt=prompt, whole_sentences=whole, min_tokens=least)
+    assert as_released(tokens, FakeLogitModel(SENTENCES), settings) == text
 
 
-def test_whole_sentences_are_what_a_plan_says_and_the_default_of_new_ones():
-    """A plan of before has no such key, and its id stays what it was."""
-    identity = {"language": ModelIdentity("m", "r", PLAIN)}
-    new = METHOD.resolve(InvisibleInkConfig(), identity).prompt
-    assert new is not None
-    assert new.whole_sentences
-    assert new.model_dump()["whole_sentences"]
-    off = METHOD.resolve(
-        InvisibleInkConfig(prompt=PROMPT.model_copy(update={"whole_sentences": False})), identity
-    ).prompt
-    assert off is not None
-    assert not off.whole_sentences
-    old = {key: value for key, value in new.model_dump().items() if key != "whole_sentences"}
-    assert PromptConfig.model_validate(old).whole_sentences is None
-    assert PromptConfig.model_validate(old).model_dump() == old
-    assert "whole_sentences" not in off.model_dump()
+def test_whole_sentences_leave_the_ids_of_plans_as_they_were():
+    """A plan of before has no such key; only one that says no has another id."""
+    cfg = InvisibleInkSettings(prompt=PROMPT)
+    assert cfg.whole_sentences
+    assert "whole_sentences" not in cfg.model_dump()
+    no = InvisibleInkSettings(prompt=PROMPT, whole_sentences=False)
+    assert no.model_dump()["whole_sentences"] is False
 
 
 def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):
@@ -398,7 +389,7 @@ def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):
     )
 
     def texts(whole):
-        cfg = config(prompt=PROMPT.model_copy(update={"whole_sentences": whole}), max_tokens=12)
+        cfg = config(whole_sentences=whole, max_tokens=12)
         made = run(tmp_path, cfg, buckets(cfg), SeededNoise(3), model=words, name=str(whole))
         return [sample.content for sample in made]
 

@@ -110,7 +110,6 @@ class DPLora:
             chat=template.chat,
             labels=dict(template.labels),
             stops=(),
-            whole_sentences=settings.whole_sentences,
         )
         return Recipe(
             prompt=prompt,
@@ -119,6 +118,7 @@ class DPLora:
             top_k=settings.top_k,
             top_p=settings.sampling.top_p,
             candidates=settings.candidates,
+            whole_sentences=settings.whole_sentences,
         )
 
     def prompt(self, settings: DPLoraSettings) -> tuple[PromptTemplate, int, int]:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
+from privsyn.methods.shared.prompts import WholeSentences
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import Section
 
@@ -124,11 +125,7 @@ class DPLoraConfig(Section):
         description="Texts written for each that is released: the one that the trained model holds "
         "to be most of its label. 1: as the paper. Without labels always 1.",
     )
-    whole_sentences: bool = Field(
-        default=True,
-        description="A text that ran out of tokens ends with its last whole sentence, where "
-        "enough words are left.",
-    )
+    whole_sentences: WholeSentences = True
 
     @field_validator("target_modules")
     @classmethod
@@ -167,11 +164,7 @@ class DPLoraConfig(Section):
 
 
 class DPLoraSettings(DPLoraConfig):
-    """Settings with the prompt filled in.
-
-    What a plan does not name is as before there was such a setting: one candidate a text, which
-    ends where its tokens do.
-    """
+    """Settings with the prompt filled in. A plan that names no candidates has one a text."""
 
     prompt: str
     top_p: float | None = Field(
@@ -185,10 +178,6 @@ class DPLoraSettings(DPLoraConfig):
         ge=1,
         le=1000,
         exclude_if=lambda count: count == 1,  # ids of releases stay what they were
-    )
-    whole_sentences: bool = Field(
-        default=False,
-        exclude_if=lambda whole: not whole,  # ids of releases stay what they were
     )
 
     @property

@@ -102,6 +102,7 @@ class InvisibleInk:
             prompt=settings.prompt,
             max_tokens=settings.max_tokens,
             min_tokens=settings.min_tokens,
+            whole_sentences=settings.whole_sentences,
             temperature=settings.temperature,
             top_k=settings.top_k,
         )
@@ -142,8 +143,7 @@ class InvisibleInk:
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
-                text = as_released(tokens, model, settings.prompt, settings.min_tokens)  # [I8]
-                yield Sample(bucket.cell, text)
+                yield Sample(bucket.cell, as_released(tokens, model, settings))  # [I8]
 
 
 def _texts(

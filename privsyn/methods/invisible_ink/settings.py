@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.methods.shared.prompts import PromptConfig, WholeSentences
 from privsyn.section import Section
 
 
@@ -33,6 +33,7 @@ class InvisibleInkConfig(Section):
         description="Factor on the private difference before the clip. Null: the model's own "
         "default (3 for builtin, 1 for others).",
     )
+    whole_sentences: WholeSentences = True
     max_reference_tokens: int = Field(
         default=64, ge=1, description="References are cut and padded to exactly this length."
     )

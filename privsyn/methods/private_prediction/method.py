@@ -118,6 +118,7 @@ class PrivatePrediction:
             prompt=settings.prompt,
             max_tokens=settings.max_tokens,
             min_tokens=settings.min_tokens,
+            whole_sentences=settings.whole_sentences,
             temperature=settings.public_temperature,
             top_k=settings.public_vocabulary,
         )
@@ -158,7 +159,7 @@ class PrivatePrediction:
                 public = sum(value < 0 for value in text)
                 yield Sample(
                     bucket.cell,
-                    as_released(tokens, model, settings.prompt, settings.min_tokens),  # [P8]
+                    as_released(tokens, model, settings),  # [P8]
                     {"tokens": len(text), "public_tokens": public},
                 )
 

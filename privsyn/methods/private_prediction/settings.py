@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from privsyn.methods.shared.prompts import PromptConfig, Task
+from privsyn.methods.shared.prompts import PromptConfig, Task, WholeSentences
 from privsyn.section import Section
 
 
@@ -62,6 +62,7 @@ class PrivatePredictionConfig(Section):
         description="Tokens before which a text neither ends nor breaks its line. Null: 5, and 0 "
         "for JSON records.",
     )
+    whole_sentences: WholeSentences = True
     max_reference_tokens: int = Field(
         default=64, ge=1, description="References are cut and padded to exactly this length."
     )

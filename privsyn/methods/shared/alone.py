@@ -27,6 +27,7 @@ class Recipe(Section):
         top_k: Likeliest tokens that are drawn from; None: all.
         top_p: Probability that they hold at least.
         candidates: Texts written for each that is kept: the one most of its label.
+        whole_sentences: A text that ran out of tokens ends with its last whole sentence.
     """
 
     prompt: PromptConfig
@@ -36,6 +37,7 @@ class Recipe(Section):
     top_k: int | None = 100
     top_p: float = 1.0
     candidates: int = 1
+    whole_sentences: bool = True
 
 
 @runtime_checkable
@@ -138,9 +140,7 @@ def _written(
             if rows.over.all() or t == recipe.max_tokens - 1:
                 break
             session.append(drawn.tolist())
-        texts += [
-            as_released(tokens, model, recipe.prompt, recipe.min_tokens) for tokens in rows.tokens
-        ]
+        texts += [as_released(tokens, model, recipe) for tokens in rows.tokens]
     return texts
 
 

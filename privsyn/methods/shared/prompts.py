@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,16 @@ MIN_TOKENS = 5
 """Tokens of a text at least, where a config says nothing."""
 
 Task = Literal["plain", "classification", "extraction", "json"]
+
+WholeSentences = Annotated[
+    bool,
+    Field(
+        exclude_if=lambda whole: whole,  # ids of releases stay what they were
+        description="A text that ran out of tokens ends with its last whole sentence, where "
+        "enough words are left.",
+    ),
+]
+"""A setting of methods whose texts may run out of tokens."""
 
 
 class PromptConfig(Section):
@@ -40,13 +50,6 @@ class PromptConfig(Section):
         default=None,
         description="A text ends before the first of these. Null: none for a chat prompt; else "
         "what stands between two records, and the line by which the next would begin.",
-    )
-
-    whole_sentences: bool | None = Field(
-        default=None,
-        exclude_if=lambda whole: not whole,  # ids of releases stay what they were
-        description="A text that ran out of tokens ends with its last whole sentence, where "
-        "enough words are left. Null: yes, except for JSON records.",
     )
 
     @model_validator(mode="after")
@@ -93,9 +96,6 @@ def resolved_prompt(
             "public": subject.fill(prompt.public),
             "labels": prompt.labels or dict(subject.descriptions),
             "stops": prompt.endings,
-            "whole_sentences": task != "json"
-            if prompt.whole_sentences is None
-            else prompt.whole_sentences,
         }
     )
 
@@ -175,9 +175,23 @@ def ended(text: str, prompt: PromptConfig | None) -> tuple[str, bool]:
     return (text[: min(hits)] if hits else text).strip(), bool(hits)
 
 
-def as_released(
-    tokens: Sequence[int], model: LogitModel, prompt: PromptConfig | None, least: int = 0
-) -> str:
+class Writes(Protocol):
+    """Settings of texts that are drawn token by token."""
+
+    @property
+    def prompt(self) -> PromptConfig:
+        """Says where a text runs into the next."""
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens of a text at least."""
+
+    @property
+    def whole_sentences(self) -> bool:
+        """Whether a text that ran out of tokens ends with its last whole sentence."""
+
+
+def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
     """The text of drawn tokens: up to its end, or the next record, or its last whole sentence.
 
     A public rule on what was drawn: post-processing.
@@ -185,11 +199,11 @@ def as_released(
     Args:
         tokens: At least one, an end included where there is one.
         model: Whose tokens they are.
-        prompt: Says where a text ends.
-        least: Words that a whole sentence leaves at least.
+        settings: Of the method, or of its public model alone. Of a sentence ``min_tokens`` words
+            are left at least.
     """
     over = tokens[-1] in model.ends
-    text, cut = ended(model.decode(tokens[:-1] if over else tokens), prompt)
-    if over or cut or prompt is None or not prompt.whole_sentences:
+    text, cut = ended(model.decode(tokens[:-1] if over else tokens), settings.prompt)
+    if over or cut or not settings.whole_sentences:
         return text
-    return Ending(least=max(least, Ending.least)).whole(text)
+    return Ending(least=max(settings.min_tokens, Ending.least)).whole(text)

@@ -91,11 +91,13 @@ class Ending:
         return text if at < 0 else text[:at]
 
     def whole(self, text: str) -> str:
-        """The text up to its last whole sentence, where enough words are left.
+        """The text up to its last whole sentence, where enough words are left; JSON as it is.
 
         >>> Ending().whole("I have a rash on my arm. It beg")
         'I have a rash on my arm.'
         """
+        if text.lstrip().startswith(("{", "[{")):
+            return text
         whole = _SENTENCES.match(text)
         return text if whole is None or self.short(whole[0]) else whole[0]
 
