@@ -152,8 +152,13 @@ class Preview:
 
     @property
     def copies(self) -> int:
-        """How many more releases like this one fit the lifetime cap, one after the other."""
+        """How many more releases like this one fit the lifetime cap, one after the other.
+
+        0 where a single one is more than a whole period may spend.
+        """
         lifetime = self.filters[0]
+        if not all(one.cap.fits([], one.asked) for one in self.filters):
+            return 0
         return lifetime.cap.copies(lifetime.held, lifetime.asked)
 
 

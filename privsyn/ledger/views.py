@@ -6,10 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from privsyn.data.records import Private
+from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.errors import LedgerUnavailable
 from privsyn.ledger import audit, balances, chain, decisions, leases, rows
 from privsyn.ledger.accounts import Account, AccountSpec
+from privsyn.ledger.caps import check_kind
 from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import Decision, What
@@ -122,6 +124,30 @@ class LedgerView:
             entry = rows.find_entry(connection, release_id) if connection and release_id else None
             entries = rows.entries_of(connection, spec.name) if connection and existing else []
         return balances.preview(row, entries, event, entry, self._clock())
+
+    def check_opens(
+        self, spec: AccountSpec, event: Event, guarantee: Guarantee, release: str
+    ) -> None:
+        """Refuse a first release that its account could not pay, so that none is opened for it.
+
+        An account that is open fixes cap, unit and adjacency: a mistake in these must cost nothing.
+
+        Args:
+            spec: The account; nothing is said of one that is open.
+            event: The event of the release.
+            guarantee: (epsilon, delta) of the release alone.
+            release: What it is called in the message.
+
+        Raises:
+            BudgetExceeded: It does not fit the cap or period cap of an empty account.
+            BudgetError: The account would not take events of this kind.
+        """
+        with self._database.read() as connection:
+            if connection is not None and rows.find_account(connection, spec.name) is not None:
+                return
+        check_kind(spec, event)
+        row = balances.new_row(spec)
+        balances.check_fits(row, [], release, event, guarantee, self._clock())
 
     def statements(self, account: str | None = None) -> list[Statement]:
         """Accounts with their releases: cap, spent share, left; state, epsilon, time.

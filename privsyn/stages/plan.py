@@ -17,6 +17,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
+from privsyn.ledger.accounts import Account
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
@@ -66,6 +67,7 @@ def plan(
 
     Raises:
         ConfigError: A setting is out of bounds, or the model cannot be found.
+        BudgetExceeded: ``open_account``, and a new account could not pay for it: it is not opened.
         PolicyBroken: The account's policy or limits do not allow it; names every rule.
         BudgetError: The ledger cannot be read, or the account is another one.
     """
@@ -113,11 +115,17 @@ def plan(
     if cost.epsilon > target.epsilon:
         raise ConfigError(
             f"methods.{method_name} would cost epsilon={cost.epsilon:.6g}, more than "
-            f"privacy.epsilon={target.epsilon:.6g}."
+            f"privacy.epsilon={target.epsilon:.6g}.",
+            hint="Leave open (null) what sets its noise, which is then solved for; or raise "
+            "privacy.epsilon.",
         )
     if terms.priced and target.delta > config.account.delta:
         terms.refuse(config.account.name, of_which, asked.judged(event, config.account.delta))
-    account = ctx.open_account() if open_account else ctx.ledger.find_account(config.account.name)
+    if open_account:
+        ctx.ledger.check_opens(ctx.account, event, cost, f"of {method_name}")
+        account: Account | None = ctx.open_account()
+    else:
+        account = ctx.ledger.find_account(config.account.name)
     cells = len(method.cells(settings, dataset.labels))
     fewest, most = mechanism.rows or (cells, cells)
     fields: dict[str, Any] = {

@@ -17,6 +17,7 @@ from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
+from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import State, said_who
 from privsyn.ledger.statements import Preview, Statement
@@ -202,8 +203,9 @@ def cost_rows(
         f"spent",
         "takes": share_taken(account),
         "fits": _fits(plan, account),
-        "room": f"for a release of this method up to epsilon {account.room:.4g}; {account.copies} "
-        "like this one fit, one after the other" + _until(cron, account.copies),
+        "room": f"for a release of this method up to epsilon {account.room:.4g}; "
+        f"{_copies(account.copies)} like this one fit, one after the other"
+        + _until(cron, account.copies),
     }
     if approvals := _approvals(plan, account, terms):
         rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
@@ -287,10 +289,19 @@ def share_taken(account: Preview) -> str:
     return f"{percent(account.takes)} of the account's whole budget"
 
 
+def _copies(count: int) -> str:
+    """A number of releases; it is not counted further than MOST_COPIES."""
+    return f"{count:,} and more" if count >= MOST_COPIES else f"{count}"
+
+
 def _fits(plan: Plan, account: Preview) -> str:
     """Whether a release can be made, in words; one that exists says so."""
     if account.entry is None:
-        return "yes" if account.fits else "no"
+        if account.fits:
+            return "yes"
+        full = [one for one in account.filters if not one.cap.fits(one.held, one.asked)]
+        names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
+        return f"no: {names} cannot pay for it" if full else "no"
     state = account.entry.state
     if state is State.COMMITTED:
         return f"exists already: free. A fresh one: privacy.draw={plan.draw + 1}"
@@ -311,7 +322,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 entry.release_id,
                 entry.state.value,
                 f"({shown(entry.epsilon)}, {entry.delta:g})",
-                f"{entry.reserved_at:%y-%m-%d %H:%M}",
+                f"{entry.reserved_at:%Y-%m-%d %H:%M}",
                 said_who(entry.reserved_by),
                 entry.reason or "",
             )
@@ -335,7 +346,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 ("decided (UTC)", "what", "approver", "comment", "row"),
                 [
                     (
-                        f"{decision.at:%y-%m-%d %H:%M}",
+                        f"{decision.at:%Y-%m-%d %H:%M}",
                         f"{'approved' if decision.approved else 'REJECTED'} to {decision.what} "
                         f"{decision.name} ({decision.digest[:12]})",
                         decision.approver + _written(decision),
@@ -353,7 +364,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
                 ("refused (UTC)", "release", "by", "why"),
                 [
                     (
-                        f"{refusal.at:%y-%m-%d %H:%M}",
+                        f"{refusal.at:%Y-%m-%d %H:%M}",
                         refusal.release_id or "-",
                         said_who(refusal.refused_by),
                         f"{refusal.error}: {refusal.message}",

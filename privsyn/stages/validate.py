@@ -55,10 +55,12 @@ def validate(ctx: Context, plan: Plan) -> Path:
         copy_reports(ctx, plan.method, folder)
     validated(ctx, plan, folder, passed=result.success)
     if not result.success:
+        share = ctx.config.validation.min_share
         raise ValidationFailed(
             f"release {plan.id} fails its suite: {said(result)}.",
             hint=f"It stays in {folder}; see {layout.page_of(folder)}. Its cost stays charged; "
-            "other bounds (validation.*) on it cost nothing: run it again with them.",
+            f"other bounds on it (validation.*, such as min_share={share:g} of the rows) cost "
+            "nothing: run it again with them.",
         )
     return folder
 

@@ -152,6 +152,23 @@ def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
 
 
 @pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("privacy.epsilon=40", "no: account.epsilon=20 cannot pay for it"),
+        (
+            'account.period={"days": 30, "epsilon": 1}',
+            "no: account.period.epsilon=1 cannot pay for it",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_says_which_cap_is_in_the_way(make_project, say, setting, why):
+    project = make_project()
+    _, out, _ = say(project, "plan", "-S", setting, width=300)
+    assert why in out
+    assert "0 like this one fit" in out
+
+
+@pytest.mark.parametrize(
     ("cron", "copies", "until"),
     [
         ("@daily", 1, "2026-01-02"),

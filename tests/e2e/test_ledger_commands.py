@@ -68,6 +68,29 @@ def test_verify_says_that_there_is_no_ledger(project: Project, run: Run) -> None
     assert (state / "ledger.db").stat().st_size == 0
 
 
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("account.epsilon=1", "Lower privacy.epsilon to"),
+        ('account.period={"days": 30, "epsilon": 1}', "more than the whole of account.period"),
+    ],
+)
+def test_a_first_release_that_cannot_be_paid_opens_no_account(
+    project: Project, run: Run, setting: str, why: str
+) -> None:
+    """An open account is fixed for its life: a slip in its terms, which paid nothing, is not."""
+    code, _, said = run("run", "-S", setting)
+    assert code == 3
+    assert "cannot pay for release of invisible_ink" in said
+    assert "Nothing was spent" in said
+    assert why in said
+    assert project.context().ledger.accounts() == []
+    assert plan(project.context(), "invisible_ink", open_account=True).account == "letters"
+    code, _, said = run("run", "-S", setting)
+    assert code == 3
+    assert "which is fixed for its life" in said or "was opened with" in said
+
+
 def test_verify_says_that_the_ledger_does_not_know_the_releases_here(
     project: Project, run: Run, fake
 ) -> None:

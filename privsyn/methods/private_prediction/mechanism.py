@@ -181,7 +181,7 @@ def _affordable(
         raise ConfigError(
             f"methods.private_prediction: privacy.epsilon={target.epsilon:g} does not buy one "
             f"private token: {culprit}.",
-            hint="Raise svt_noise, batch_size, temperature or privacy.epsilon.",
+            hint=f"Raise {_levers(settings)}, temperature or privacy.epsilon.",
         )
     enough = max(enough, 1)
 
@@ -196,6 +196,11 @@ def _affordable(
     return enough
 
 
+def _levers(settings: PrivatePredictionConfig) -> str:
+    """What makes a token cheaper: the noise of comparisons only where there are any."""
+    return "batch_size" if settings.svt_threshold is None else "svt_noise or batch_size"
+
+
 def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str, ...]:
     where = "methods.private_prediction"
     advice = []
@@ -203,7 +208,7 @@ def _advice(settings: PrivatePredictionConfig, r: int, worst: int) -> tuple[str,
         advice.append(
             f"{where}: {r} private tokens per bucket are fewer than "
             f"max_tokens={settings.max_tokens}: a bucket may yield no text. Lower max_tokens, or "
-            "raise svt_noise or batch_size."
+            f"raise {_levers(settings)}."
         )
     elif (
         settings.svt_threshold is None
