@@ -181,7 +181,9 @@ def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSo
     if others:
         raise BudgetError(
             f"account.strict=true: {paid_elsewhere(account, others)}.",
-            hint=f"Set account.name={others[-1].account} and its dataset.name. Nothing was spent.",
+            hint=f"Set account.name={others[-1].account} and its dataset.name; or "
+            "account.strict=false, where you add up the budgets of both yourself. Nothing was "
+            "spent.",
         )
 
 

@@ -89,8 +89,9 @@ class AccountConfig(Section):
         default=None, description="What a person must approve, besides what the policy says."
     )
     strict: bool = Field(
-        default=False,
-        description="Refuse a private file that another account has paid for, instead of warning.",
+        default=True,
+        description="Refuse a private file that another account has paid for. False: warn, where "
+        "you add up the budgets of both yourself.",
     )
     methods: tuple[str, ...] = Field(
         default=(),

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
-    """Warn where the same people are charged to two budgets; ``account.strict`` refuses them.
+    """Warn where the same people may be charged to two budgets, as ``account.strict`` is off.
 
     A guarantee holds for all releases of one account together. The same file under another dataset
     and account opens a fresh budget, and what both give out adds up, which no account says.
@@ -26,4 +26,4 @@ def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
     others = [held for held in known if held.account != account.name]
     if others and not account.strict:
         said = paid_elsewhere(account.name, others)
-        log.warning("%s. Set account.strict=true to refuse this.", said)
+        log.warning("%s. Without account.strict=false this is refused.", said)
