@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -27,43 +30,132 @@ PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
+LONG = ("load models", "publish")
+"""Stages that may take minutes and count nothing: a log hears that they begin.
+
+By name and not by the clock: how long a stage takes may depend on the records.
+"""
+
+
+@runtime_checkable
+class FollowsStages(Protocol):
+    """Progress that hears of stages, besides what they count."""
+
+    def begins(self, stage: str) -> None:
+        """A stage is under way, within those that began and have not ended."""
+
+    def ends(self, stage: str) -> None:
+        """The stage that began last is over, whatever it had counted by then."""
+
+
+@contextmanager
+def under_way(progress: Progress, stage: str) -> Iterator[None]:
+    """Show that a stage is at work, from its first second to its end.
+
+    Its name is public: that of a step of privsyn, which settings alone decide on.
+
+    Args:
+        progress: As ``show_progress`` gives it; another one hears of counts alone.
+        stage: What is done.
+    """
+    if not isinstance(progress, FollowsStages):
+        yield
+        return
+    progress.begins(stage)
+    try:
+        yield
+    finally:
+        progress.ends(stage)
 
 
 @contextmanager
 def show_progress(
     console: Console, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:
-    """A bar where a person looks on, a line now and then elsewhere. Counts are public."""
+    """What is under way where a person looks on, a line now and then elsewhere. Counts are public.
+
+    Args:
+        console: Where it is shown.
+        clock: Seconds, for the time left.
+
+    Yields:
+        What hears of counts, and by ``under_way`` of stages.
+    """
     if console.is_jupyter:
         with _in_notebook(clock) as update:
             yield update
         return
     if not console.is_terminal:
-        yield _lines(console, clock)
+        yield _Lines(console, clock)
         return
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+        _OfCounts(BarColumn()),
+        _OfCounts(MofNCompleteColumn()),
         TextColumn("{task.fields[things]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        _OfCounts(TimeRemainingColumn()),
     )
     # Transient: what stays on the screen is the summary.
     with Bars(
         *columns, console=console, transient=True, speed_estimate_period=PACE_SECONDS
     ) as bars:
-        tasks: dict[str, Any] = {}
+        yield _Rows(bars)
 
-        def update(stage: str, done: int, total: int, things: str = "") -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total or None, things=things)
-            if done < bars.tasks[tasks[stage]].completed:  # the stage of another release
-                bars.reset(tasks[stage])
-            bars.update(tasks[stage], completed=done, total=total or None, things=things)
 
-        yield update
+class _OfCounts(ProgressColumn):
+    """A column that is empty while nothing is counted."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        return "" if task.total is None else self._column(task)
+
+
+class _Rows:
+    """A row of the terminal for each stage under way: its time, and a bar while it counts."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._under_way: list[tuple[str, TaskID]] = []
+        self._by_name: dict[str, TaskID] = {}  # of counts outside of any stage
+        self._counted: dict[TaskID, tuple[str, int]] = {}
+
+    def begins(self, stage: str) -> None:
+        self._under_way.append((stage, self._bars.add_task(stage, total=None, things="")))
+
+    def ends(self, stage: str) -> None:
+        _, row = self._under_way.pop()
+        self._counted.pop(row, None)
+        self._bars.remove_task(row)
+
+    def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
+        row = self._row(stage)
+        name, before = self._counted.get(row, (stage, 0))
+        if name != stage or done < before:  # another part of it, or the stage of another release
+            self._bars.reset(row)
+        self._counted[row] = stage, done
+        self._bars.update(
+            row, description=stage, completed=done, total=total or None, things=things
+        )
+        if self._under_way and done >= total:
+            self._count_no_more(*self._under_way[-1])
+
+    def _row(self, stage: str) -> TaskID:
+        if self._under_way:
+            return self._under_way[-1][1]
+        if stage not in self._by_name:
+            self._by_name[stage] = self._bars.add_task(stage, total=None, things="")
+        return self._by_name[stage]
+
+    def _count_no_more(self, stage: str, row: TaskID) -> None:
+        """All is counted and the stage goes on, as where a model was fetched and is loaded now."""
+        task = next(task for task in self._bars.tasks if task.id == row)
+        task.total = task.finished_time = None
+        self._bars.update(row, description=stage, things="")
 
 
 class Pace:
@@ -126,23 +218,48 @@ def _in_notebook(clock: Callable[[], float]) -> Iterator[Progress]:
     """One output of the cell that moves, and is empty at the end: what stays is the result."""
     from IPython.display import HTML
 
-    rows: dict[str, str] = {}
-    paces: dict[str, Pace] = {}
-    handle = _display(HTML(""))
+    cell = _Cell(_display(HTML("")), HTML, clock)
+    try:
+        yield cell
+    finally:
+        cell.clear()
 
-    def update(stage: str, done: int, total: int, things: str = "") -> None:
-        left = paces.setdefault(stage, Pace()).left(done, total, clock())
-        rows[stage] = (
+
+class _Cell:
+    """A row of a notebook's output for each stage under way, with a bar once it counts."""
+
+    def __init__(self, handle: Any, html: Callable[[str], Any], clock: Callable[[], float]) -> None:
+        self._handle, self._html, self._clock = handle, html, clock
+        self._under_way: list[str] = []
+        self._rows: dict[str, str] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def begins(self, stage: str) -> None:
+        self._under_way.append(stage)
+        self._rows[stage] = f"<div>{escape(stage)} <progress></progress></div>"
+        self._show()
+
+    def ends(self, stage: str) -> None:
+        self._under_way.pop()
+        self._rows.pop(stage, None)
+        self._show()
+
+    def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
+        left = self._paces.setdefault(stage, Pace()).left(done, total, self._clock())
+        self._rows[self._under_way[-1] if self._under_way else stage] = (
             f'<div>{escape(stage)} <progress value="{done}" max="{max(total, 1)}"></progress> '
             f"{done:,} of {total:,} {escape(things)}"
             f"{f', about {duration(left)} left' if left else ''}</div>"
         )
-        handle.update(HTML("".join(rows.values())))
+        self._show()
 
-    try:
-        yield update
-    finally:
-        handle.update(HTML(""))
+    def clear(self) -> None:
+        """Leave nothing behind."""
+        self._rows.clear()
+        self._show()
+
+    def _show(self) -> None:
+        self._handle.update(self._html("".join(self._rows.values())))
 
 
 def _display(shown: Any) -> Any:
@@ -151,23 +268,33 @@ def _display(shown: Any) -> Any:
     return display(shown, display_id=True)
 
 
-def _lines(console: Console, clock: Callable[[], float]) -> Progress:
-    shown: dict[str, tuple[int, float]] = {}
-    paces: dict[str, Pace] = {}
+class _Lines:
+    """Lines of a log: where a long stage begins, and of what is counted now and then."""
 
-    def update(stage: str, done: int, total: int, things: str = "") -> None:
-        now = clock()
-        left = paces.setdefault(stage, Pace()).left(done, total, now)
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console, self._clock = console, clock
+        self._shown: dict[str, tuple[int, float]] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def begins(self, stage: str) -> None:
+        if stage in LONG:
+            self._say(f"{stage}: begins")
+
+    def ends(self, stage: str) -> None:
+        """Said by whoever times the stage."""
+
+    def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
+        now = self._clock()
+        left = self._paces.setdefault(stage, Pace()).left(done, total, now)
         tenth = 10 * done // max(total, 1)
-        told, when = shown.get(stage, (-1, now))
+        told, when = self._shown.get(stage, (-1, now))
         if tenth == told and now - when < QUIET_SECONDS:
             return
-        shown[stage] = tenth, now
-        console.print(
+        self._shown[stage] = tenth, now
+        self._say(
             f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}"
-            f"{f', about {duration(left)} left' if left else ''}",
-            highlight=False,
-            soft_wrap=True,
+            f"{f', about {duration(left)} left' if left else ''}"
         )
 
-    return update
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from privsyn.progress import Pace, duration, show_progress
+from privsyn import progress as shown
+from privsyn.progress import LONG, Pace, duration, show_progress, under_way
 
 
 def follow(*counts: tuple[float, int]) -> list[str]:
@@ -92,6 +94,120 @@ def test_the_bar_of_a_second_release_is_not_done_with_that_of_the_first():
     last = [line for line in printed.getvalue().split("\x1b[2K") if "evaluate" in line][-1]
     assert "0/4 measurements" in last
     assert not last.startswith(" ")  # its spinner turns
+
+
+def terminal() -> tuple[Console, io.StringIO]:
+    printed = io.StringIO()
+    return Console(file=printed, force_terminal=True, width=120, color_system=None), printed
+
+
+def on_screen(progress: Any, printed: io.StringIO) -> str:
+    """What stands on the screen now; a stage that begins draws it anew."""
+    before = printed.tell()
+    with under_way(progress, "another"):
+        return printed.getvalue()[before:]
+
+
+def test_a_stage_that_counts_nothing_is_named_with_its_time_from_the_beginning():
+    console, printed = terminal()
+    with show_progress(console) as progress, under_way(progress, "reserve"):
+        row = printed.getvalue().splitlines()[-1]
+        assert row.split()[1:] == ["reserve", "0:00:00"]  # behind the spinner
+
+
+def test_a_stage_that_ended_is_gone_whatever_it_had_counted():
+    console, printed = terminal()
+    with show_progress(console) as progress:
+        with under_way(progress, "generate"):
+            progress("generate 1/1", 12, 13, "steps")
+            assert "12/13 steps" in on_screen(progress, printed)
+        assert "generate" not in on_screen(progress, printed)
+        with under_way(progress, "validate"):
+            now = on_screen(progress, printed)
+            assert "validate" in now
+            assert "generate" not in now
+
+
+def test_a_stage_that_failed_is_gone_too():
+    console, printed = terminal()
+    with show_progress(console) as progress:
+        with pytest.raises(ValueError, match="no"), under_way(progress, "preflight"):
+            raise ValueError("no")
+        assert "preflight" not in on_screen(progress, printed)
+
+
+def test_the_next_part_of_a_stage_takes_the_place_of_the_one_before():
+    console, printed = terminal()
+    with show_progress(console) as progress, under_way(progress, "generate"):
+        progress("generate 1/2", 12, 13, "steps")
+        progress("generate 2/2", 1, 13, "steps")
+        now = on_screen(progress, printed)
+    assert "generate 2/2" in now
+    assert "1/13 steps" in now
+    assert "generate 1/2" not in now
+
+
+def test_what_is_counted_to_its_end_gives_way_to_the_stage_that_goes_on():
+    console, printed = terminal()
+    with show_progress(console) as progress, under_way(progress, "load models"):
+        progress("fetch smollm2", 270, 270, "MB")
+        now = on_screen(progress, printed)
+    assert "load models" in now
+    assert "fetch" not in now
+    assert "270" not in now
+
+
+def test_what_is_counted_around_stages_stays_beside_them():
+    console, printed = terminal()
+    with show_progress(console) as progress:
+        progress("tune", 1, 5, "trials")
+        with under_way(progress, "evaluate"):
+            progress("evaluate", 3, 4, "measurements")
+            now = on_screen(progress, printed)
+        assert "1/5 trials" in now
+        assert "3/4 measurements" in now
+        now = on_screen(progress, printed)
+        assert "1/5 trials" in now
+        assert "evaluate" not in now
+
+
+def test_a_log_hears_that_a_long_stage_begins_by_its_name_and_not_by_the_clock():
+    said = []
+    for seconds in (0.0, 1e6):
+        printed = io.StringIO()
+        times = iter([0.0, seconds])
+        console = Console(file=printed, width=40)
+        with show_progress(console, clock=lambda times=times: next(times)) as progress:
+            for stage in ("plan", "reserve", *LONG, "partition", "evaluate"):
+                with under_way(progress, stage):
+                    pass
+        said.append(printed.getvalue().splitlines())
+    assert said[0] == said[1] == [f"{stage}: begins" for stage in LONG]
+
+
+def test_progress_that_hears_of_counts_alone_is_left_in_peace():
+    heard = []
+    with under_way(lambda *counts: heard.append(counts), "reserve"):
+        pass
+    assert heard == []
+
+
+def test_a_notebook_shows_a_stage_until_it_ends(monkeypatch):
+    seen = []
+
+    class Handle:
+        def update(self, html):
+            seen.append(html.data)
+
+    monkeypatch.setattr(shown, "_display", lambda _: Handle())
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with show_progress(console) as progress:
+        with under_way(progress, "generate"):
+            assert seen[-1] == "<div>generate <progress></progress></div>"
+            progress("generate 1/1", 12, 13, "steps")
+            assert seen[-1].count("<div>") == 1
+            assert "12 of 13 steps" in seen[-1]
+        assert seen[-1] == ""
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from privsyn.cli.options import (
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
-from privsyn.progress import duration, show_progress
+from privsyn.progress import duration, show_progress, under_way
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
 from privsyn.tables import GAP, Verbatim, facts, show
@@ -76,12 +76,25 @@ def plan(
     from privsyn.stages.plan import preview, preview_all, report, report_account
     from privsyn.stages.summary import cost_of_all, cost_of_release
 
-    ctx = context_of(params, overrides, day)
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
+    with show_progress(err) as progress:
+        with under_way(progress, "plan: settings"):
+            ctx = context_of(params, overrides, day)
+            names = [method or ctx.config.first_method]
+            if every:
+                names = [name for name in ctx.config.pipeline if name in METHODS]
+        plans, previews = [], []
+        for name in names:
+            with under_way(progress, f"plan {name}: noise and cost"):
+                plans.append(make_plan(ctx, name))
+                previews.append(preview(ctx, plans[-1]))
+    if not names:
+        raise ConfigError(
+            "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
+        )
     if not every:
-        planned = make_plan(ctx, method or ctx.config.first_method)
-        account = preview(ctx, planned)
+        [planned], [account] = plans, previews
         if as_json:
             print(json.dumps(report(planned, account), indent=2))
         else:
@@ -89,13 +102,6 @@ def plan(
             cron = schedule.cron if schedule else None
             cost_of_release(out, planned, account, last(ctx, planned), cron, ctx.account.terms)
         return
-    names = [name for name in ctx.config.pipeline if name in METHODS]
-    if not names:
-        raise ConfigError(
-            "pipeline names no method.", hint="Name some in params.yaml: pipeline: [invisible_ink]"
-        )
-    plans = [make_plan(ctx, name) for name in names]
-    previews = [preview(ctx, planned) for planned in plans]
     together = preview_all(ctx, plans)
     if as_json:
         reports = [report(*pair) for pair in zip(plans, previews, strict=True)]
@@ -166,7 +172,8 @@ def run(
 
     began = time.monotonic()
     with show_progress(err) as progress:
-        ctx = context_of(params, overrides, day, progress)
+        with under_way(progress, "settings"):
+            ctx = context_of(params, overrides, day, progress)
         name = method or ctx.config.first_method
         planned = run_stages(ctx, name, published=publish, told=told)
     summary(out, ctx, planned)
@@ -297,7 +304,9 @@ def report(
 ) -> None:
     """Say what a release is worth: its two documents, and the grades of the internal one."""
     if to is not None:
-        _from_folder_alone(Path(release), to)
+        named = Path(release)
+        # A folder that somebody handed in is taken as it is, whatever project is around.
+        _from_folder_alone(named if named.exists() else _reading(None, params).folder(release), to)
         return
     from privsyn.derived.parent import open_parent
     from privsyn.stages.report import graded, in_words

@@ -15,7 +15,7 @@ from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.registry import METHODS
-from privsyn.progress import show_progress
+from privsyn.progress import show_progress, under_way
 from privsyn.release.plan import Plan
 from privsyn.tables import show
 
@@ -60,7 +60,8 @@ def stage_plan(
     ctx = context_of(params, overrides, day)
     method = method or ctx.config.first_method
     file = target or ctx.workspace.plan(method)
-    planned = work_named(method).described(ctx)
+    with show_progress(err) as progress, under_way(progress, f"plan {method}: noise and cost"):
+        planned = work_named(method).described(ctx)
     write_json_atomic(file, planned.model_dump(mode="json"))
     cost = f"epsilon {shown(planned.epsilon)}, " if isinstance(planned, Plan) else ""
     show(out, f"{planned.id}: {cost}plan in {file}")
@@ -74,7 +75,8 @@ def stage_preflight(
     from privsyn.stages.preflight import preflight
 
     planned = _read_release(plan_file, params, overrides)
-    preflight(context_of(params, overrides), planned)
+    with show_progress(err) as progress, under_way(progress, "preflight"):
+        preflight(context_of(params, overrides, progress=progress), planned)
 
 
 @stage_app.command("train")
@@ -84,7 +86,8 @@ def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrid
 
     with ranks(params, overrides) as group, show_progress(err) as progress:
         planned = _read_release(plan_file, params, overrides)
-        train(context_of(params, overrides, progress=progress, group=group), planned)
+        with under_way(progress, "train"):
+            train(context_of(params, overrides, progress=progress, group=group), planned)
 
 
 @stage_app.command("generate")
@@ -111,7 +114,8 @@ def stage_generate(
         if group is not None and (work.one_process or shard is not None):
             group.close()  # the rest is one process's work
         if shard is not None and isinstance(planned, Plan):
-            generate(ctx, planned, shard)
+            with under_way(progress, "generate"):
+                generate(ctx, planned, shard)
             return
         work.draw(ctx, planned)
 
@@ -123,8 +127,10 @@ def stage_validate(
     """Run the Great Expectations suite on a committed release."""
     from privsyn.derived.base import work_of
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
-    folder = work_of(planned).validate(ctx, planned)
+    planned = _read_plan(plan_file, params, overrides)
+    with show_progress(err) as progress, under_way(progress, "validate"):
+        ctx = context_of(params, overrides, progress=progress)
+        folder = work_of(planned).validate(ctx, planned)
     show(out, f"valid: {folder / 'report.html'}")
 
 
@@ -136,8 +142,10 @@ def stage_evaluate(
     from privsyn.derived.base import work_of
     from privsyn.stages.evaluate import said
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
-    folder = work_of(planned).evaluate(ctx, planned)
+    planned = _read_plan(plan_file, params, overrides)
+    with show_progress(err) as progress, under_way(progress, "evaluate"):
+        ctx = context_of(params, overrides, progress=progress)
+        folder = work_of(planned).evaluate(ctx, planned)
     show(out, said(folder))
 
 
@@ -148,8 +156,10 @@ def stage_publish(
     """Version a validated release with DVC and push it."""
     from privsyn.derived.base import work_of
 
-    ctx, planned = context_of(params, overrides), _read_plan(plan_file, params, overrides)
-    answer = work_of(planned).publish(ctx, planned)
+    planned = _read_plan(plan_file, params, overrides)
+    with show_progress(err) as progress, under_way(progress, "publish"):
+        ctx = context_of(params, overrides, progress=progress)
+        answer = work_of(planned).publish(ctx, planned)
     show(out, json.dumps(answer, indent=2))
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from privsyn.cli.options import PARAMS, Json, MethodName, Overrides, Params, context_of, err, out
 from privsyn.errors import ConfigError
-from privsyn.progress import duration, show_progress
+from privsyn.progress import duration, show_progress, under_way
 from privsyn.stages.tune import Trial
 from privsyn.stages.tune import tune as search
 from privsyn.tables import Verbatim, facts, show, table
@@ -48,7 +48,8 @@ def tune(
 
     began = time.monotonic()
     with show_progress(err) as progress:
-        ctx = context_of(params, overrides, progress=progress)
+        with under_way(progress, "settings"):
+            ctx = context_of(params, overrides, progress=progress)
         name = method or ctx.config.first_method
         trials = search(ctx, name, records, _parsed(tries), told=told)
     if as_json:

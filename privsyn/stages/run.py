@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from privsyn.methods.base import TrainsModel
+from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
@@ -40,16 +41,18 @@ def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = u
         for shard in range(shards):
             generate(ctx, planned, shard, backends)
 
-    if _timed("reserve", told, lambda: reserve(ctx, planned)).state != "COMMITTED":
+    if _timed(ctx, "reserve", told, lambda: reserve(ctx, planned)).state != "COMMITTED":
         # Loading comes before begin: a model that does not load costs nothing.
-        backends = _timed("load models", told, lambda: load_models(ctx, planned))
-        _timed("preflight", told, lambda: preflight(ctx, planned, backends, published=published))
-        shards = _timed("partition", told, lambda: partition(ctx, _here(ctx, planned)))
-        _timed("train", told, lambda: train(ctx, planned, backends=backends))
+        backends = _timed(ctx, "load models", told, lambda: load_models(ctx, planned))
+        _timed(
+            ctx, "preflight", told, lambda: preflight(ctx, planned, backends, published=published)
+        )
+        shards = _timed(ctx, "partition", told, lambda: partition(ctx, _here(ctx, planned)))
+        _timed(ctx, "train", told, lambda: train(ctx, planned, backends=backends))
         if ctx.group is not None:
             ctx.group.close()  # the rest is one process's work
-        _timed("generate", told, lambda: generate_all(shards))
-    _timed("certify", told, lambda: certify(ctx, planned))
+        _timed(ctx, "generate", told, lambda: generate_all(shards))
+    _timed(ctx, "certify", told, lambda: certify(ctx, planned))
 
 
 def _here(ctx: Context, planned: Plan) -> Plan:
@@ -71,7 +74,7 @@ def run(ctx: Context, method: str, *, published: bool = True, told: Told = unhea
     Raises:
         PrivsynError: From the stage that failed.
     """
-    planned = _timed("plan", told, lambda: plan(ctx, method, open_account=True))
+    planned = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
     carry_out(ctx, planned, published=published, told=told)
     return planned
 
@@ -84,16 +87,17 @@ def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told
     """
     try:
         draw(ctx, planned, published=published, told=told)
-        _timed("validate", told, lambda: validate(ctx, planned))
-        _timed("evaluate", told, lambda: evaluate(ctx, planned))
+        _timed(ctx, "validate", told, lambda: validate(ctx, planned))
+        _timed(ctx, "evaluate", told, lambda: evaluate(ctx, planned))
         if published:
-            _timed("publish", told, lambda: publish(ctx, planned))
+            _timed(ctx, "publish", told, lambda: publish(ctx, planned))
     finally:
         settle(ctx, planned)
 
 
-def _timed(stage: str, told: Told, work: Callable[[], T]) -> T:
+def _timed(ctx: Context, stage: str, told: Told, work: Callable[[], T]) -> T:
     began = time.monotonic()
-    done = work()
+    with under_way(ctx.progress, stage):
+        done = work()
     told(stage, time.monotonic() - began)
     return done

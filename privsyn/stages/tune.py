@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from privsyn.data.readers.streams import split_suffix
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.beside import FEWEST
-from privsyn.files import read_json
+from privsyn.files import open_file, read_json
 from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.on_disk import values
+from privsyn.progress import under_way
 from privsyn.release import layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
@@ -95,12 +97,15 @@ def tune(
         The trials, the best one first.
 
     Raises:
-        ConfigError: Nothing to try, no such setting, or records that are not texts with labels.
+        ConfigError: Nothing to try, no such setting or a value that it cannot have, said before the
+            first trial; or records that are not texts with labels.
         DataError: ``records`` is no declared file and no release that verifies, or holds too few
             records; said before the first trial.
     """
-    if tries is None:
-        offered = load_method(method)
+    offered = load_method(method)
+    if tries is not None:
+        _refuse_unsettable(ctx.config, method, tries)
+    else:
         tries = offered.tries if isinstance(offered, TriedOnPublic) else {}
     if not tries:
         raise ConfigError(
@@ -111,7 +116,8 @@ def tune(
             "dataset: trials are judged by what texts teach about their labels.",
             hint="Set dataset.label and dataset.labels; of images compare releases instead.",
         )
-    project = _Project.of(ctx, method, records)
+    with under_way(ctx.progress, "public records"):
+        project = _Project.of(ctx, method, records)
     steps = Steps(
         lambda done, total: ctx.progress("tune", done, total, "trials"),
         1 + sum(map(len, tries.values())),
@@ -184,12 +190,14 @@ class _Project:
             )
             ctx = replace(self.ctx, config=config)
             ctx.tracker = NullTracker()
-            planned = plan(ctx, self.method, open_account=True)
-            _refuse_too_few(ctx, planned)
+            with under_way(ctx.progress, "plan"):
+                planned = plan(ctx, self.method, open_account=True)
+                _refuse_too_few(ctx, planned)
             draw(ctx, planned)
         except (ConfigError, ModelError) as error:
             return Trial(settings, {}, error.message)
-        folder = evaluate(ctx, planned)
+        with under_way(ctx.progress, "evaluate"):
+            folder = evaluate(ctx, planned)
         if folder is None:  # pragma: no cover - evaluation is on by the config of a search
             raise ConfigError("evaluate.enabled is off.")
         found = json.loads((folder / EVALUATION).read_bytes())
@@ -197,6 +205,46 @@ class _Project:
         if _SCORE not in metrics:
             raise DataError("the texts of the trial have too few labels to tell settings apart.")
         return Trial(settings, metrics, None, round(time.process_time() - began, 1))
+
+
+def _refuse_unsettable(config: Config, method: str, tries: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse, before anything is drawn, what no trial could be made with.
+
+    A value that goes with some value of the settings before it may come up in a trial.
+
+    Raises:
+        ConfigError: A method has no such setting, or the setting cannot have a value.
+    """
+    own = config.methods.get(method) or {}
+    before: dict[str, Sequence[Any]] = {}
+    for setting, options in tries.items():
+        for value in options:
+            refused: ConfigError | None = None
+            for chosen in product(*([_AS_IT_IS, *others] for others in before.values())):
+                beside = {
+                    name: other
+                    for name, other in zip(before, chosen, strict=True)
+                    if other is not _AS_IT_IS
+                }
+                tried = {method: {**own, **beside, setting: value}}
+                try:
+                    config.model_copy(update={"methods": tried}).method(method)
+                except ConfigError as error:
+                    refused = refused or error
+                else:
+                    break
+            else:
+                assert refused is not None  # noqa: S101  there is one choice at least
+                raise ConfigError(
+                    refused.message,
+                    hint=f"Correct --try {setting}: it takes settings of {method} alone; set "
+                    "others for all trials by -S. Nothing was drawn.",
+                )
+        before[setting] = options
+
+
+_AS_IT_IS = object()
+"""In place of a value: the one of params.yaml."""
 
 
 def _refuse_too_few(ctx: Context, planned: Plan) -> None:
@@ -226,6 +274,7 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
     if declared is not None:
         name = declared.path.name
         suffix = split_suffix(Path(name))
+        _refuse_unreadable(ctx, named)
         return "records" + "".join(suffix), ctx.files.read("tune", named), False
     folder = ctx.workspace.folder(named)
     if not (folder / layout.CERTIFICATE).is_file():
@@ -243,6 +292,26 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
         for number, row in enumerate(rows)
     ]
     return "records.jsonl", ("\n".join(lines) + "\n").encode(), True
+
+
+def _refuse_unreadable(ctx: Context, declared: str) -> None:
+    """Refuse a declared file that cannot be opened.
+
+    Raises:
+        ConfigError: Names the file; or it lies in a private place.
+    """
+    path = ctx.files.path(declared)
+    ctx.files.check("tune", declared)
+    if ctx.config.files[declared].kind != "file":
+        return  # said by whoever reads it
+    try:
+        open_file(path).close()
+    except OSError as error:
+        raise ConfigError(
+            f"files.{declared}.path={ctx.config.files[declared].path}: {path} cannot be read: "
+            f"{error.strerror}.",
+            hint="Check the path, which begins at the folder of params.yaml.",
+        ) from None
 
 
 def _throw_away(ctx: Context, method: str, own_columns: bool) -> dict[str, Any]:

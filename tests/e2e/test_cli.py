@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sqlite3
 
 import pytest
+from rich.console import Console
 
 from privsyn import cli
+from privsyn.methods.base import Backends
+from tests.e2e.small_project import stand_in
 
 
 @pytest.fixture
@@ -50,6 +55,48 @@ def test_plan_for_people_says_what_it_costs(make_project, run):
     assert code == 0
     assert "clip_bound" in out
     assert "fits" in out
+
+
+def on_a_terminal(monkeypatch):
+    """What the commands show of their progress to a person who looks on."""
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=120, color_system=None)
+    monkeypatch.setattr("privsyn.cli.run.err", console)
+    return shown
+
+
+@pytest.mark.parametrize("command", [("plan", "--json"), ("plan", "--all", "--json")], ids=" ".join)
+def test_a_plan_says_on_a_terminal_what_it_computes_and_nothing_of_it_on_stdout(
+    make_project, run, monkeypatch, command
+):
+    project = make_project(pipeline=["invisible_ink"])
+    code, quiet, err = run(project, *command)
+    assert (code, err) == (0, "")  # a log hears nothing
+    shown = on_a_terminal(monkeypatch)
+    code, out, _ = run(project, *command)
+    assert (code, out) == (0, quiet)
+    assert json.loads(out)
+    assert "plan invisible_ink: noise and cost" in shown.getvalue()
+    assert "plan" not in shown.getvalue().rpartition("\x1b[2K")[2]  # its line is cleared
+
+
+def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, monkeypatch):
+    project = make_project()
+    models = Backends({"language": stand_in()})
+    monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: models)
+    shown = on_a_terminal(monkeypatch)
+    assert run(project, "run", "--no-publish")[0] == 0
+    rows = [row.split()[1:] for row in re.split(r"\x1b\[\w+|[\r\n]", shown.getvalue()) if row]
+    seen = list(dict.fromkeys(" ".join(row[:2]) for row in rows if row))
+    at = {
+        stage: next(place for place, row in enumerate(seen) if row.startswith(stage))
+        for stage in ("settings", "plan", "reserve", "load models", "preflight", "partition",
+                      "generate", "certify", "validate")
+    }  # fmt: skip
+    assert list(at) == sorted(at, key=lambda stage: at[stage])
+    last = max(place for place, row in enumerate(rows) if row[:1] == ["generate"])
+    first = min(place for place, row in enumerate(rows) if row[:1] == ["validate"])
+    assert last < first  # its bar does not outlive it
 
 
 @pytest.mark.parametrize(
@@ -136,6 +183,31 @@ def test_sample_data_is_written_for_its_owner_alone(make_project, run):
     assert "50 messages" in out
     assert len(file.read_text().splitlines()) == 50
     assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", [(), ("--images",)])
+def test_sample_data_leaves_a_file_of_other_content_as_it_is(make_project, run, kind):
+    project = make_project()
+    mine = project.root / "mine.jsonl"
+    mine.write_text("my own")
+    code, _, err = run(project, "sample-data", *kind, "--out", "mine.jsonl")
+    assert code == 2
+    assert "mine.jsonl exists already, with other content. Name another file with --out" in err
+    assert mine.read_text() == "my own"
+    code, _, err = run(project, "sample-data", *kind, "--out", ".")
+    assert code == 2
+    assert "is a folder" in err
+    for _ in range(2):  # the same again is no other content
+        assert run(project, "sample-data", *kind, "--out", "new.data")[0] == 0
+
+
+def test_sample_data_where_nothing_can_be_written_is_no_defect(make_project, run):
+    project = make_project()
+    (project.root / "file").write_text("x")
+    code, _, err = run(project, "sample-data", "--rows", "1", "--out", "file/below/it/a.jsonl")
+    assert code == 2
+    assert "cannot write file/below/it/a.jsonl" in err
+    assert "defect" not in err
 
 
 def test_check_counts_for_the_owner(make_project, run):

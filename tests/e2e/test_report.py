@@ -91,6 +91,12 @@ def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
     assert f"releases/{planned.id}/report.html" in out
     assert "UNAVAILABLE:" not in out  # what is measured and not graded is not called so
     assert page.read_bytes() == first  # from the same numbers the same page
+    assert command(monkeypatch, "report", planned.id, "--out", "handed_out.html") == 0
+    own = ctx.workspace.release(planned.id) / "report.html"
+    assert (project.root / "handed_out.html").read_text() == own.read_text()
+    inside_it = f"releases/{planned.id}/page.html"
+    assert command(monkeypatch, "report", planned.id, "--out", inside_it) == 2
+    capsys.readouterr()
     monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
     with pytest.raises(SystemExit):
         cli.main()

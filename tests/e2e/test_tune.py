@@ -12,7 +12,7 @@ from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.stages.tune import tune
+from privsyn.stages.tune import _refuse_unsettable, tune
 from tests.e2e.small_project import (
     CANARY,
     EMBEDDED,
@@ -67,14 +67,56 @@ def test_settings_are_tried_on_public_records_and_the_account_is_untouched(
     assert "tune: 1 of 2 trials" in printed.err
 
 
-def test_a_setting_that_cannot_be_had_is_said_and_the_search_goes_on(tmp_path):
+def test_a_setting_that_the_plan_refuses_is_said_and_the_search_goes_on(tmp_path):
     project, declared = project_with_public_records(
         tmp_path / "project", dataset={"max_records_per_unit": 1, "unit": None},
         account={"adjacency": "replace_null"},
     )  # fmt: skip
-    trials = tune(project.context(declared), "invisible_ink", "reviews", {"batch_size": [0]})
+    ctx = project.context(declared)
+    trials = tune(ctx, "invisible_ink", "reviews", {"max_reference_tokens": [900]})
     assert trials[0].refused is None
-    assert "batch_size" in (trials[-1].refused or "")
+    assert "context" in (trials[-1].refused or "")
+
+
+@pytest.mark.parametrize(
+    ("tried", "message"),
+    [
+        ("guidence=[1,3]", "guidence is not a known setting"),
+        ("guidance=[-1]", "methods.invisible_ink.guidance=-1"),
+        ("guidance=[1.0,high]", "methods.invisible_ink.guidance='high'"),
+        ("privacy.epsilon=[1,2]", "privacy.epsilon is not a known setting"),
+        ("batch_size=[0]", "batch_size"),
+    ],
+)
+def test_what_no_trial_could_be_made_with_is_an_error_before_the_first(
+    tmp_path, monkeypatch, capsys, tried, message
+):
+    project, declared = project_with_public_records(tmp_path / "project")
+    monkeypatch.setattr("privsyn.stages.tune.draw", lambda *_: pytest.fail("drawn"))
+    monkeypatch.chdir(project.root)
+    words = ["privsyn", "tune", "reviews", "-S", declared, "--try", "temperature=[0.8]"]
+    monkeypatch.setattr("sys.argv", [*words, "--try", tried])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2
+    assert message in said
+    assert f"Correct --try {tried.partition('=')[0]}" in said
+    assert not (project.root / ".privsyn" / "tune").exists()
+
+
+def test_a_value_that_goes_with_one_of_the_settings_before_it_is_tried(tmp_path):
+    config = build_project(tmp_path / "project").context("methods.dp_lora.sampling_rate=1").config
+    _refuse_unsettable(config, "dp_lora", {"sampling_rate": [0.5], "sampler": ["table"]})
+    with pytest.raises(ConfigError, match="sampler=table needs a sampling_rate below 1"):
+        _refuse_unsettable(config, "dp_lora", {"rank": [4, 16], "sampler": ["table"]})
+
+
+def test_a_declared_file_that_is_missing_is_named(tmp_path):
+    project, declared = project_with_public_records(tmp_path / "project")
+    (project.root / "reviews.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"files\.reviews\.path=reviews\.jsonl: .*No such file"):
+        tune(project.context(declared), "invisible_ink", "reviews", {"guidance": [1.0]})
 
 
 def test_what_is_no_public_record_is_refused(tmp_path):
