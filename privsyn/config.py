@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -36,15 +35,12 @@ from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
 from privsyn.on_disk import LocalPath, OnDisk
 from privsyn.release.settings import DeploymentConfig, SigningConfig
-from privsyn.section import NAME, Section
-from privsyn.spelling import explain
+from privsyn.section import ASSET, CONNECTION, EVENT, NAME, WEB, Section
+from privsyn.spelling import explain, nearest
 from privsyn.validation.settings import ValidationConfig
 
 RESERVED = ("builtin", "tiny", "smollm2", "random", "simulator", "text", "images")
 """Words that stand for what ships with privsyn where a file might be named."""
-
-
-WEB = r"^https?://[^\s]+$"
 
 
 class ServicesConfig(Section):
@@ -80,7 +76,7 @@ class ServicesConfig(Section):
     )
     connection: str | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9_.-]+$",
+        pattern=CONNECTION,
         description="Airflow connection (aws, google_cloud_platform, wasb) that holds the "
         "credentials of the stores, for Airflow's tasks. Null, and everywhere else: those of the "
         "environment.",
@@ -138,10 +134,10 @@ class ScheduleConfig(Section):
     cron: str | None = Field(default=None, description="Airflow schedule; null: by hand only.")
     asset: str | None = Field(
         default=None,
-        pattern=r"^[a-z][a-z0-9+.-]*://\S+$",
+        pattern=ASSET,
         description="Address of an upstream asset whose update starts a run, in place of cron.",
     )
-    version: Annotated[str, Field(pattern=r"^(partition_key|extra\.\w+)$")] | None = Field(
+    version: Annotated[str, Field(pattern=EVENT)] | None = Field(
         default=None,
         description="Where a run that the asset starts has its dataset.version from: partition_key "
         "(a run a partition), or extra.KEY of the event. It is published. Null: dataset.version.",
@@ -180,8 +176,8 @@ class ScheduleConfig(Section):
     def _tasks_are_known(cls, value: dict[str, TaskConfig]) -> dict[str, TaskConfig]:
         for name in value:
             if name not in TASKS:
-                near = get_close_matches(name, TASKS, 1)
-                meant = f"; did you mean {near[0]}?" if near else f": {', '.join(TASKS)}"
+                near = nearest(name, TASKS)
+                meant = f"; did you mean {near}?" if near else f": {', '.join(TASKS)}"
                 raise ValueError(f"{name} is none of the DAG's tasks{meant}")
         return value
 
@@ -425,6 +421,7 @@ def _validated(model: type[BaseModel], raw: Any, prefix: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(explain(model, error, prefix)) from None
+        methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
+        raise ConfigError(explain(model, error, prefix, {} if prefix else methods)) from None
     except RecursionError:
         raise ConfigError(f"{prefix or 'params.yaml '}{_DEEP}") from None

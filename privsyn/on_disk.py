@@ -16,11 +16,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field
 
 from privsyn.data.address import Address, source
+from privsyn.section import SHA256
 
 DIGEST = "_digest"
 """A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=SHA256)]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _local(value: Any) -> Any:
 
 
 def _source(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError("must be a path or an address, in quotes where it is a number")
     return _local(source(value)) if isinstance(value, str) else value
 
 

@@ -10,17 +10,33 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from privsyn.section import WORDS
 
-def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
-    """What is wrong with a config, in one line: setting, value, limit, nearest known name."""
+
+def explain(
+    model: type[BaseModel],
+    error: ValidationError,
+    prefix: str,
+    further: Mapping[str, type[BaseModel]] | None = None,
+) -> str:
+    """What is wrong with a config, in one line: setting, value, limit, nearest known name.
+
+    Args:
+        model: What was validated.
+        error: What came of it.
+        prefix: What stands before its settings, with a dot; empty for the whole config.
+        further: Sections that the model holds as mere mappings, by what stands before theirs.
+    """
     lines = []
     for problem in error.errors(include_url=False):
-        key = prefix + ".".join(str(part) for part in problem["loc"])
+        key = (prefix + ".".join(str(part) for part in problem["loc"])).rstrip(".")
         if problem["type"] == "extra_forbidden" and not _NAMES.fullmatch(key):
             lines.append("a name that is more than letters and digits is not a known setting.")
         elif problem["type"] == "extra_forbidden":
-            near = _elsewhere(model, problem["loc"], prefix) or nearest(
-                str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1])
+            near = (
+                _elsewhere(model, problem["loc"], prefix)
+                or nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
+                or _endings(model, problem["loc"], further or {})
             )
             meant = f" Did you mean {near}?" if near else ""
             lines.append(f"{key} is not a known setting.{meant}")
@@ -31,11 +47,10 @@ def explain(model: type[BaseModel], error: ValidationError, prefix: str) -> str:
                 f"{key}: {problem['ctx']['error']}." if key else f"{problem['ctx']['error']}."
             )
         elif key.split(".")[0] == "services":  # an address may hold a password
-            lines.append(f"{key}: {_lower_first(problem['msg'])}.")
+            lines.append(f"{key}: {_wanted(model, problem)}.")
         else:
             lines.append(
-                f"{key}={_shown(problem['input'])}: {_lower_first(problem['msg'])}."
-                + _quoting(problem)
+                f"{key}={_shown(problem['input'])}: {_wanted(model, problem)}." + _quoting(problem)
             )
     return " ".join(lines)
 
@@ -69,15 +84,74 @@ def _quoting(problem: Any) -> str:
     return ""
 
 
+def _wanted(model: type[BaseModel], problem: Any) -> str:
+    """What a setting asks for, in words of params.yaml."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in ("tuple_type", "list_type"):
+        return f"must be a list, such as {_as_list(problem['input'])}"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"must be a section with the keys {', '.join(_within(model, problem['loc']))}"
+    if kind == "string_pattern_mismatch" and context["pattern"] in WORDS:
+        return f"must be {WORDS[context['pattern']]}"
+    if kind == "too_short":
+        return f"must be a list of at least {context['min_length']}"
+    for beginning, words in _KINDS.items():
+        if kind.startswith(beginning):
+            return f"must be {words}"
+    return _lower_first(problem["msg"])
+
+
+_KINDS = {
+    "dict_": "a section of names, each with a value",
+    "bool_": "true or false",
+    "int_": "a whole number",
+    "float_": "a number",
+    "string_type": "text",
+    "path_": "a path",
+    "date_": "a day, such as 2026-12-31",
+}
+"""Beginning of the validator's name for a mistake -> what is wanted instead."""
+
+
+def _as_list(value: Any) -> str:
+    """How a value is written that was meant for a list."""
+    if isinstance(value, str) and 0 < len(value) <= _LONGEST_SHOWN:
+        return f"[{', '.join(part.strip() for part in value.split(',') if part.strip())}]"
+    if isinstance(value, int | float):
+        return f"[{value}]"
+    return "[A, B]"
+
+
+def _within(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """Keys of the section at a place, also where it is one of several under free names."""
+    for part in location:
+        model = _section(model, str(part)) or model
+    return list(model.model_fields)
+
+
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known name closest to a misspelt one, whatever its case; None when nothing is near."""
+    """The known name closest to a misspelt one, whatever its case; None when nothing is near.
+
+    Near are a slip of the keys, and a name that holds the other whole, or most of it.
+
+    >>> nearest("lable", ["id", "label"]), nearest("user", ["user_id"]), nearest("kind", ["id"])
+    ('label', 'user_id', None)
+    """
+    wanted = key.casefold()
     folded = {name.casefold(): name for name in reversed(known)}
-    found = difflib.get_close_matches(key.casefold(), folded, n=1, cutoff=0.6)
+    alike = difflib.get_close_matches(wanted, folded, n=max(1, len(folded)), cutoff=_ALIKE)
+    slips = difflib.get_close_matches(wanted, folded, n=1, cutoff=_SLIP)
+    whole = [name for name in alike if min(wanted, name, key=len) in max(wanted, name, key=len)]
+    found = slips or [name for name in whole if min(len(wanted), len(name)) >= _WORD]
     return folded[found[0]] if found else None
+
+
+_SLIP, _ALIKE, _WORD = 0.75, 0.6, 3
+"""Likeness of a misspelt name, of one that holds the other, and the letters that one must have."""
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
@@ -105,6 +179,24 @@ def _elsewhere(model: type[BaseModel], location: Sequence[Any], prefix: str) -> 
     section = _section(model, top[0]) if top else model
     ways = [] if section is None else _ways(section, str(location[-1]))
     return prefix + ".".join([*top, *ways[0]]) if len(ways) == 1 else None
+
+
+def _endings(
+    model: type[BaseModel], location: Sequence[Any], further: Mapping[str, type[BaseModel]]
+) -> str | None:
+    """Settings of any section that end in an unknown name that stands alone."""
+    if len(location) != 1 or not further:
+        return None
+    name = str(location[0])
+    ways = [".".join(way) for way in _ways(model, name)]
+    for prefix, section in further.items():
+        ways += [prefix + ".".join(way) for way in _ways(section, name)]
+    *first, last = sorted(ways, key=lambda way: way.count("."))[:_MOST] or [""]
+    return f"{', '.join(first)} or {last}" if first else last or None
+
+
+_MOST = 4
+"""Settings of one name that are listed."""
 
 
 def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from privsyn.config import load_config, parse_config
+from privsyn.config import Config, load_config, parse_config
 from privsyn.errors import ConfigError
+from privsyn.methods.registry import METHODS, SECTIONS, settings_model
+from privsyn.section import WORDS
 
 ROOT = Path(__file__).parents[1]
+
+
+JARGON = ("tuple", "dictionary", "instance of", "should match", "^[", "valid string", "parse")
+"""Words of the validator, which no user of params.yaml has to know."""
 
 
 @pytest.fixture
@@ -55,6 +61,23 @@ def test_the_shipped_params_are_valid(raw):
         ("validation.record_number_pattern=(", "not a regular expression"),
         ("validation.min_chars=5000", "min_chars=5000 is above max_chars=1200"),
         ("performance.shards=0", "performance.shards=0"),
+        ("dataset.labels=Bug, Question", "must be a list, such as [Bug, Question]"),
+        ("pipeline=private_evolution", "must be a list, such as [private_evolution]"),
+        ("methods.private_evolution.degrees=0.6", "must be a list, such as [0.6]"),
+        ("evaluate.paid=0.5", "must be a section with the keys epsilon"),
+        ("files.mine=3", "must be a section with the keys path, digest, kind"),
+        ("methods.invisible_ink=3", "methods.invisible_ink=3: must be a section with the keys"),
+        ("dataset.label_descriptions=3", "must be a section of names, each with a value"),
+        ("alerts.email.to=[]", "must be a list of at least 1"),
+        ("dataset.name=a b", "must be up to 64 letters (A to Z), digits, dots"),
+        ("services.connection=a b", "services.connection: must be letters (A to Z), digits"),
+        ("dataset.check=maybe", "must be true or false"),
+        ("dataset.holdout=x", "must be a number"),
+        ("account.period.days=1.5", "must be a whole number"),
+        ("dataset.path=3", "dataset.path: must be a path or an address"),
+        ("epsilon=4", "Did you mean account.epsilon, privacy.epsilon, "),
+        ("top_k=4", "Did you mean methods.invisible_ink.top_k or methods.dp_lora.top_k?"),
+        ("period=4", "Did you mean account.period?"),
         ("nonsense", "not of the form"),
         ("a..b=1", "not of the form"),
         ("privacy.epsilon=[", "not valid YAML"),
@@ -65,7 +88,25 @@ def test_a_bad_setting_is_one_line_that_names_it(raw, override, message):
         parse_config(raw, [override])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not any(word in str(caught.value) for word in JARGON)
     assert caught.value.exit_code == 2
+
+
+def patterns(schema: object) -> set[str]:
+    """Regular expressions in a JSON schema."""
+    if isinstance(schema, list):
+        return set().union(*map(patterns, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+    return own.union(*map(patterns, schema.values()))
+
+
+def test_every_pattern_of_a_setting_is_said_in_words():
+    models = [Config, *map(settings_model, [*METHODS, *SECTIONS])]
+    used = set().union(*(patterns(model.model_json_schema()) for model in models))
+    assert used == set(WORDS)
+    assert not any(mark in words for words in WORDS.values() for mark in "^[\\")
 
 
 def test_overrides_take_numbers_as_people_write_them(raw):

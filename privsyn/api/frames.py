@@ -38,9 +38,21 @@ def as_frame(data: Any) -> pd.DataFrame:
 
 
 def check_columns(
-    frame: pd.DataFrame, text: str, label: str | None, unit: str | None
+    frame: pd.DataFrame,
+    text: str,
+    label: str | None,
+    unit: str | None,
+    *,
+    prefix: str = "dataset.",
 ) -> dict[str, str]:
     """The columns that are wanted of a frame, by setting. By names alone; no value is looked at.
+
+    Args:
+        frame: The data.
+        text: Column of the text, or a form over several.
+        label: Column of the label.
+        unit: Column of the unit id.
+        prefix: What stands before a setting where the user gives it, for messages.
 
     Raises:
         ConfigError: The unit is the frame's index, whose numbers shift with the rows, or names are
@@ -59,7 +71,8 @@ def check_columns(
     further = {"label": label, "unit": unit}
     wanted |= {setting: name for setting, name in further.items() if name is not None}
     missing = {setting: name for setting, name in wanted.items() if name not in names}
-    refuse_missing(FRAME, missing, [name for name in names if isinstance(name, str)])
+    listed = [name for name in names if isinstance(name, str)]
+    refuse_missing(FRAME, missing, listed, prefix=prefix)
     return wanted
 
 

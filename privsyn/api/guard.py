@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from privsyn.api.arguments import refuse_misfits
 from privsyn.errors import Defect, PrivsynError
 
 P = ParamSpec("P")
@@ -22,7 +23,8 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
     """A function of the API whose exceptions carry no frame, cause or context.
 
     Errors of privsyn keep their class and message. A foreign exception is a Defect, which says its
-    type and place; an interruption says how to go on. With ``PRIVSYN_DEBUG`` set all pass as they
+    type and place; an interruption says how to go on; an argument that does not fit is a mistake of
+    the caller. With ``PRIVSYN_DEBUG`` set all pass as they
     are.
     """
 
@@ -30,6 +32,7 @@ def guarded(work: Callable[P, T]) -> Callable[P, T]:
     def held(*args: P.args, **kwargs: P.kwargs) -> T:
         failure: BaseException
         try:
+            refuse_misfits(work, args, kwargs)
             return work(*args, **kwargs)
         except PrivsynError as error:
             failure = error

@@ -14,12 +14,13 @@ import yaml
 from privsyn.config import parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.data.readers.columns import refuse_index, refuse_missing
-from privsyn.data.readers.header import column_names
+from privsyn.data.readers.header import Header, read_header
 from privsyn.data.readers.streams import split_suffix
-from privsyn.data.settings import PLACEHOLDER
+from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
+from privsyn.section import NAME, WORDS
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """The files of the repository's own project, as an installed package holds them."""
@@ -268,11 +269,15 @@ NONE = "-"
 _NO_COLUMN = (None, "", NONE)
 _COLUMNS = ("text", "label", "unit")
 """Answers that name columns."""
+OPTION, ARGUMENT = "--", "argument "
+"""What stands before a field's name on the command line, and in Python."""
 _TRIES = 2
 """Times that a person who names no column of the file is asked again."""
 
 
-def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
+def interview(
+    path: Path, given: Mapping[str, Any], ask: Ask | None, *, prefix: str = OPTION
+) -> Answers:
     """What a private file's columns mean: as given, else asked, else by their names.
 
     Only the header is read. Labels are public and are never taken from the data; who is protected
@@ -282,6 +287,7 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
         path: The file, or a folder of images.
         given: Fields of Answers that need not be asked; ``unit`` may be given as None.
         ask: None: there is nobody to ask.
+        prefix: What stands before a field's name where the user gives it: OPTION or ARGUMENT.
 
     Raises:
         ConfigError: Something was neither given nor can be asked.
@@ -289,7 +295,7 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
     """
     said = dict(given)
 
-    def settle(field: str, option: str, question: str, proposal: str | None, *, sure: bool) -> None:
+    def settle(field: str, question: str, proposal: str | None, *, sure: bool) -> None:
         """Fill a field in; ``sure``: the proposal does where nobody can be asked."""
         if field in said:
             return
@@ -305,60 +311,129 @@ def interview(path: Path, given: Mapping[str, Any], ask: Ask | None) -> Answers:
         elif sure and proposal:
             answer = proposal
         else:
+            option = "--unit COLUMN or --rows-are-units" if field == "unit" else named(field)
             raise ConfigError(f"{option} is missing: {question[0].lower()}{question[1:]}.")
         said[field] = None if answer in ("", NONE) else answer
 
+    def named(field: str) -> str:
+        return prefix + (field.replace("_", "-") if prefix == OPTION else field)
+
     def refuse(answers: Mapping[str, Any]) -> None:
-        """Refuse a column that the header does not name."""
-        names = {k: answers[k] for k in _COLUMNS if columns and answers.get(k) not in _NO_COLUMN}
+        """Refuse an answer that would not do: at once, while it can be given again."""
+        for field, value in answers.items():
+            if field in _CHECKS and value is not None:
+                _CHECKS[field](named(field), value)
+        if header is None:
+            return
+        if answers.get("text", "text") in _NO_COLUMN and answers["text"] not in header:
+            raise ConfigError(
+                f"{named('text')}={answers['text']!r} names no column.",
+                hint="A project of texts needs one, or a form over several.",
+            )
+        names = {k: answers[k] for k in _COLUMNS if answers.get(k) not in _NO_COLUMN}
         in_text = PLACEHOLDER.findall(names.get("text", ""))
-        if in_text and names["text"] not in columns:
+        if in_text and names["text"] not in header:
             del names["text"]
             names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
-        refuse_missing(path, {k: name for k, name in names.items() if name not in columns}, columns)
+        missing = {k: name for k, name in names.items() if name not in header}
+        refuse_missing(path, missing, header.names, prefix=prefix)
         if "unit" in names:
             refuse_index(names["unit"])
 
     images = path.is_dir() or path.suffix == ".npz" or "image_size" in said
-    columns: list[str] = []
+    header: Header | None = None
+    for field in ("label", "unit"):
+        if said.get(field) == "":  # else who is protected would be left open by a slip
+            raise ConfigError(f"{named(field)} is empty.", hint=_EMPTY[field, prefix])
     if images:
+        refuse(said)
         said["text"] = None
         size = "Side in pixels that images are brought to"
-        settle("image_size", "--image-size", size, "28", sure=False)
-        settle("label", "--label", "Column of the label; in a folder any word", "label", sure=True)
+        settle("image_size", size, "28", sure=False)
+        settle("label", "Column of the label; in a folder any word", "label", sure=True)
         if path.is_dir():
             said.setdefault("unit", "file")
     else:
-        columns, delimiter = column_names(path)
+        header = read_header(path, setting=named("data"))
+        columns, delimiter = header.names, header.delimiter
         refuse(said)
         usual = "\t" if split_suffix(path)[0] == ".tsv" else ","
         said["delimiter"] = None if delimiter in (None, usual) else delimiter
         text, listed = likely(columns, "text"), f"Column of the text, of {', '.join(columns)}"
-        settle("text", "--text", listed, text, sure=True)
+        settle("text", listed, text, sure=True)
         what = f"What a text is, in public words for the prompts ({NONE}: nothing said)"
-        settle("document", "--document", what, NONE, sure=True)
+        settle("document", what, NONE, sure=True)
         # Labels must be listed by a person: where there is none, no column is proposed.
         label = likely(columns, "label") if ask is not None else None
-        settle("label", "--label", f"Column of the label ({NONE}: none)", label or NONE, sure=True)
+        settle("label", f"Column of the label ({NONE}: none)", label or NONE, sure=True)
     if said["label"] and not said.get("labels"):
         question = "All labels, with commas between; public, so not read from the file"
         said.pop("labels", None)
-        settle("labels", "--labels", question, None, sure=False)
-        said["labels"] = label_list(said["labels"] or "")
+        settle("labels", question, None, sure=False)
+    if isinstance(said.get("labels"), str):
+        said["labels"] = label_list(said["labels"])
     whose = f"Column of the id of those who are protected ({NONE}: every row is one by itself)"
-    unit = likely(columns, "unit")
-    settle("unit", "--unit COLUMN or --rows-are-units", whose, unit or NONE, sure=False)
+    unit = None if header is None else likely(header.names, "unit")
+    settle("unit", whose, unit or NONE, sure=False)
     if said["unit"]:
         word = re.sub(r"[ _-]?id$", "", said["unit"].lower())
         proposal = word if re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", word) else "unit"
-        settle("protects", "--protects", "What such a one is called", proposal, sure=True)
+        settle("protects", "What such a one is called", proposal, sure=True)
     if images:
-        said["image_size"] = _whole(said["image_size"])
+        said["image_size"] = int(said["image_size"])
     return Answers(path=path, **said)
 
 
-def _whole(text: Any) -> int:
+def _check_labels(option: str, labels: Any) -> None:
+    """Refuse no label, and a line of labels that was read as one."""
+    if not isinstance(labels, str):
+        return
+    found = label_list(labels)
+    if not found:
+        raise ConfigError(f"{option}={labels!r} names no label.", hint="Write: Bug,Question")
+    quoted = labels.strip().startswith('"')
+    if len(found) == 1 and not quoted and (marks := [m for m in _NO_COMMAS if m in found[0]]):
+        meant = ",".join(part.strip() for part in found[0].split(marks[0]) if part.strip())
+        raise ConfigError(
+            f"{option}={found[0]!r} is one label: labels have commas between them, not "
+            f"{marks[0]!r}.",
+            hint=f"Write {meant}, or double quotes around it if it is one.",
+        )
+
+
+def _check_size(option: str, size: Any) -> None:
     try:
-        return int(text)
+        int(size)
     except (TypeError, ValueError):
-        raise ConfigError(f"--image-size={text} is not a whole number.") from None
+        raise ConfigError(
+            f"{option}={size} is not a whole number.", hint="Write pixels, such as 28."
+        ) from None
+
+
+def _check_word(option: str, word: Any) -> None:
+    if not re.fullmatch(NAME, word):
+        raise ConfigError(f"{option}={word!r} must be {WORDS[NAME]}.", hint="Write: patient")
+
+
+def _check_length(option: str, words: Any) -> None:
+    if len(words) > LONGEST_DOCUMENT:
+        raise ConfigError(
+            f"{option} has {len(words)} characters, of at most {LONGEST_DOCUMENT}.",
+            hint="Say in a few words what a text is, such as: bug report",
+        )
+
+
+_NO_COMMAS = (";", "|", "\t", "\n")
+_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "document": _check_length,
+    "labels": _check_labels,
+    "image_size": _check_size,
+    "protects": _check_word,
+}
+"""Field -> what refuses a value that its setting could not have."""
+_EMPTY = {
+    ("label", OPTION): f"Name a column, or write {NONE} for none.",
+    ("unit", OPTION): "Name a column, or say --rows-are-units: every row is one by itself.",
+    ("label", ARGUMENT): "Name a column, or give None for none.",
+    ("unit", ARGUMENT): "Name a column, or give None: every row is one by itself.",
+}

@@ -108,7 +108,7 @@ class Project(Shown):
             DataError: A column is missing, or the file cannot be read.
             StorageError: Disk full or no permission.
         """
-        root = Path(folder)
+        root, labels = Path(folder), tuple(map(str, labels))
         new_project.refuse_existing(root)
         if (label is None) != (not labels):
             raise ConfigError(
@@ -120,7 +120,7 @@ class Project(Shown):
         given: dict[str, Any] = {
             "text": None if image_size is not None else text,
             "label": label,
-            "labels": tuple(labels),
+            "labels": labels,
             "unit": unit,
             "document": document,
             "name": name,
@@ -130,12 +130,14 @@ class Project(Shown):
         if protects is not None:
             said["protects"] = protects
         if isinstance(data, str | Path):
-            answers = new_project.interview(Path(data).expanduser(), said, None)
+            answers = new_project.interview(
+                Path(data).expanduser(), said, None, prefix=new_project.ARGUMENT
+            )
             written = new_project.params(answers, method or FIRST, changes)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
-            columns = frames.check_columns(frame, text, label, unit)
+            columns = frames.check_columns(frame, text, label, unit, prefix=new_project.ARGUMENT)
             said["name"] = name or new_project.name_of(root.resolve())
             answers = new_project.Answers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)

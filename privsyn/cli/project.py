@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from privsyn.api import new_project
 from privsyn.cli.options import MethodName, out
+from privsyn.data.artifacts import sha256_file
 from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample
 from privsyn.errors import ConfigError
@@ -28,14 +32,43 @@ def sample_data(
     rows: Annotated[int, typer.Option(min=1, max=4000, help="Messages: the first so many.")] = 4000,
     images: Annotated[bool, typer.Option("--images", help="Scans of digits, not texts.")] = False,
 ) -> None:
-    """Write invented patient-portal messages, or scans of digits, to try everything on."""
+    """Write invented patient-portal messages, or scans of digits, to try everything on.
+
+    A file of other content is left as it is.
+    """
     if images:
         target = target or Path(".privsyn/sample/digits.npz")
-        show(out, f"wrote {write_digits(target)} scans of digits to {target}")
+        scans = _write_new(target, write_digits)
+        show(out, f"wrote {scans} scans of digits to {target}")
         return
     target = target or Path(".privsyn/sample/messages.jsonl")
-    written = write_sample(target, rows=rows)
+    written = _write_new(target, lambda path: write_sample(path, rows=rows))
     show(out, f"wrote {written.rows} messages of {written.patients} invented patients to {target}")
+
+
+T = TypeVar("T")
+
+
+def _write_new(target: Path, write: Callable[[Path], T]) -> T:
+    """Write a file where there is none, or the same.
+
+    Raises:
+        ConfigError: It is a folder, or there is one with other content: it may be somebody's own.
+        StorageError: It cannot be written.
+    """
+    if not os.path.lexists(target):
+        return write(target)
+    if target.is_dir():
+        raise ConfigError(f"--out={target} is a folder.", hint="Name a file in it.")
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / target.name
+        written = write(draft)
+        if not target.is_file() or sha256_file(target) != sha256_file(draft):
+            raise ConfigError(
+                f"{target} exists already, with other content.",
+                hint="Name another file with --out, or move that one away.",
+            )
+    return written
 
 
 def init(
@@ -77,7 +110,7 @@ def init(
         "text": text,
         "document": document,
         "label": label,
-        "labels": new_project.label_list(labels) if labels is not None else None,
+        "labels": labels,
         "unit": unit,
         "protects": protects,
         "name": name,

@@ -104,6 +104,9 @@ def atomic_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # of any folder above it
+        raise storage_error("write", path, error) from error
+    try:
         with open(temporary, "xb", opener=private_opener) as stream:
             yield stream
             stream.flush()

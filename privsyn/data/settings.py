@@ -20,10 +20,12 @@ from pydantic import (
 from privsyn.data.address import Address, Source
 from privsyn.errors import ConfigError
 from privsyn.on_disk import OnDisk, Sha256, SourcePath
-from privsyn.section import NAME, Section
+from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 """A column in a form over several."""
+LONGEST_DOCUMENT = 200
+"""Characters of what a record is, in the words of its owner."""
 
 _ENCODINGS = (
     "Use utf-8, latin-1, windows-1252 or the like, or convert the file: iconv -f NAME -t UTF-8"
@@ -55,7 +57,7 @@ class DatasetConfig(Section):
     )
     version: str = Field(
         default="v1",
-        pattern=r"^[A-Za-z0-9{][A-Za-z0-9_.:%{}-]{0,63}$",
+        pattern=VERSION,
         description="Opaque version, set on a public schedule, never read from the data. "
         "{date:%Y-%m} stands for the run's logical date.",
     )
@@ -83,7 +85,7 @@ class DatasetConfig(Section):
     document: str | None = Field(
         default=None,
         min_length=1,
-        max_length=200,
+        max_length=LONGEST_DOCUMENT,
         description="What a record is, in a few public words for the default prompts, such as "
         "message from a patient to a clinic.",
     )

@@ -11,7 +11,7 @@ from pydantic import (
 )
 
 from privsyn.on_disk import OnDisk
-from privsyn.section import Section
+from privsyn.section import VARIABLE, Section
 
 
 class ServerConfig(Section):
@@ -28,7 +28,7 @@ class ServerConfig(Section):
     model: str = Field(min_length=1, max_length=200, description="Model name, as the server knows.")
     key_variable: str | None = Field(
         default="OPENAI_API_KEY",
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=VARIABLE,
         description="Environment variable that holds the key; the key itself is never in a config. "
         "Null: a server that asks for none.",
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from privsyn.on_disk import LocalPath, OnDisk
-from privsyn.section import Section
+from privsyn.section import PAGE, Section
 
 KEY_VARIABLE, PASSPHRASE_VARIABLE = "PRIVSYN_SIGNING_KEY", "PRIVSYN_SIGNING_PASSPHRASE"
 """Environment variables: the key's file, before ``signing.key``; and what it is encrypted with."""
@@ -57,7 +57,7 @@ class DeploymentConfig(Section):
     )
     sector: Sector | None = Field(default=None, description="Of what domain the data is.")
     contact: Name | None = Field(default=None, description="Whom to ask: an address or a page.")
-    url: Annotated[str, Field(pattern=r"^https?://[^\s<>\"]{1,500}$")] | None = Field(
+    url: Annotated[str, Field(pattern=PAGE)] | None = Field(
         default=None, description="Where the release is to be had."
     )
     license: Name | None = Field(default=None, description="Licence: its SPDX id or its address.")

@@ -66,7 +66,28 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         "held out among them",
         "same text again": f"{counts['duplicate_texts']:,}",
     }
+    if note := _too_few(ctx, counts):
+        said["note"] = note
     return {**said, **modality_of(dataset).read_as}
+
+
+_FEW = 100
+"""Records below which a release is hardly about anything: a fixed bound, not one of the data."""
+_CHANCE = 1e-3
+
+
+def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
+    """What is to be said of a file with few records; it follows from the counts that are shown."""
+    left, holdout = counts["kept"] - counts["records_above_the_bound"], ctx.config.dataset.holdout
+    if not 0 < left < _FEW:
+        return ""
+    said = f"fewer than {_FEW} records are too few to make or to measure anything by"
+    if holdout and holdout ** counts["units"] >= _CHANCE:
+        said += (
+            f"; dataset.holdout={holdout:g} may even set all of them aside, and then no release "
+            "can be made: dataset.holdout=0 keeps them"
+        )
+    return f"{said}."
 
 
 def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:
@@ -80,10 +101,12 @@ def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:
     """
     source = ctx.source(plan)
     if ctx.config.dataset.check and not has_training(source, key):
+        holdout = ctx.config.dataset.holdout
+        aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
         raise DataError(
             f"{source.path} holds no record that this release can use.",
-            hint="See why with: privsyn check. Nothing was spent; dataset.check=false does not "
-            "look.",
+            hint=f"See why with: privsyn check.{aside} Nothing was spent; dataset.check=false does "
+            "not look.",
         )
 
 

@@ -105,6 +105,14 @@ def test_places_that_cannot_be_written_are_storage_errors(tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    target = tmp_path / "file" / "below" / "new" / "a.jsonl"
+    with pytest.raises(StorageError, match="cannot write") as caught, atomic_file(target):
+        pass
+    assert str(target) in str(caught.value)
+
+
 def test_an_error_about_another_file_keeps_its_own_name(tmp_path: Path) -> None:
     def read_another() -> None:
         with atomic_file(tmp_path / "a") as stream:

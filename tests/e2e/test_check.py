@@ -56,10 +56,29 @@ def test_who_does_not_want_to_be_looked_at_is_not(make_project):
     assert ctx.ledger.entry(planned.id).state == "BEGUN"
 
 
-def test_held_out_records_alone_are_none(make_project):
-    ctx = make_project().context("dataset.holdout=0.999999")
-    with pytest.raises(DataError, match="no record that this release can use"):
-        begun(ctx)
+def test_held_out_records_alone_are_none_and_that_may_be_why_is_said(make_project):
+    project = make_project()
+    with pytest.raises(DataError, match="no record that this release can use") as caught:
+        begun(project.context("dataset.holdout=0.999999"))
+    assert "dataset.holdout=0.999999 sets aside all there is" in str(caught.value)
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    with pytest.raises(DataError) as caught:
+        begun(project.context("dataset.holdout=0"))
+    assert "holdout" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "holdout", "few", "aside"),
+    [(1, 0.2, True, True), (1, 0, True, False), (48, 0.2, True, False), (400, 0.2, False, False)],
+)
+def test_a_check_says_that_records_are_too_few(make_project, count, holdout, few, aside):
+    project = make_project()
+    project.write(rows(count, count))
+    ctx = project.context(f"dataset.holdout={holdout}")
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts).get("note", "")
+    assert ("fewer than 100 records are too few" in said) is few
+    assert ("dataset.holdout=0.2 may even set all of them aside" in said) is aside
 
 
 def test_a_begun_release_is_not_looked_at_again(make_project):

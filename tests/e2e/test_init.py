@@ -15,6 +15,7 @@ from privsyn.config import load_config
 
 ROOT = Path(__file__).parents[2]
 CANARY = "vermilion-ocelot-90210"
+TICKETS = ("--data", "My tickets.csv", "--rows-are-units")
 
 
 @pytest.fixture
@@ -110,7 +111,8 @@ def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets
     wrong = {"Column of the text": "nosuch", "label (": "-"}
     code, _, err, asked = init("--data", str(tickets), answers=wrong)
     assert code == 2
-    assert "column 'nosuch' (dataset.text) is not in" in err
+    assert "column 'nosuch' (--text) is not in" in err
+    assert "dataset." not in err
     assert len(asked) == 3
     assert "column 'nosuch'" in asked[1]
     assert asked[1].endswith(asked[0])
@@ -166,8 +168,23 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
         (("--data", "My tickets.csv", "--rows-are-units", "--text", "{body} {nosuch}"), "'nosuch'"),
         (("--data", "My tickets.csv", "--rows-are-units", "--unit", "a"), "exclude each other"),
         (("--data", "My tickets.csv", "--rows-are-units", "-m", "nothing"), "not known"),
-        (("--data", "nowhere.csv"), "does not exist"),
-        (("--data", "plain.txt"), ".jsonl, .csv, .tsv and .parquet"),
+        (("--data", "nowhere.csv"), "does not exist. Set --data to the private file."),
+        (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv and .parquet"),
+        (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
+        (("--data", "empty.jsonl"), "empty.jsonl holds no line that is a JSON object"),
+        (("--data", "list.json"), "is a JSON list, not an object a line. Write one object a line"),
+        (("--data", "My tickets.csv", "--text", ""), "--text='' names no column"),
+        (("--data", "My tickets.csv", "--unit", ""), "--unit is empty"),
+        (("--data", "My tickets.csv", "--label", ""), "--label is empty"),
+        (("--data", "My tickets.csv", "--label", "knd"), "column 'knd' (--label) is not in"),
+        (
+            (*TICKETS, "--label", "kind", "--labels", "Bug;Question"),
+            "--labels='Bug;Question' is one label: labels have commas between them, not ';'. "
+            "Write Bug,Question",
+        ),
+        ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels=' , ' names no label"),
+        ((*TICKETS, "--document", "x" * 201), "--document has 201 characters, of at most 200"),
+        (("--data", "My tickets.csv", "--unit", "customer_id", "--protects", "a b"), "--protects="),
         (("--data", "headless.csv"), "does not look like column names"),
         (("--unit", "x"), "--unit needs --data"),
         (("taken", "--data", "My tickets.csv", "--rows-are-units"), "exists already"),
@@ -176,6 +193,9 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(init, tickets, tmp_path, arguments, message):
     (tmp_path / "plain.txt").write_text("x")
+    for name in ("empty.csv", "empty.jsonl"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "list.json").write_text(json.dumps([{"text": CANARY}] * 3))
     (tmp_path / "headless.csv").write_text(f"1,{CANARY} and a long sentence of a record it is,2\n")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "params.yaml").write_text("mine")
@@ -185,6 +205,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(init, tickets, tmp_path, argum
     assert message in err
     assert len(err.splitlines()) == 1
     assert CANARY not in err
+    assert "dataset." not in err  # there is no params.yaml yet
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -232,3 +253,48 @@ def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
     code, _, _, _ = init("--data", str(file), "--rows-are-units", answers=answers)
     assert code == 0
     assert load_config(tmp_path / "params.yaml").dataset.label == "category"
+
+
+@pytest.mark.parametrize(
+    ("question", "wrong", "right", "said"),
+    [
+        ("Column of the text", "", "body", "--text='' names no column"),
+        ("All labels", "Bug;Praise", "Bug,Praise", "not ';'"),
+        ("All labels", "", "Bug,Praise", "names no label"),
+        ("What a text is", "x" * 201, "a ticket", "of at most 200"),
+        ("called", "a b", "client", "--protects='a b' must be up to 64 letters"),
+    ],
+)
+def test_an_answer_that_would_not_do_is_asked_for_again(
+    init, tickets, tmp_path, question, wrong, right, said
+):
+    answers = {said: right, question: wrong, "label (": "kind"}
+    answers.setdefault("All labels", "Bug,Praise")
+    code, _, err, asked = init("--data", str(tickets), answers=answers)
+    assert code == 0, err
+    assert sum(question in text for text in asked) == 2
+    dataset = load_config(tmp_path / "params.yaml").dataset
+    assert (dataset.text, dataset.labels) == ("body", ("Bug", "Praise"))
+
+
+def test_labels_with_another_mark_in_them_may_be_meant(init, tickets, tmp_path):
+    assert init("new", *TICKETS, "--label", "kind", "--labels", '"Bug; or so"')[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.labels == ("Bug; or so",)
+
+
+def test_a_key_that_few_rows_have_may_be_named_but_is_not_shown(init, tmp_path):
+    rows = [{"id": 1, "body": CANARY}, {"id": 2, "body": CANARY, "topic": "Bug"}, {"id": 3}]
+    lines = "".join(json.dumps(row) + "\n" for row in [*rows, {"id": 4, "body": CANARY}])
+    (tmp_path / "a.jsonl").write_text(lines)
+    given = ("--data", "a.jsonl", "--text", "body", "--rows-are-units", "--labels", "Bug")
+    assert init("new", *given, "--label", "topic")[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.label == "topic"
+    code, _, err, _ = init("other", *given, "--label", "nosuch")
+    assert code == 2
+    assert "columns: 'id', 'body'." in err
+
+
+def test_a_json_file_of_an_object_a_line_is_read_as_check_reads_it(init, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"text": CANARY}) + "\n")
+    assert init("new", "--data", "a.json", "--rows-are-units")[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.path.name == "a.json"

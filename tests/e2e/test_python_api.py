@@ -241,14 +241,14 @@ def renamed(name: str) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("data", "changes", "message"),
     [
-        (lambda: frame_of().drop(columns="text"), {}, "column 'text' (dataset.text) is not in the"),
-        (frame_of, {"text": "txt"}, "column 'txt' (dataset.text) is not in the frame; columns: "),
-        (frame_of, {"text": "Of {unit}: {body}"}, "column 'body' (dataset.text (2))"),
+        (lambda: frame_of().drop(columns="text"), {}, "column 'text' (argument text) is not in"),
+        (frame_of, {"text": "txt"}, "column 'txt' (argument text) is not in the frame; columns: "),
+        (frame_of, {"text": "Of {unit}: {body}"}, "column 'body' (argument text (2))"),
         (frame_of, {"unit": "index"}, "row numbers shift"),
         (lambda: renamed("person"), {"unit": "person"}, "unit='person' is an index"),
         (lambda: frame_of().reset_index(), {"unit": "index"}, "row numbers shift"),
         (lambda: pd.concat([frame_of(), frame_of()], axis=1), {}, "two of one name"),
-        (lambda: frame_of()["text"], {}, "data is of type Series"),
+        (lambda: frame_of()["text"], {}, "data=<Series> must be a string, a path or a"),
         (frame_of, {"labels": ()}, "label and labels go together"),
         (frame_of, {"labels": (), "label": None, "account": {"epsilon": -1}}, "account.epsilon=-1"),
         (frame_of, {"version": "../../x"}, "dataset.version"),
@@ -384,7 +384,7 @@ def test_what_was_planned_is_what_is_drawn(project, release):
     with pytest.raises(ConfigError, match="rows has changed"):
         project.release(type(planned)(**vars(planned) | {"plan": changed}), publish=False)
     assert len(project.ledger.entries()) == 1
-    with pytest.raises(ConfigError, match=r"privacy\.epsilon is a DataFrame"):
+    with pytest.raises(ConfigError, match=r"epsilon=<DataFrame> must be a number"):
         project.plan(epsilon=frame_of())
 
 

@@ -175,7 +175,7 @@ def test_a_public_file_is_pinned(project, setting, method):
     declared = json.dumps({"path": "public.txt", "digest": "a" * 64})
     with pytest.raises(ConfigError, match="has the digest"):
         plan(context(project, f"files.mine={declared}", f"{setting}=mine"), method)
-    with pytest.raises(ConfigError, match="should match pattern"):
+    with pytest.raises(ConfigError, match="must be a SHA-256 digest"):
         context(project, f"{setting}{DIGEST}=none")
 
 

@@ -70,13 +70,16 @@ def refuse_index(unit: str, *, index: bool = False) -> None:
         )
 
 
-def refuse_missing(path: Source, missing: Mapping[str, str], names: Sequence[str]) -> None:
+def refuse_missing(
+    path: Source, missing: Mapping[str, str], names: Sequence[str], *, prefix: str = "dataset."
+) -> None:
     """Refuse a missing column; the error names it and the columns there are.
 
     Args:
         path: The file.
         missing: Setting -> column that is not there; does nothing where empty.
         names: Columns of the file; those that do not look like names are not shown.
+        prefix: What stands before a setting where the user gives it.
 
     Raises:
         DataError: ``missing`` is not empty.
@@ -85,9 +88,10 @@ def refuse_missing(path: Source, missing: Mapping[str, str], names: Sequence[str
         names = [name for name in names if looks_like_name(name)]
         listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         near = nearest(column, names)
+        said = f"{prefix}{setting}"
         raise DataError(
-            f"column {column!r} (dataset.{setting}) is not in {path}; columns: {listed or 'none'}.",
-            hint=f"Did you mean {near!r}?" if near else f"Set dataset.{setting} to one of them.",
+            f"column {column!r} ({said}) is not in {path}; columns: {listed or 'none'}.",
+            hint=f"Did you mean {near!r}?" if near else f"Set {said} to one of them.",
         )
 
 

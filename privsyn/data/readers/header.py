@@ -5,41 +5,74 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from privsyn.data.readers.columns import looks_like_name
+from privsyn.data.readers.lines import JSONLines
 from privsyn.data.readers.parquet import parquet_columns
-from privsyn.data.readers.streams import bounded_lines, check_file, open_bytes, split_suffix
-from privsyn.errors import DataError
+from privsyn.data.readers.streams import (
+    COMPRESSIONS,
+    bounded_lines,
+    check_file,
+    open_bytes,
+    split_suffix,
+)
+from privsyn.errors import DataError, NoRows
 
 _OBJECTS = 1000
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-def column_names(path: Path) -> tuple[list[str], str | None]:
+@dataclass(frozen=True)
+class Header:
+    """What a private file calls its columns.
+
+    Attributes:
+        names: Columns that may be shown.
+        rare: Further keys of the first objects of JSON Lines. One could be content: none is ever
+            shown, and that somebody named it is all that is looked up.
+        delimiter: Of a CSV.
+    """
+
+    names: tuple[str, ...]
+    rare: frozenset[str] = field(default=frozenset(), repr=False)
+    delimiter: str | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names or name in self.rare
+
+
+def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
     """The columns of a JSON Lines, CSV or Parquet file, and the delimiter of a CSV.
 
-    Read are a CSV's first line, a Parquet's schema, and of JSON Lines the keys that most of the
-    first objects have: a rarer one could be content.
+    Read are a CSV's first line, a Parquet's schema, and of JSON Lines the keys of the first
+    objects, as many as are looked at before records are read.
+
+    Args:
+        path: The file.
+        setting: What the user named it by, for messages.
 
     Raises:
         DataError: The file cannot be read, or what should be names does not look like names: it
             may be somebody's record, so it is not shown.
     """
-    check_file(path)
+    check_file(path, setting)
     suffix, _ = split_suffix(path)
-    delimiter = None
+    delimiter, rare = None, frozenset[str]()
     match suffix:
         case ".csv" | ".tsv":
             names, delimiter = _first_line(path)
-        case ".jsonl" | ".ndjson":
-            names = _common_keys(path)
+        case ".jsonl" | ".ndjson" | ".json":
+            JSONLines().check(path, {})
+            names, rare = _keys(path)
         case ".parquet":
             names = parquet_columns(path)
         case _:
             raise DataError(
-                f"{path} ends in {suffix!r}; known are .jsonl, .csv, .tsv and .parquet.",
+                f"{path} ends in {suffix!r}; known are .jsonl, .ndjson, .json, .csv, .tsv and "
+                f".parquet, each also with {', '.join(COMPRESSIONS)}.",
                 hint="Convert or rename the file.",
             )
     if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
@@ -48,21 +81,24 @@ def column_names(path: Path) -> tuple[list[str], str | None]:
             hint="Write a header line with short names, or give the columns as options.",
         )
     names = [name for name in names if looks_like_name(name)]
-    if not names:
+    if not names and not rare:
         raise DataError(f"{path} has no columns with names.", hint="Is it the right file?")
-    return names, delimiter
+    return Header(tuple(names), rare, delimiter)
 
 
 def _first_line(path: Path) -> tuple[list[str], str]:
     with open_bytes(path) as stream:
-        line = next(bounded_lines(stream.readline), None) or b""
+        line = next(bounded_lines(stream.readline), b"") or b""
+    if not line:
+        raise NoRows(f"{path} is empty.", hint="Check the export.")
     text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
     columns = {mark: next(csv.reader([text], delimiter=mark), []) for mark in _DELIMITERS}
     delimiter = max(_DELIMITERS, key=lambda mark: len(columns[mark]))  # of equals the first
     return [name.strip() for name in columns[delimiter]], delimiter
 
 
-def _common_keys(path: Path) -> list[str]:
+def _keys(path: Path) -> tuple[list[str], frozenset[str]]:
+    """Keys that most of the first objects have, and the others."""
     counts, objects = Counter[str](), 0
     with open_bytes(path) as stream:
         for line in islice(bounded_lines(stream.readline), _OBJECTS):
@@ -73,4 +109,5 @@ def _common_keys(path: Path) -> list[str]:
             if isinstance(value, dict):
                 objects += 1
                 counts.update(value.keys())
-    return [name for name, count in counts.items() if 2 * count > objects]
+    common = [name for name, count in counts.items() if 2 * count > objects]
+    return common, frozenset(counts.keys() - set(common))

@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from typing import Any
 from privsyn.data import tally
 from privsyn.data.address import Source
 from privsyn.data.readers.columns import check_header, refuse_missing
-from privsyn.data.readers.streams import LONGEST_LINE, bounded_lines, open_bytes
+from privsyn.data.readers.streams import (
+    LONGEST_LINE,
+    bounded_lines,
+    open_bytes,
+    split_suffix,
+)
 from privsyn.errors import DataError, NoRows
 
 _ROWS_CHECKED = 1000
@@ -108,8 +114,25 @@ class JSONLines:
         return value if isinstance(value, dict) else tally.NO_OBJECT
 
 
+_UNPACK = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+"""Compression -> the program that undoes it."""
+
+
 def _unlist(path: Source) -> str:
-    return f"Write one object a line, such as by: jq -c '.[]' {path.name} > {path.stem}.jsonl"
+    """How to turn a list into lines: never into the file that is read, which that would empty."""
+    packed = split_suffix(path)[1]
+    source = _argument(path.name)
+    target = _argument(f"{path.name.partition('.')[0]}-lines.jsonl")
+    if packed:
+        command = f"{_UNPACK[packed]} -dc {source} | jq -c '.[]' > {target}"
+    else:
+        command = f"jq -c '.[]' {source} > {target}"
+    return f"Write one object a line, into another file, such as by: {command}"
+
+
+def _argument(name: str) -> str:
+    """A file's name as a shell takes it, also where it begins as an option does."""
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
 @dataclass(frozen=True)

@@ -26,22 +26,26 @@ LONGEST_LINE = 1 << 24
 A text of a million characters fits, however it is escaped."""
 
 
-def check_file(path: Source) -> None:
+def check_file(path: Source, setting: str = "dataset.path") -> None:
     """Refuse a path that is no readable file.
+
+    Args:
+        path: The file.
+        setting: What the user named it by, for messages.
 
     Raises:
         DataError: It does not exist, is a folder, or may not be read.
     """
     if isinstance(path, Address):
         if not there(path):
-            raise DataError(f"{path} does not exist.", hint="Set dataset.path to the objects.")
+            raise DataError(f"{path} does not exist.", hint=f"Set {setting} to the objects.")
         return
     if path.is_dir():
-        raise DataError(f"{path} is a folder, not a file.", hint="Set dataset.path to a file.")
+        raise DataError(f"{path} is a folder, not a file.", hint=f"Set {setting} to a file.")
     if not path.exists():
-        raise DataError(f"{path} does not exist.", hint="Set dataset.path to the private file.")
+        raise DataError(f"{path} does not exist.", hint=f"Set {setting} to the private file.")
     if not path.is_file():
-        raise DataError(f"{path} is not a regular file.", hint="Set dataset.path to a file.")
+        raise DataError(f"{path} is not a regular file.", hint=f"Set {setting} to a file.")
     if not os.access(path, os.R_OK):
         raise DataError(f"{path} may not be read.", hint="Check the file's permissions.")
 

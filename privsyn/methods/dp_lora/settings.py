@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
-from privsyn.methods.shared.prompts import WholeSentences
+from privsyn.methods.shared.prompts import PlannedWholeSentences, WholeSentences
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import Section
 
@@ -179,6 +179,7 @@ class DPLoraSettings(DPLoraConfig):
         le=1000,
         exclude_if=lambda count: count == 1,  # ids of releases stay what they were
     )
+    whole_sentences: PlannedWholeSentences = True
 
     @property
     def sampling(self) -> Sampling:

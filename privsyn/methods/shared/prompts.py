@@ -25,12 +25,17 @@ Task = Literal["plain", "classification", "extraction", "json"]
 WholeSentences = Annotated[
     bool,
     Field(
-        exclude_if=lambda whole: whole,  # ids of releases stay what they were
         description="A text that ran out of tokens ends with its last whole sentence, where "
         "enough words are left.",
     ),
 ]
 """A setting of methods whose texts may run out of tokens."""
+
+PlannedWholeSentences = Annotated[
+    bool,
+    Field(exclude_if=lambda whole: whole),  # ids of releases stay what they were
+]
+"""The same in a plan."""
 
 
 class PromptConfig(Section):

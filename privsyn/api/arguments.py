@@ -1,0 +1,157 @@
+"""Arguments of the public API: a mistake in one names it, what was given and what is wanted."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date as Date
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any
+
+from privsyn.data.readers.columns import looks_like_name
+from privsyn.errors import ConfigError
+from privsyn.spelling import nearest
+
+
+def refuse_misfits(
+    work: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that a function does not have, lacks, or has no use for.
+
+    What an argument may be is what its annotation says. A text that may be somebody's is not shown:
+    a word or a few is, since names of columns, methods and labels are public.
+
+    Args:
+        work: The function, or its method with ``self`` or ``cls`` in front.
+        given: Its arguments by place.
+        named: Its arguments by name.
+
+    Raises:
+        ConfigError: As said.
+    """
+    form, name = inspect.signature(work), work.__qualname__
+    own = [key for key in form.parameters if key not in ("self", "cls")]
+    try:
+        bound = form.bind(*given, **named)
+    except TypeError:
+        raise _unbound(work, form, own, given, named) from None
+    for key, value in bound.arguments.items():
+        parameter = form.parameters[key]
+        if key not in own or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        for one in value if several else (value,):
+            wanted = [part.strip() for part in str(parameter.annotation).split("|")]
+            if not any(_fits(one, kind) for kind in wanted):
+                raise ConfigError(
+                    f"{name}: {key}={_shown(one)} must be {_in_words(wanted)}.",
+                    hint=_next_step(work, key, one, wanted),
+                )
+
+
+def _unbound(
+    work: Callable[..., Any],
+    form: inspect.Signature,
+    own: Sequence[str],
+    given: Sequence[Any],
+    named: Mapping[str, Any],
+) -> ConfigError:
+    """What is wrong with a call that does not fit the function's form."""
+    name, places = work.__qualname__, 0
+    open_end = any(p.kind is p.VAR_KEYWORD for p in form.parameters.values())
+    own = [key for key in own if not form.parameters[key].kind.name.startswith("VAR_")]
+    for key in named:
+        if key not in own and not open_end:
+            said = repr(key) if looks_like_name(key) else "of that name"
+            near = nearest(key, own)
+            return ConfigError(
+                f"{name} has no argument {said}; it has {', '.join(own) or 'none'}.",
+                hint=f"Did you mean {near}?" if near else "",
+            )
+    for key, parameter in form.parameters.items():
+        placed = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        places += placed
+        has = (placed and places <= len(given)) or key in named
+        free = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if not has and not free and parameter.default is parameter.empty:
+            return ConfigError(f"{name} needs the argument {key}.", hint=_documented(work, key))
+    if len(given) > places:
+        return ConfigError(
+            f"{name} takes {places - 1} argument(s) without a name, not {len(given) - 1}.",
+            hint=f"Name the others: {', '.join(own)}.",
+        )
+    return ConfigError(f"{name} is given an argument twice: by its place and by its name.")
+
+
+def _fits(value: Any, kind: str) -> bool:
+    match kind:
+        case "Any":
+            return True
+        case "None":
+            return value is None
+        case "str":
+            return isinstance(value, str)
+        case "Path":
+            return isinstance(value, PathLike)
+        case "bool":
+            return isinstance(value, bool)
+        case "int":
+            return isinstance(value, Integral) and not isinstance(value, bool)
+        case "float":
+            return isinstance(value, Real) and not isinstance(value, bool)
+        case "Date":
+            return isinstance(value, Date)
+        case "Mapping[str, Any]":
+            return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+        case "Sequence[str]":  # a set has no order, and that of labels makes the release
+            ordered = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+            one = isinstance(value, str | bytes | Mapping)
+            return ordered and not one and all(isinstance(item, str) for item in value)
+        case _:
+            wanted = kind.rpartition(".")[2]
+            return any(base.__name__ == wanted for base in type(value).__mro__)
+
+
+_WORDS = {
+    "None": "None",
+    "str": "a string",
+    "Path": "a path",
+    "bool": "True or False",
+    "int": "a whole number",
+    "float": "a number",
+    "Date": "a datetime.date",
+    "Mapping[str, Any]": "a dict with names for keys",
+    "Sequence[str]": "a list of strings",
+    "pd.DataFrame": "a pandas DataFrame",
+}
+
+
+def _in_words(kinds: Collection[str]) -> str:
+    *first, last = [_WORDS.get(kind, f"a {kind}") for kind in kinds]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _shown(value: Any) -> str:
+    """A value where it is a word or a number; of anything else what it is."""
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, str) and (not value or looks_like_name(value)):
+        return repr(value)
+    return f"<{type(value).__name__}>"
+
+
+def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection[str]) -> str:
+    if "Sequence[str]" in kinds and isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        listed = parts if parts and all(map(looks_like_name, parts)) else ["A", "B"]
+        return f"Write {key}={listed!r}."
+    return _documented(work, key)
+
+
+def _documented(work: Callable[..., Any], key: str) -> str:
+    """What the function's documentation says of an argument, on one line."""
+    lines = inspect.getdoc(work) or ""
+    found = re.search(rf"(?m)^    {key}: (.*(?:\n {{8}}.*)*)", lines)
+    return f"{key}: {' '.join(found[1].split())}" if found else ""

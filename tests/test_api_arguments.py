@@ -1,0 +1,135 @@
+"""Arguments of the public API that do not fit: one line that names them, and never a defect."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import date as Date
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import privsyn
+from privsyn.api.arguments import _WORDS, refuse_misfits
+from privsyn.api.books import Books
+from privsyn.errors import ConfigError, DataError, PrivsynError
+
+CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"
+FRAME = pd.DataFrame({"body": [CANARY] * 3, "person": ["a", "b", "c"], "kind": ["Bug"] * 3})
+GIVEN = {"text": "body", "unit": "person"}
+LABELLED = GIVEN | {"label": "kind"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"text": "body"}, "Project.create needs the argument unit. unit: Column with the stable"),
+        (GIVEN | {"foo": 3}, "Project.create has no argument 'foo'; it has folder, data, unit,"),
+        (GIVEN | {"lables": 3}, "Did you mean labels?"),
+        (GIVEN | {CANARY: 3}, "Project.create has no argument of that name"),
+        (GIVEN | {"account": 20}, "account=20 must be a dict with names for keys or None."),
+        (GIVEN | {"account": {3: 20}}, "account=<dict> must be a dict with names for keys"),
+        (GIVEN | {"account": {"epsilon": "x"}}, "account.epsilon='x': must be a number"),
+        (GIVEN | {"image_size": "28"}, "image_size=<str> must be a whole number or None"),
+        (GIVEN | {"image_size": True}, "image_size=True must be a whole number or None"),
+        (LABELLED | {"labels": "Bug"}, "labels='Bug' must be a list of strings. Write labels=["),
+        (LABELLED | {"labels": "Bug, Praise"}, "Write labels=['Bug', 'Praise']."),
+        (LABELLED | {"labels": CANARY}, "labels=<str> must be a list of strings. Write labels=['A"),
+        (LABELLED | {"labels": {"Bug", "B"}}, "labels=<set> must be a list of strings"),
+        (LABELLED | {"labels": [1, 2]}, "labels=<list> must be a list of strings"),
+        (LABELLED | {"labels": 3}, "labels=3 must be a list of strings"),
+        (GIVEN | {"text": FRAME["body"]}, "text=<Series> must be a string. text: Column of the"),
+        (GIVEN | {"text": "bdy"}, "column 'bdy' (argument text) is not in the frame"),
+        (GIVEN | {"unit": 1}, "unit=1 must be a string or None"),
+        (GIVEN | {"version": 2}, "version=2 must be a string"),
+        (GIVEN | {"method": "ink"}, "method='ink' is not known"),
+    ],
+)
+def test_a_mistake_in_create_is_named_and_leaves_nothing(tmp_path, given, message):
+    with pytest.raises((ConfigError, DataError)) as caught:
+        privsyn.Project.create(tmp_path / "new", FRAME, **given)
+    assert message in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert "defect" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("folder", "data", "message"),
+    [
+        (None, FRAME, "folder=None must be a string or a path"),
+        ("new", None, "data=None must be a string, a path or a pandas DataFrame"),
+        ("new", [CANARY], "data=<list> must be a string, a path or a pandas DataFrame"),
+        ("new", "nowhere.csv", "nowhere.csv does not exist. Set argument data to"),
+    ],
+)
+def test_folder_and_data_are_named(tmp_path, monkeypatch, folder, data, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PrivsynError) as caught:
+        privsyn.Project.create(folder, data, unit=None)
+    assert message in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    labels = np.array(["Bug", "Praise"])
+    root = tmp_path_factory.mktemp("api") / "project"
+    return privsyn.Project.create(root, FRAME, **LABELLED, labels=labels)
+
+
+def test_what_fits_is_taken(project):
+    assert "Bug, Praise" in repr(project)
+    assert privsyn.Project.open(str(project.folder), day=Date(2026, 1, 1)).folder
+    assert project.plan(epsilon=np.float64(4), draw=2, **{"models.language": "tiny"})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.using(FRAME), "Project.using needs the argument version. version: Opaque"),
+        (lambda p: p.using(FRAME, version=2), "Project.using: version=2 must be a string"),
+        (lambda p: p.release("invisible_ink"), "planned='invisible_ink' must be a Planned"),
+        (lambda p: p.release(), "Project.release needs the argument planned"),
+        (lambda p: p.plan(3), "Project.plan: method=3 must be a string or None"),
+        (lambda p: p.plan("invisible_ink", 4), "takes 1 argument(s) without a name, not 2"),
+        (lambda p: p.plan(epsilon="four"), "Project.plan: epsilon='four' must be a number"),
+        (lambda p: p.plan(top_k=3, **{"validation.forbid": "email"}), "such as [email]"),
+        (lambda p: p.compare(3), "Project.compare: releases=3 must be a Release or a string"),
+        (lambda p: p.open_release(None), "Project.open_release: name=None must be a string"),
+        (lambda p: p.ledger.entries(3), "Books.entries: account=3 must be a string or None"),
+        (lambda p: p.check(1), "Project.check takes 0 argument(s) without a name, not 1"),
+        (lambda p: privsyn.Project.open(p.folder, day="2026-01-01"), "day=<str> must be a datet"),
+        (lambda p: privsyn.Project.open(p.folder, folder=3), "twice: by its place and by its name"),
+        (lambda p: privsyn.Project.open(p.folder, epsilon=4), "privacy.epsilon"),
+        (lambda p: privsyn.Release.open(3), "Release.open: folder=3 must be a string or a path"),
+    ],
+)
+def test_a_mistake_in_a_call_is_named(project, call, message):
+    with pytest.raises(ConfigError) as caught:
+        call(project)
+    assert message in str(caught.value)
+    assert "defect" not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_what_every_argument_may_be_is_known():
+    known = {*_WORDS, "Any", "Planned", "Release"}
+    for kind in (privsyn.Project, privsyn.Release, Books):
+        for name, method in inspect.getmembers(kind, inspect.isroutine):
+            if name.startswith("_") or not hasattr(method, "__wrapped__"):
+                continue
+            for parameter in inspect.signature(inspect.unwrap(method)).parameters.values():
+                if parameter.name not in ("self", "cls"):
+                    said = {part.strip() for part in parameter.annotation.split("|")}
+                    assert said <= known, (name, parameter)
+
+
+def test_an_argument_without_a_place_of_its_own_is_named_twice():
+    def work(one: int, *, two: str = "") -> None:
+        """Do nothing."""
+
+    refuse_misfits(work, (1,), {"two": "x"})
+    with pytest.raises(ConfigError, match="twice"):
+        refuse_misfits(work, (1,), {"one": 1})
