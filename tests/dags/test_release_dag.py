@@ -20,8 +20,9 @@ PARTITIONED = [
     "dataset={name: versions, path: 'private.{version}.jsonl', label: label, "
     "labels: [Billing, Symptoms], unit: unit, holdout: 0.25, same_source: true}",
     "account.name=versions",
+    "account.strict=false",
 ]
-"""Of a dataset of its own, whose versions have a file each."""
+"""Of a dataset of its own, whose versions have a file each; the same people, for the test."""
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/train_on_release.py"
 
 

@@ -108,7 +108,7 @@ def settings(of, name, schedule, version="v1", **account):
         "version": version,
         "same_source": True,
     }
-    params["account"] |= {"name": name, **account}
+    params["account"] |= {"name": name, "strict": False, **account}  # they share one file here
     params["evaluate"] = {"enabled": False}
     params["performance"]["shards"] = 1
     params["schedule"] = {
