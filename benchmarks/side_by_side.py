@@ -8,7 +8,8 @@ Every run is a project of its own under STATE, through the same stages as ``priv
 noise, a ledger, held-out records by keyed hash. A killed run resumes where it was; a finished one
 is a line of --results (benchmarks/side_by_side.jsonl, which is in the repository) and is left out,
 so that the table grows from machine to machine. CPU time is that of this process from plan to
-certificate, of the calls that it took; a resumed run says so. FOLDER holds NAME.train.jsonl.gz of
+certificate, of the calls that it took; a resumed run says so. A line says its CPU, its dtype
+(float32 where the CPU has no bfloat16 instructions and none is asked for) and its settings. FOLDER holds NAME.train.jsonl.gz of
 every other set; ``sample`` is made here. The settings of each method were fixed before a test
 record was read; what the public model alone and as many real records give stands beside each.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 import yaml
 
 from privsyn.data.sample import LABELS, write_sample
+from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.stages.base import open_context
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
@@ -142,11 +145,21 @@ def measure(folder: Path, method: str, settings: Sequence[str]) -> dict[str, Any
     return {
         "cpu": round(seconds),
         "resumed": begun,
+        "machine": cpu_name(),
+        "dtype": ctx.config.models.dtype,
+        "settings": planned.settings,
         "verdict": found.get("verdict"),
         "metrics": {m["name"]: round(m["value"], 4) for m in found["metrics"]},
         "texts": len(rows),
         "shown": [[row.get("label"), row["text"]] for row in rows[:: max(1, len(rows) // 10)]][:10],
     }
+
+
+def cpu_name(cpu: Path = CPU) -> str:
+    """What the CPU says of itself, and whether it has instructions for bfloat16."""
+    said = re.search(r"^model name\s*:\s*(.+)$", cpu.read_text(), re.MULTILINE)
+    name = said[1] if said else "a CPU without a name"
+    return f"{name}, {'bfloat16' if made_for_bfloat16(cpu) else 'no bfloat16'}"
 
 
 def draw(results: Path, picture: Path) -> None:
@@ -265,7 +278,10 @@ def main() -> None:
     parser.add_argument("state", type=Path)
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"],
+        default="bfloat16" if made_for_bfloat16() else "float32",
+    )  # fmt: skip
     parser.add_argument("--sets", nargs="+", default=["sample", "agnews"], choices=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[10.0, 3.0, 1.0])
