@@ -9,9 +9,10 @@ noise, a ledger, held-out records by keyed hash. A killed run resumes where it w
 is a line of --results (benchmarks/side_by_side.jsonl, which is in the repository) and is left out,
 so that the table grows from machine to machine. CPU time is that of this process from plan to
 certificate, of the calls that it took; a resumed run says so. A line says its CPU, its dtype
-(float32 where the CPU has no bfloat16 instructions and none is asked for) and its settings. FOLDER holds NAME.train.jsonl.gz of
-every other set; ``sample`` is made here. The settings of each method were fixed before a test
-record was read; what the public model alone and as many real records give stands beside each.
+(float32 where the CPU has no bfloat16 instructions and none is asked for) and its settings. FOLDER
+holds NAME.train.jsonl.gz of every other set; ``sample`` is made here. The settings of each method
+were fixed before a test record was read; what the public model alone and as many real records give
+stands beside each.
 """
 
 from __future__ import annotations

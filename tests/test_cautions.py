@@ -220,6 +220,18 @@ def test_settings_for_more_records_than_there_are_get_advice(suited, size, recor
             "population=20 with expansion=20 suit some 400 records",
         ),
         ("private_evolution", {"modality": "text", "population": 20, "expansion": 5}, 300, None),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
+            1500,
+            "noise of 40 votes on each of 100 candidates suit some 2000 records",
+        ),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
+            2500,
+            None,
+        ),
     ],
 )
 def test_every_plan_weighs_its_settings_against_the_public_size(

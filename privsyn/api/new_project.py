@@ -65,6 +65,7 @@ class Answers:
         delimiter: Of a CSV; None: the reader's default.
         image_size: Side in pixels images are brought to; None for texts.
         document: What a record is, for prompts: public.
+        public_size: How many units there are, as is known without the file; None: not said.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class Answers:
     delimiter: str | None = None
     image_size: int | None = None
     document: str | None = None
+    public_size: int | None = None
 
     def settings(self) -> dict[str, Any]:
         """The settings of ``dataset`` and ``account`` that follow, by dotted name.
@@ -108,7 +110,7 @@ class Answers:
             "account.epsilon": 30.0,
             "account.delta": 1e-6,
             "account.period": None,
-            "account.public_size": None,
+            "account.public_size": self.public_size,
         }
 
 
@@ -379,8 +381,10 @@ def interview(
         word = re.sub(r"[ _-]?id$", "", said["unit"].lower())
         proposal = word if re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", word) else "unit"
         settle("protects", "What such a one is called", proposal, sure=True)
-    if images:
-        said["image_size"] = int(said["image_size"])
+    settle("public_size", _how_many(said), NONE, sure=True)
+    for field in _WHOLE_NUMBERS:
+        if said.get(field) is not None:
+            said[field] = int(said[field])
     return Answers(path=path, **said)
 
 
@@ -401,13 +405,22 @@ def _check_labels(option: str, labels: Any) -> None:
         )
 
 
-def _check_size(option: str, size: Any) -> None:
-    try:
-        int(size)
-    except (TypeError, ValueError):
+def _how_many(said: Mapping[str, Any]) -> str:
+    whose = f"{said.get('protects') or ('row' if said['unit'] is None else 'unit')}s"
+    return (
+        f"How many {whose} there are about, by what is known without the file; settings are judged "
+        f"by it ({NONE}: not known)"
+    )
+
+
+def _check_whole(option: str, number: Any) -> None:
+    field = option.removeprefix(OPTION).removeprefix(ARGUMENT).replace("-", "_")
+    if number == NONE and field == "public_size":
+        return
+    if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
         raise ConfigError(
-            f"{option}={size} is not a whole number.", hint="Write pixels, such as 28."
-        ) from None
+            f"{option}={number} is not a whole number from 1 on.", hint=_WHOLE_NUMBERS[field]
+        )
 
 
 def _check_word(option: str, word: Any) -> None:
@@ -424,10 +437,15 @@ def _check_length(option: str, words: Any) -> None:
 
 
 _NO_COMMAS = (";", "|", "\t", "\n")
+_WHOLE_NUMBERS = {
+    "image_size": "Write pixels, such as 28.",
+    "public_size": f"Write a public estimate, such as 5000, or {NONE} where there is none.",
+}
+"""Fields that are whole numbers, and what to write."""
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "document": _check_length,
     "labels": _check_labels,
-    "image_size": _check_size,
+    **dict.fromkeys(_WHOLE_NUMBERS, _check_whole),
     "protects": _check_word,
 }
 """Field -> what refuses a value that its setting could not have."""

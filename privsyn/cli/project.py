@@ -102,6 +102,10 @@ def init(
     image_size: Annotated[
         int | None, typer.Option(help="Of images: side in pixels they are brought to.")
     ] = None,
+    public_size: Annotated[
+        int | None,
+        typer.Option(help="How many of those who are protected there are: public, never counted."),
+    ] = None,
 ) -> None:
     """Begin a project: params.yaml, dvc.yaml, dags, .gitignore. Asks what is not given."""
     if rows_are_units and unit is not None:
@@ -115,6 +119,7 @@ def init(
         "protects": protects,
         "name": name,
         "image_size": image_size,
+        "public_size": public_size,
     }
     said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if said and data is None:

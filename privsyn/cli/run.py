@@ -24,7 +24,7 @@ from privsyn.cli.options import (
     workspace_of,
 )
 from privsyn.dp.accountant import shown
-from privsyn.errors import ConfigError, DataError, NotAuthenticated
+from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress, under_way
 from privsyn.release import layout
@@ -61,6 +61,8 @@ def plan(
     releases: Releases = None,
 ) -> None:
     """Print what a release would cost and whether it fits. Opens no data file.
+
+    Ends with 3 where the account cannot pay for it.
 
     With --release: the plan of one that is paid for, from the store of releases.
     """
@@ -101,6 +103,7 @@ def plan(
             schedule = ctx.config.schedule.get(planned.method)
             cron = schedule.cron if schedule else None
             cost_of_release(out, planned, account, last(ctx, planned), cron, ctx.account.terms)
+        _end_as_refused_unless(account.fits)
         return
     together = preview_all(ctx, plans)
     if as_json:
@@ -109,6 +112,13 @@ def plan(
         print(json.dumps({"releases": reports, "together": total}, indent=2))
     else:
         cost_of_all(out, plans, previews, together)
+    _end_as_refused_unless(together.fits)
+
+
+def _end_as_refused_unless(fits: bool) -> None:
+    """End as `run` would on a budget that is refused: scripts go by the exit code."""
+    if not fits:
+        raise typer.Exit(BudgetExceeded.exit_code)
 
 
 def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_json: bool) -> None:

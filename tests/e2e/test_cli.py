@@ -44,10 +44,16 @@ def test_plan_as_json_names_cost_event_and_account(make_project, run):
     assert not (project.root / ".privsyn").exists()
 
 
-def test_plan_answers_also_when_the_release_does_not_fit(make_project, run):
-    code, out, _ = run(make_project(), "plan", "--json", "-S", "privacy.epsilon=25")
-    assert code == 0
-    assert json.loads(out)["account"]["fits"] is False
+@pytest.mark.parametrize("every", [(), ("--all",)], ids=["one", "all"])
+def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, run, every):
+    project = make_project()
+    code, out, err = run(project, "plan", *every, "--json", "-S", "privacy.epsilon=25")
+    answer = json.loads(out)
+    assert (code, err) == (3, "")
+    assert answer.get("together", answer.get("account"))["fits"] is False
+    code, out, _ = run(project, "plan", *every, "-S", "privacy.epsilon=25")
+    assert code == 3
+    assert "fits" in out
 
 
 def test_plan_for_people_says_what_it_costs(make_project, run):

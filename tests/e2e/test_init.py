@@ -123,6 +123,36 @@ def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets
     assert sum("Column of the text" in question for question in asked) == 2
 
 
+@pytest.mark.parametrize(
+    ("option", "answers", "size"),
+    [
+        (("--public-size", "5000"), {}, 5000),
+        ((), {"How many customers there are": "800"}, 800),
+        ((), {"not a whole number": "20", "How many customers there are": "many"}, 20),
+        ((), {"How many customers there are": "-"}, None),
+        ((), None, None),
+    ],
+)
+def test_a_public_size_is_asked_for_and_never_counted(
+    init, tickets, tmp_path, option, answers, size
+):
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "-")
+    code, _, _, asked = init(*given, *option, answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").account.public_size == size
+    assert any("without the file" in question for question in asked) == (
+        answers is not None and not option
+    )
+
+
+@pytest.mark.parametrize("size", ["0", "-3"])
+def test_a_public_size_below_one_is_refused(init, tickets, tmp_path, size):
+    code, _, err, _ = init("--data", str(tickets), "--rows-are-units", f"--public-size={size}")
+    assert code == 2
+    assert f"--public-size={size} is not a whole number from 1 on. Write a public estimate" in err
+    assert not (tmp_path / "params.yaml").exists()
+
+
 def test_rows_may_be_units(init, tickets, tmp_path):
     assert init("--data", str(tickets), "--rows-are-units")[0] == 0
     config = load_config(tmp_path / "params.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,9 @@ from privsyn.methods.shared import label_split
 
 LATTICE = 1 << 20
 """Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
+LOUD = 2.0
+"""Noise over votes a candidate, from which on noise has more say than the records. Of the runs on
+file those above it gained nothing that their interval shows, and those below it did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +105,7 @@ def _mechanism(
         facts=facts,
         warnings=_advice(settings, noise_votes),
         rows=(rows, rows),
-        sized_for=SizedFor(
-            records=rows * settings.expansion,
-            settings=f"population={settings.population} with expansion={settings.expansion}",
-            otherwise="votes spread over more candidates than there are records are lost in "
-            "noise. Lower expansion, or population.",
-        ),
+        sized_for=_sized_for(settings, rows * settings.expansion, noise_votes),
         histogram=histogram,
         noise_multiplier=sigma,
         threshold=2 * noise_votes if settings.threshold is None else settings.threshold,
@@ -129,6 +128,25 @@ def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[
     where = "methods.private_evolution"
     paid = cfg.noisy_label_split
     return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
+
+
+def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:
+    """Records that give a candidate one vote on average, and more than its noise over LOUD."""
+    sizes = f"population={cfg.population} with expansion={cfg.expansion}"
+    if noise_votes <= LOUD:
+        return SizedFor(
+            records=candidates,
+            settings=sizes,
+            otherwise="votes spread over more candidates than there are records are lost in "
+            "noise. Lower expansion, or population.",
+        )
+    return SizedFor(
+        records=math.ceil(candidates * noise_votes / LOUD),
+        settings=f"{sizes} and noise of {noise_votes:.3g} votes on each of {candidates} candidates",
+        otherwise="with fewer it is the noise that chooses among them, and the release may be no "
+        "better than the public model alone. Raise privacy.epsilon, or lower expansion or "
+        "population.",
+    )
 
 
 def _advice(cfg: PrivateEvolutionConfig, noise_votes: float) -> tuple[str, ...]:
