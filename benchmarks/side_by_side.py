@@ -216,27 +216,21 @@ def table(results: Path) -> str:
     """What is on file, a line a run, in Markdown."""
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     head = (
-        "set",
-        "epsilon",
-        "method",
-        "texts",
-        "accuracy",
-        "public alone",
-        "gain",
-        "real",
-        "MAUVE",
-    )
+        "set", "method", "epsilon", "settings of its own", "texts", "accuracy", "public alone",
+        "gain", "as many real", "MAUVE", "CPU s",
+    )  # fmt: skip
     rows = [head, ("---",) * len(head)]
-    order = {method: place for place, method in enumerate(METHODS)}
+    sets, methods = list(SETS), list(METHODS)
     for line in sorted(
         lines, key=lambda each: (
-            each["run"]["set"], -each["run"]["epsilon"], order[each["run"]["method"]]
+            sets.index(each["run"]["set"]), methods.index(each["run"]["method"]),
+            -each["run"]["epsilon"], each["texts"],
         )
     ):  # fmt: skip
         run, found = line["run"], line["metrics"]
 
         def number(name: str, sign: str = "", found: Mapping[str, float] = found) -> str:
-            return f"{found[name]:{sign}.3f}" if name in found else "-"
+            return f"{found[name]:{sign}.3f}".replace("0.", ".", 1) if name in found else "-"
 
         def interval(name: str, sign: str = "", number: Any = number) -> str:
             ends = (number(f"{name}_{end}", sign) for end in ("low", "high"))
@@ -244,13 +238,23 @@ def table(results: Path) -> str:
 
         rows.append(
             (
-                run["set"], f"{run['epsilon']:g}", ", ".join([run["method"], *run["set_also"]]),
+                run["set"], f"`{run['method']}`", f"{run['epsilon']:g}", own_settings(run),
                 str(line["texts"]),
                 interval("vectors.accuracy"), number("vectors.public"),
                 interval("vectors.gain", "+"), number("vectors.real"), number("mauve"),
+                f"{line['cpu']:,}" + (" after a kill" if line["resumed"] else ""),
             )
         )  # fmt: skip
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def own_settings(run: Mapping[str, Any]) -> str:
+    """What of a run's settings is said nowhere else in its row, and is not that of METHODS."""
+    prefix = f"methods.{run['method']}."
+    usual = METHODS[run["method"]]
+    said = (each.removeprefix(prefix).partition("=") for each in run["set_also"] if prefix in each)
+    changed = {key: yaml.safe_load(value) for key, _, value in said}
+    return ", ".join(f"{key} {value}" for key, value in changed.items() if usual.get(key) != value)
 
 
 def texts(results: Path, name: str, count: int) -> str:
