@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.api import frames, new_project
+from privsyn.api import frames, interview, new_project
 from privsyn.api.books import Books
 from privsyn.api.guard import guarded
 from privsyn.api.overrides import as_overrides
@@ -130,16 +130,16 @@ class Project(Shown):
         if protects is not None:
             said["protects"] = protects
         if isinstance(data, str | Path):
-            answers = new_project.interview(
-                Path(data).expanduser(), said, None, prefix=new_project.ARGUMENT
+            answers = interview.ask_for(
+                Path(data).expanduser(), said, None, prefix=interview.ARGUMENT
             )
             written = new_project.params(answers, method or FIRST, changes)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
-            columns = frames.check_columns(frame, text, label, unit, prefix=new_project.ARGUMENT)
-            said["name"] = name or new_project.name_of(root.resolve())
-            answers = new_project.Answers(path=Path("frame"), **said)
+            columns = frames.check_columns(frame, text, label, unit, prefix=interview.ARGUMENT)
+            said["name"] = name or interview.name_of(root.resolve())
+            answers = interview.Answers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from privsyn.api import new_project
+from privsyn.api import interview, new_project
 from privsyn.cli.options import MethodName, out
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.digits import write_digits
@@ -124,13 +124,13 @@ def init(
     said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if said and data is None:
         raise ConfigError(f"--{next(iter(said)).replace('_', '-')} needs --data.")
-    if said.get("label") == new_project.NONE:
+    if said.get("label") == interview.NONE:
         said["label"] = None
     if rows_are_units:
         said["unit"] = None
     new_project.refuse_existing(folder)
     ask = _ask if sys.stdin.isatty() else None
-    answers = new_project.interview(data.expanduser(), said, ask) if data is not None else None
+    answers = interview.ask_for(data.expanduser(), said, ask) if data is not None else None
     params = new_project.params(answers, method or FIRST)
     written, kept = new_project.write(folder, params)
     show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from privsyn import cli
-from privsyn.api.new_project import TEMPLATE, label_list, likely, yaml_of
+from privsyn.api.interview import label_list, likely
+from privsyn.api.new_project import TEMPLATE, yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
 

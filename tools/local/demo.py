@@ -27,7 +27,8 @@ from rich.text import Text
 
 from privsyn import errors
 from privsyn.airflow.project import dag_id
-from privsyn.api.new_project import IMAGES, label_list, name_of
+from privsyn.api.interview import label_list, name_of
+from privsyn.api.new_project import IMAGES
 from privsyn.cli.models import fetch_if_named
 from privsyn.config import OVERRIDES
 from privsyn.errors import PrivsynError
