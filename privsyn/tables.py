@@ -27,6 +27,11 @@ class Verbatim(str):
     __slots__ = ()
 
 
+def at_a_terminal(console: Console) -> bool:
+    """Whether a person sees what is printed, and no file keeps it: colours may be forced on one."""
+    return console.file.isatty()
+
+
 def show(console: Console, *parts: str | Text) -> None:
     """Print parts as they are, one under the other."""
     for part in parts:

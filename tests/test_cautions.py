@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +16,11 @@ from privsyn.methods.base import SizedFor
 from privsyn.release.cautions import (
     factor,
     of_account,
-    of_buckets,
     of_epsilon,
+    of_labels,
     of_release,
-    of_size,
+    of_sizes,
+    publicly,
 )
 from privsyn.report.outward import outward
 from privsyn.validation.gx import validate_file
@@ -151,6 +153,18 @@ def test_the_report_says_them(tmp_path):
     assert "Before you rely" not in outward(tmp_path).to_html()
 
 
+def sized(divisor=None, suited=None):
+    """A mechanism that says what its settings take the data to hold, and nothing else."""
+    return SimpleNamespace(divisor=divisor, sized_for=suited)
+
+
+def there(size, holdout=0.2, records_each=1):
+    dataset = DatasetConfig(
+        name="d", path="x.jsonl", holdout=holdout, unit="id", max_records_per_unit=records_each
+    )
+    return publicly(dataset, account(public_size=size))
+
+
 @pytest.mark.parametrize(
     ("divisor", "buckets", "size", "told"),
     [
@@ -158,19 +172,18 @@ def test_the_report_says_them(tmp_path):
         (8, 40, 1000, None),
         (8, 33, 1000, "puts about 24 records into each of 33 buckets of batch_size=8"),
         (8, 4, 1000, "takes 25 times as long"),
-        (8, 101, 1000, "ask for 808 records, and account.public_size=1000 leaves 800 at most"),
+        (8, 101, 1000, "suit some 808 records, and account.public_size=1000 leaves 800 at most"),
         (16, 100, 1000, "Lower batch_size to 8"),
         (16, 5000, 1000, "Lower batch_size to 1,"),
-        (16, 5000, None, None),
+        (16, 50, None, "suit some 800 records: privsyn check says whether there are as many"),
         (None, 5000, 10, None),
+        (None, 5000, None, None),
     ],
 )
 def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
     divisor, buckets, size, told
 ):
-    dataset = DatasetConfig(name="d", path="x.jsonl", holdout=0.2)
-    own = account(public_size=size)
-    found = of_buckets("methods.m", divisor, buckets, dataset, own)
+    found = of_sizes("methods.m", sized(divisor), buckets, there(size))
     assert bool(found) == (told is not None)
     assert all(str(told) in line for line in found)
 
@@ -182,17 +195,11 @@ def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
         (1000, 1000, 1, False),
         (1001, 1000, 1, True),
         (1001, 1000, 2, False),
-        (1001, None, 1, False),
     ],
 )
 def test_settings_for_more_records_than_there_are_get_advice(suited, size, records_each, told):
-    dataset = DatasetConfig(
-        name="d", path="x.jsonl", holdout=0.2, unit="id", max_records_per_unit=records_each
-    )
-    own = account(public_size=size)
-    found = of_size(
-        "methods.m", SizedFor(suited, "a=1 with b=2", "they drown. Lower a."), dataset, own
-    )
+    mechanism = sized(suited=SizedFor(suited, "a=1 with b=2", "they drown. Lower a."))
+    found = of_sizes("methods.m", mechanism, 1, there(size, records_each=records_each))
     assert (
         list(found)
         == [
@@ -201,6 +208,19 @@ def test_settings_for_more_records_than_there_are_get_advice(suited, size, recor
         ]
         * told
     )
+
+
+def test_where_nobody_knows_how_many_there_are_the_plan_says_what_it_suits():
+    mechanism = sized(suited=SizedFor(1000.2, "a=1", "they drown."))
+    assert of_sizes("methods.m", mechanism, 1, None) == (
+        "methods.m: a=1 suit some 1001 records: privsyn check says whether there are as many.",
+    )
+
+
+def test_labels_that_hardly_differ_are_named():
+    [said] = of_labels(["Billing", "Lost card", "lost-card", "Other"])
+    assert "'Lost card' and 'lost-card' differ by case" in said
+    assert of_labels(["A", "B"]) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,7 +29,10 @@ from privsyn.methods.registry import METHODS
 from privsyn.progress import duration, show_progress, under_way
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
-from privsyn.tables import GAP, Verbatim, facts, show
+from privsyn.tables import GAP, Verbatim, at_a_terminal, facts, note, show
+
+if TYPE_CHECKING:
+    from privsyn.release.plan import Plan
 
 Releases = Annotated[
     str | None,
@@ -177,16 +180,25 @@ def run(
     from privsyn.stages.summary import summary
 
     def told(stage: str, seconds: float) -> None:
-        if seconds >= _WORTH_TELLING:
+        # privacy: how long a stage took follows the records, and a log keeps what is told
+        if not at_a_terminal(err):
+            show(err, f"{stage}: done")
+        elif seconds >= _WORTH_TELLING:
             show(err, f"{stage}: done in {duration(seconds)}")
+
+    def cautions(planned: Plan) -> None:
+        entry = ctx.ledger.find(planned.id)
+        if entry is None or not entry.charged:
+            for caution in planned.warnings:
+                note(err, caution)
 
     began = time.monotonic()
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
             ctx = context_of(params, overrides, day, progress)
         name = method or ctx.config.first_method
-        planned = run_stages(ctx, name, published=publish, told=told)
-    summary(out, ctx, planned)
+        planned = run_stages(ctx, name, published=publish, told=told, planned=cautions)
+    summary(out, ctx, planned, internal=at_a_terminal(out))
     show(err, f"took {duration(time.monotonic() - began)}")
 
 
@@ -283,7 +295,7 @@ def check(
     Exact counts of private records, for the owner's eyes: never publish them.
     """
     from privsyn.stages.check import check as count
-    from privsyn.stages.check import lines
+    from privsyn.stages.check import lines, sizes
 
     ctx = context_of(params, overrides, day)
     found = count(ctx)
@@ -292,6 +304,8 @@ def check(
     else:
         for path, counts in found.items():
             facts(out, lines(ctx, counts), title=f"{path} (internal: exact counts of records)")
+        for said in sizes(ctx, next(iter(found.values())), ctx.config.first_method):
+            note(out, said)
     if not all(counts["kept"] for counts in found.values()):
         empty = next(path for path, counts in found.items() if not counts["kept"])
         raise DataError(f"{empty} holds no record that can be used.", hint="The reasons are above.")

@@ -49,6 +49,10 @@ def folded(label: str) -> str:
     return "".join(letter for letter in normalised if letter.isalnum())
 
 
+def _nearly(declared: str) -> str:
+    return f"label: {declared!r} {_NEAR}"
+
+
 @dataclass
 class Tally:
     """Exact counts of one reading. Internal: never logged, published or put beside a release.
@@ -75,7 +79,7 @@ class Tally:
 
     def drop_label(self, declared: str | None) -> None:
         """Count a row whose label is not declared; ``declared`` is the label it nearly matches."""
-        self.drop(UNDECLARED if declared is None else f"label: {declared!r} {_NEAR}")
+        self.drop(UNDECLARED if declared is None else _nearly(declared))
 
     def keep(self, unit: str, label: str | None, content: str) -> None:
         """Count a record that is handed out."""
@@ -113,6 +117,14 @@ class Tally:
         }
 
 
-def advice(reason: str) -> str:
-    """The next step for a reason; empty where there is none to give."""
+def advice(reason: str, labels: Mapping[str, int]) -> str:
+    """The next step for a reason; empty where there is none to give.
+
+    Args:
+        reason: Of rows that are not used.
+        labels: Declared labels and their records.
+    """
+    spelt = (label for label, records in labels.items() if records)
+    if any(reason == _nearly(label) for label in spelt):
+        return "Correct these rows in the file, which has the label as declared, too."
     return next((step for end, step in _ADVICE.items() if reason.endswith(end)), "")

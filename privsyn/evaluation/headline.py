@@ -65,7 +65,7 @@ def downstream(
                 graded, advice = _by_pixels(value, about.levers)
                 advice += _least_found(recalls, metrics) if graded != "good" else ""
         found = graded_section("downstream", title, graded, advice, rough, words, missing)
-        return _with_recalls(found, recalls)
+        return _with_recalls(found, recalls, by)
     bars = [
         Bar(
             "this release",
@@ -82,12 +82,13 @@ def downstream(
         missing = ("The public model alone was not measured beside it.",)
     bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
     grade, advice = _worth(value, about.levers)
-    if grade != "good":
-        advice += _least_found(
+    if grade != "good" and recalls:
+        # Recalls are those of the classifier over words, which is not the one that is graded.
+        advice += f" {by.capitalize()}:" + _least_found(
             recalls, metrics, " Say in dataset.label_descriptions how they differ."
         )
     found = graded_section("downstream", title, grade, advice, bars, words, missing)
-    return _with_recalls(found, recalls)
+    return _with_recalls(found, recalls, by)
 
 
 def _nearness(value: Mapping[str, float], about: Circumstances) -> Section:
@@ -128,11 +129,11 @@ _DRAWN = 20
 """Labels whose shares are drawn at most; of more there is a table."""
 
 
-def _with_recalls(section: Section, recalls: Sequence[Number]) -> Section:
+def _with_recalls(section: Section, recalls: Sequence[Number], by: str) -> Section:
     """The section and, of each label, the share that is found: as bars, of many as a table."""
     if not recalls:
         return section
-    of = "Share of each label's real records that are found"
+    of = f"Share of each label's real records that are found, {by}"
     block: Block = Numbers(tuple(recalls))
     if len(recalls) <= _DRAWN:
         block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)

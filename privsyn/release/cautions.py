@@ -7,15 +7,14 @@ policy, with ``account.limits``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.tally import folded
 from privsyn.dp.adjacency import Adjacency
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
-
-if TYPE_CHECKING:
-    from privsyn.methods.base import SizedFor
+from privsyn.methods.base import Mechanism, SizedFor
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
 """From the first on a release protects weakly; from the second on in name only."""
@@ -109,65 +108,91 @@ def of_release(
     return tuple(found)
 
 
+def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Advice on labels that hardly differ: they are two all the same."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(folded(label), []).append(label)
+    return tuple(
+        f"dataset.labels: {' and '.join(map(repr, several))} differ by case, spaces or punctuation "
+        "alone, and are labels with texts of their own. If one is a slip, correct it in the file "
+        "and take it out."
+        for several in alike.values()
+        if len(several) > 1
+    )
+
+
 CROWDED = 3
 """Times batch_size from which on a bucket's records are worth a word."""
 SCARCE = 1.25
 """Times the records there are, from which on settings for so many are worth a word."""
 
 
-def of_buckets(
-    where: str, divisor: int | None, buckets: int, dataset: DatasetConfig, account: AccountConfig
-) -> tuple[str, ...]:
-    """Advice where a public estimate says that buckets would get too few records, or far too many.
+@dataclass(frozen=True)
+class TrainedOn:
+    """How many records may train a release, and who says so.
 
-    Args:
-        where: The method's section, for the message.
-        divisor: Records a bucket is divided by; None where it is not by any.
-        buckets: How many there are.
-        dataset: Share held out, and records of a unit at most.
-        account: Public size.
+    Attributes:
+        units: With a record each at least.
+        records: At most.
+        said: What the number was taken from: a setting for advice that may leave the room; the
+            private file, whose exact counts may not.
     """
-    if divisor is None or account.public_size is None:
-        return ()
+
+    units: float
+    records: int
+    said: str
+
+
+def publicly(dataset: DatasetConfig, account: AccountConfig) -> TrainedOn | None:
+    """By ``account.public_size``; None where it is not set."""
+    if account.public_size is None:
+        return None
     units = account.public_size * (1 - dataset.holdout)
     records = int(units * dataset.max_records_per_unit)
-    if units >= CROWDED * divisor * buckets:
-        each = int(units // buckets)
-        return (
-            f"{where}: account.public_size={account.public_size} puts about {each} records into "
-            f"each of {buckets} buckets of batch_size={divisor}: a token reads them all, which "
-            f"takes {each / divisor:.0f} times as long, and they outweigh the public model by as "
-            f"much. Raise batch_size towards {each}, or the number of buckets.",
-        )
-    if divisor * buckets <= records:
-        return ()
-    return (
-        f"{where}: {buckets} buckets of batch_size={divisor} ask for {divisor * buckets} records, "
-        f"and account.public_size={account.public_size} leaves {records} at most: buckets would be "
-        f"part empty and lean on the public model. Lower batch_size to {max(1, records // buckets)}"
-        ", or write fewer texts.",
-    )
+    return TrainedOn(units, records, f"account.public_size={account.public_size}")
 
 
-def of_size(
-    where: str, suited: SizedFor | None, dataset: DatasetConfig, account: AccountConfig
+def of_sizes(
+    where: str, mechanism: Mechanism, buckets: int, there: TrainedOn | None
 ) -> tuple[str, ...]:
-    """Advice where settings suit far more records than a public estimate leaves.
+    """Advice where settings suit far more records than there are, or far fewer.
 
     Args:
         where: The method's section, for the message.
-        suited: What the settings take the data to hold; None where they do not say.
-        dataset: Share held out, and records of a unit at most.
-        account: Public size.
+        mechanism: What the settings take the data to hold.
+        buckets: How many cells there are, where each is a bucket of its own.
+        there: Records that train; None where nobody knows.
     """
-    if suited is None or account.public_size is None:
+    suited, divisor = mechanism.sized_for, mechanism.divisor
+    if divisor is not None:
+        if there is not None and there.units >= CROWDED * divisor * buckets:
+            return (_crowded(where, divisor, buckets, there),)
+        fewer = "or write fewer texts"
+        if there is not None:
+            fewer = f"Lower batch_size to {max(1, there.records // buckets)}, {fewer}"
+        suited = SizedFor(
+            divisor * buckets,
+            f"{buckets} buckets of batch_size={divisor}",
+            f"buckets would be part empty and lean on the public model. {fewer}.",
+        )
+    if suited is None:
         return ()
-    records = int(account.public_size * (1 - dataset.holdout) * dataset.max_records_per_unit)
-    if suited.records <= SCARCE * records:
+    said = f"{where}: {suited.settings} suit some {math.ceil(suited.records)} records"
+    if there is None:
+        return (f"{said}: privsyn check says whether there are as many.",)
+    if suited.records <= (SCARCE if divisor is None else 1) * there.records:
         return ()
+    return (f"{said}, and {there.said} leaves {there.records} at most: {suited.otherwise}",)
+
+
+def _crowded(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
+    each = int(there.units // buckets)
     return (
-        f"{where}: {suited.settings} suit some {suited.records:.0f} records, and "
-        f"account.public_size={account.public_size} leaves {records} at most: {suited.otherwise}",
+        f"{where}: {there.said} puts about {each} records into each of {buckets} buckets of "
+        f"batch_size={divisor}: a token reads them all, which takes {each / divisor:.0f} times as "
+        f"long, and they outweigh the public model by as much. Raise batch_size towards {each}, or "
+        "the number of buckets."
     )
 
 

@@ -16,10 +16,12 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import read_records
 from privsyn.data.tally import Tally, advice
-from privsyn.errors import DataError
+from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
+from privsyn.release.cautions import TrainedOn, of_sizes
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.plan import plan
 
 CHECK = "check.json"
 
@@ -44,6 +46,33 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
     return found
 
 
+def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ...]:
+    """Where a method's settings suit far more records than the private file has, or far fewer.
+
+    Where no plan can be made yet, as for want of a model, there is nothing to say: `plan` does.
+    """
+    try:
+        planned = plan(ctx, method)
+    except PrivsynError:
+        return ()
+    made_by, settings = planned.load_method()
+    cells = len(made_by.cells(settings, planned.dataset.labels))
+    there = _trained_on(planned, counts)
+    return of_sizes(f"methods.{method}", planned.mechanism(), cells, there)
+
+
+def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
+    """The records that trained a release, by its internal folder; None where that has no counts."""
+    counts = _counted(folder)
+    return None if counts is None else _trained_on(planned, counts)
+
+
+def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
+    share = 1 - planned.dataset.holdout
+    left = counts["kept"] - counts["records_above_the_bound"]
+    return TrainedOn(share * counts["units"], int(share * left), "the private file")
+
+
 def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     """The counts of one file for a person."""
     dataset = ctx.config.dataset
@@ -53,9 +82,11 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         "dropped": f"{counts['dropped']:,}",
     }
     for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
-        said[f"  reason {place}"] = f"{rows:,} rows, {reason}. {advice(reason)}".strip()
+        said[f"  reason {place}"] = (
+            f"{rows:,} rows, {reason}. {advice(reason, counts['labels'])}".strip()
+        )
     for label, records in counts["labels"].items():
-        said[f"label {label}"] = f"{records:,}"
+        said[f"label {label}"] = f"{records:,}" if records else _NOBODY
     bound = dataset.max_records_per_unit
     said |= {
         "units": f"{counts['units']:,}, of at most {counts['records_per_unit_at_most']:,} "
@@ -71,6 +102,10 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     return {**said, **modality_of(dataset).read_as}
 
 
+_NOBODY = (
+    "0: texts of it would be made of noise and the public model alone. Take it out of "
+    "dataset.labels, or write it as the file has it"
+)
 _FEW = 100
 """Records below which a release is hardly about anything: a fixed bound, not one of the data."""
 _CHANCE = 1e-3
@@ -121,9 +156,8 @@ def keep(ctx: Context, plan: Plan, tally: Tally) -> None:
 
 def kept(folder: Path, plan: Plan) -> str | None:
     """The counts of a release's partition in one line; None where there are none."""
-    try:
-        counts = json.loads((folder / CHECK).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    counts = _counted(folder)
+    if counts is None:
         return None
     said = f"{counts['kept']:,} of {counts['rows']:,} rows can be used"
     if beyond := counts["records_above_the_bound"]:
@@ -133,3 +167,11 @@ def kept(folder: Path, plan: Plan) -> str | None:
         (reason, rows), *_ = counts["reasons"].items()
         said += f"; dropped most often: {rows:,}, {reason}. All reasons: privsyn check"
     return said
+
+
+def _counted(folder: Path) -> dict[str, Any] | None:
+    try:
+        counts: dict[str, Any] = json.loads((folder / CHECK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return counts

@@ -30,9 +30,10 @@ from privsyn.models.roles import describe_role
 from privsyn.release.cautions import (
     of_account,
     of_accuracy,
-    of_buckets,
+    of_labels,
     of_release,
-    of_size,
+    of_sizes,
+    publicly,
 )
 from privsyn.release.plan import (
     PLAN_SCHEMA,
@@ -161,10 +162,10 @@ def plan(
         warnings=(
             *of_release(config.privacy, config.account, cost.epsilon),
             *of_account(config.account),
-            *of_buckets(
-                f"methods.{method_name}", mechanism.divisor, cells, dataset, config.account
+            *of_labels(dataset.labels),
+            *of_sizes(
+                f"methods.{method_name}", mechanism, cells, publicly(dataset, config.account)
             ),
-            *of_size(f"methods.{method_name}", mechanism.sized_for, dataset, config.account),
             *mechanism.warnings,
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),

@@ -19,6 +19,7 @@ from privsyn.evaluation.report import sections
 from privsyn.evaluation.structured import section as structured
 from privsyn.evaluation.students import Taught
 from privsyn.evaluation.students import section as taught
+from privsyn.methods.base import Method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
@@ -29,6 +30,7 @@ from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
+from privsyn.stages.check import trained_on
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
 
@@ -75,7 +77,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         measured=bool(measured),
         rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
-        levers=f"{method.levers} (methods.{plan.method})",
+        levers=_levers(ctx, plan, method),
         proportions=_proportions(f"methods.{plan.method}", settings),
         longest=_longest(f"methods.{plan.method}", settings),
         perplexity_texts=ctx.config.evaluate.perplexity_texts,
@@ -89,6 +91,18 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     if texts:
         found.append(taught(students(ctx, plan), plan.id, why))
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
+
+
+def _levers(ctx: Context, plan: Plan, method: Method) -> str:
+    """The settings that make more of the records; these themselves where they are too few."""
+    where, suited = f"methods.{plan.method}", plan.mechanism().sized_for
+    there = trained_on(plan, ctx.workspace.internal(plan.id))
+    if suited is not None and there is not None and suited.records > there.records:
+        return (
+            f"the number of records (some {there.records} train, and {suited.settings} of {where} "
+            f"suit {suited.records:.0f})"
+        )
+    return f"{method.levers} ({where})"
 
 
 def _rows(ctx: Context, plan: Plan) -> int:

@@ -31,6 +31,10 @@ def unheard(stage: str, seconds: float) -> None:
     """Nobody listens."""
 
 
+def unseen(planned: Plan) -> None:
+    """Nobody looks."""
+
+
 def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = unheard) -> None:
     """Reserve, try what is public, partition, train, generate and certify: everything that spends.
 
@@ -65,8 +69,22 @@ def _here(ctx: Context, planned: Plan) -> Plan:
     return planned.model_copy(update={"shards": 1}) if isinstance(method, TrainsModel) else planned
 
 
-def run(ctx: Context, method: str, *, published: bool = True, told: Told = unheard) -> Plan:
+def run(
+    ctx: Context,
+    method: str,
+    *,
+    published: bool = True,
+    told: Told = unheard,
+    planned: Callable[[Plan], None] = unseen,
+) -> Plan:
     """Plan, draw, validate, evaluate and publish one release; settle whatever happens.
+
+    Args:
+        ctx: Config, ledger and workspace.
+        method: Which.
+        published: Whether it is to be.
+        told: Hears of every stage that is done.
+        planned: Sees the plan before anything is spent.
 
     Returns:
         The plan of the release.
@@ -74,9 +92,10 @@ def run(ctx: Context, method: str, *, published: bool = True, told: Told = unhea
     Raises:
         PrivsynError: From the stage that failed.
     """
-    planned = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
-    carry_out(ctx, planned, published=published, told=told)
-    return planned
+    release = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
+    planned(release)
+    carry_out(ctx, release, published=published, told=told)
+    return release
 
 
 def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told = unheard) -> None:

@@ -71,7 +71,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         if accuracy := accuracy_said(sealed):
             lines["accuracy"] = "; ".join(accuracy)
     if records := kept(ctx.workspace.internal(plan.id), plan):
-        lines["records (internal)"] = records
+        lines[_RECORDS] = records
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
@@ -82,18 +82,23 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
         f"{room(ctx, plan):.4g}",
         "validation": _validation(folder),
         "signature": _signature(folder),
-        "utility (internal)": _utility(ctx, plan),
+        _UTILITY: _utility(ctx, plan),
         "MLflow run": Verbatim(
             ctx.lineage.link(ctx.lineage.release_run(plan.id)) or "not reachable"
         ),
         "DVC revision": Verbatim(published(ctx, plan) or "not published"),
     }
     if source_changed(ctx, plan):
-        lines["note"] = (
+        lines[_NOTE] = (
             "the private file is not the one this release was made from; to use it, set another "
             "dataset.version, which is a new charge"
         )
     return lines
+
+
+_RECORDS, _UTILITY, _NOTE = "records (internal)", "utility (internal)", "note (internal)"
+_OF_RECORDS = (_RECORDS, _UTILITY, _NOTE)
+"""Lines that say something of the private file: for a person's eyes."""
 
 
 def _signature(folder: Path | None) -> str:
@@ -101,9 +106,21 @@ def _signature(folder: Path | None) -> str:
     return signature.UNSIGNED if name is None else f"by {name[:16]}..."
 
 
-def summary(console: Console, ctx: Context, plan: Plan) -> None:
-    """Print the end of a run, with the commands that open each part."""
-    facts(console, outcome(ctx, plan), title="Release")
+def summary(console: Console, ctx: Context, plan: Plan, *, internal: bool) -> None:
+    """Print the end of a run, with the commands that open each part.
+
+    Args:
+        console: Where.
+        ctx: Config, ledger and workspace.
+        plan: The release.
+        internal: Whether a person looks on. What is printed elsewhere ends up in somebody's log,
+            where exact counts and numbers of real records must not be.
+    """
+    lines = outcome(ctx, plan)
+    if not internal:
+        lines = {name: said for name, said in lines.items() if name not in _OF_RECORDS}
+        lines["internal numbers"] = Verbatim(f"privsyn report {plan.id}")
+    facts(console, lines, title="Release")
     folder = ctx.workspace.locate(plan.id)
     if folder is None:
         return

@@ -225,7 +225,7 @@ def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> i
         print(f"privsyn: the run ended as {state}. {board.error or f'See {log}'}", file=sys.stderr)
         return _exit_code(board.error)
     planned = make_plan(ctx, method, open_account=True)
-    summary(console, ctx, planned)
+    summary(console, ctx, planned, internal=True)  # a person runs it, by hand
     show(console, f"took {time.monotonic() - began:.0f} s")
     return 0
 

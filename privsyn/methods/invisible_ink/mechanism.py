@@ -99,6 +99,6 @@ def _advice(settings: InvisibleInkConfig) -> tuple[str, ...]:
         return ()
     return (
         f"methods.invisible_ink.batch_size={settings.batch_size} is below 32: buckets are filled "
-        "by hash, so some hold few references and their texts lean on the public model. Privacy is "
-        "the same.",
+        "by hash, so of those that hold about as many references some hold few, and their texts "
+        "lean on the public model. Privacy is the same.",
     )
