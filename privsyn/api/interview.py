@@ -160,6 +160,8 @@ def ask_for(
         said[field] = None if answer in ("", NONE) else answer
 
     def named(field: str) -> str:
+        if ask is not None and field not in given:
+            return field.replace("_", " ")  # an answer, and no option that anybody wrote
         return prefix + (field.replace("_", "-") if prefix == OPTION else field)
 
     def refuse(answers: Mapping[str, Any]) -> None:
@@ -256,7 +258,7 @@ def _how_many(said: Mapping[str, Any]) -> str:
 
 
 def _check_whole(option: str, number: Any) -> None:
-    field = option.removeprefix(OPTION).removeprefix(ARGUMENT).replace("-", "_")
+    field = re.sub("[ -]", "_", option.removeprefix(OPTION).removeprefix(ARGUMENT))
     if number == NONE and field == "public_size":
         return
     if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):

@@ -16,7 +16,7 @@ from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends
-from privsyn.models.roles import load_role
+from privsyn.models.roles import ROLES, load_role
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import part_name
 from privsyn.stages.base import Context
@@ -144,10 +144,12 @@ def check_models(plan: Plan, backends: Backends) -> None:
     """
     for role, use in plan.models.items():
         if backends.models[role].revision != use.revision:
+            setting = ROLES[role].setting
             raise ModelError(
-                f"the {role} model {use.source} is not the one release {plan.id} was planned with: "
-                "its files changed.",
-                hint="Put the planned model back and run again, or plan a new release.",
+                f"the {role} model is not the one release {plan.id} was planned with, which is "
+                f"{use.source}: {setting} names another, or its files changed.",
+                hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
+                "plan a new release.",
             )
 
 

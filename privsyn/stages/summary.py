@@ -25,6 +25,7 @@ from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
+from privsyn.publishing.git import in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.report.certified import accuracy_said
@@ -151,7 +152,9 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
     if (ctx.workspace.root / "Makefile").is_file():
         commands["schedule it"] = "make up"
     if ctx.workspace.pointer(plan.id).is_file():
-        commands |= {"keep in git": f"git add {pointer}", "bring back": f"dvc pull {pointer}"}
+        if in_git(ctx.workspace.root):
+            commands["keep in git"] = f"git add {pointer}"
+        commands["bring back"] = f"dvc pull {pointer}"
     return commands
 
 
@@ -303,6 +306,8 @@ def share_taken(account: Preview) -> str:
         return "nothing more"
     if not math.isfinite(account.asked):
         return "what the account cannot account for"
+    if account.takes > 1:
+        return "more than the account's whole budget"
     return f"{percent(account.takes)} of the account's whole budget"
 
 
