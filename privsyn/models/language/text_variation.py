@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.errors import ModelError
-from privsyn.models.language.prompts import with_document
+from privsyn.models.language.articles import with_document
 from privsyn.models.language.text_ending import STOPS, Ending, unquoted
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.section import Section
