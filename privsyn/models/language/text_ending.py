@@ -21,6 +21,7 @@ _ANNOUNCED = re.compile(
     r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
     r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,10})\s*:\s*\n\s*"
 )
+_LAST_WORD = re.compile(r"(?<=\S)\s+\S{0,39}\w\Z")
 
 _ECHO = 5
 """Words in a row that a text has of its prompt, and a text of its own has not."""
@@ -90,13 +91,22 @@ class Ending:
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
 
+    def unfinished(self, text: str) -> str:
+        """A text that ran out of tokens: up to its last whole sentence, else its last whole word.
+
+        >>> Ending().unfinished("The rash on my arm does not go aw")
+        'The rash on my arm does not go'
+        """
+        whole = self.whole(text)
+        return whole_words(text) if whole == text else whole
+
     def whole(self, text: str) -> str:
         """The text up to its last whole sentence, where enough words are left; JSON as it is.
 
         >>> Ending().whole("I have a rash on my arm. It beg")
         'I have a rash on my arm.'
         """
-        if text.lstrip().startswith(("{", "[{")):
+        if _is_json(text):
             return text
         whole = _SENTENCES.match(text)
         return text if whole is None or self.short(whole[0]) else whole[0]
@@ -106,6 +116,22 @@ def _runs(text: str, count: int) -> list[tuple[str, ...]]:
     """So many words in a row, from every word on."""
     words = re.findall(r"\w+", text.lower())
     return list(zip(*(words[start:] for start in range(count)), strict=False))
+
+
+def whole_words(text: str) -> str:
+    """The text without its last word, which may be half of one; JSON as it is.
+
+    A word with a mark behind it is whole, and one of more than 40 letters no word: not all scripts
+    put spaces between words.
+
+    >>> whole_words("It does not go aw"), whole_words("It does not."), whole_words("It")
+    ('It does not go', 'It does not.', 'It')
+    """
+    return text if _is_json(text) else _LAST_WORD.sub("", text)
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith(("{", "[{"))
 
 
 def unquoted(text: str) -> str:
