@@ -52,6 +52,7 @@ def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
         ("so late, so late, so late, so late, so late", True),
         ("The dog and the cat, and the dog again.", False),
         ("x " * 40, True),
+        (" ".join(f"I came on day {day} to see the doctor, and on" for day in range(9)), True),
     ],
 )
 def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, failed):
