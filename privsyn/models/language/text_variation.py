@@ -116,8 +116,8 @@ class TextSettings(Section):
         le=1000,
         exclude_if=lambda words: words == 5,  # ids of releases stay what they were
         description="Shorter texts (a salutation alone) are asked for again, some times at most, "
-        "and so are those that repeat their prompt or themselves. Never more than a quarter of "
-        "max_tokens.",
+        "and so are those that repeat their prompt or themselves, or answer as an assistant. "
+        "Never more than a quarter of max_tokens.",
     )
 
     @field_validator("random_prompt")
