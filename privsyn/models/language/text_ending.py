@@ -100,11 +100,16 @@ class Ending:
     def unfinished(self, text: str) -> str:
         """A text that ran out of tokens: up to its last whole sentence, else its last whole word.
 
+        Where enough words are left, either.
+
         >>> Ending().unfinished("The rash on my arm does not go aw")
         'The rash on my arm does not go'
         """
         whole = self.whole(text)
-        return whole_words(text) if whole == text else whole
+        if whole != text:
+            return whole
+        cut = whole_words(text)
+        return text if self.short(cut) else cut
 
     def whole(self, text: str) -> str:
         """The text up to its last whole sentence, where enough words are left; JSON as it is.
