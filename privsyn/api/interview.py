@@ -14,6 +14,7 @@ from privsyn.data.readers.header import Header, read_header
 from privsyn.data.readers.streams import split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.errors import ConfigError, PrivsynError
+from privsyn.models.language.articles import bare
 from privsyn.section import NAME, WORDS
 
 
@@ -56,7 +57,7 @@ class Answers:
         name = self.name or name_of(self.path)
         removable = self.unit is not None
         content: dict[str, Any] = (
-            {"dataset.text": self.text, "dataset.document": self.document}
+            {"dataset.text": self.text, "dataset.document": self.document and bare(self.document)}
             if self.image_size is None
             else {"dataset.images": {"size": self.image_size, "mode": "L"}}
         )
@@ -207,7 +208,7 @@ def ask_for(
         said["delimiter"] = None if delimiter in (None, usual) else delimiter
         text, listed = likely(columns, "text"), f"Column of the text, of {', '.join(columns)}"
         settle("text", listed, text, sure=True)
-        what = f"What a text is, in public words for the prompts ({NONE}: nothing said)"
+        what = f"What a text is: The following is a ..., in public English words ({NONE}: not said)"
         settle("document", what, NONE, sure=True)
         # Labels must be listed by a person: where there is none, no column is proposed.
         label = likely(columns, "label") if ask is not None else None

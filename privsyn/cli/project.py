@@ -18,6 +18,7 @@ from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
+from privsyn.models.language.articles import with_document
 from privsyn.tables import Verbatim, facts, show
 
 
@@ -83,7 +84,10 @@ def init(
     text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
     document: Annotated[
         str | None,
-        typer.Option(metavar="WORDS", help="What a text is, for prompts: public, e.g. bug report."),
+        typer.Option(
+            metavar="WORDS",
+            help="What a text is: public; ends the English sentence The following is a ...",
+        ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column of the label; - for none.")] = None,
     labels: Annotated[
@@ -134,6 +138,8 @@ def init(
     params = new_project.params(answers, method or FIRST)
     written, kept = new_project.write(folder, params)
     show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))
+    if answers is not None and answers.document:
+        show(out, "prompts: " + with_document("The following is a {document}.", answers.document))
     show(out, "")
     facts(out, _first_steps(folder, answers is None), title="What next", style="")
 

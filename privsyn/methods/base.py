@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.models.language.prompts import with_document
+from privsyn.models.language.articles import with_document
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 if TYPE_CHECKING:

@@ -165,7 +165,7 @@ class TextModel(Protocol):
 
         Args:
             prompts: What the model reads. Cut from the left where it outgrows the context.
-            max_tokens: Longest completion, in tokens.
+            max_tokens: Longest completion, in tokens; a word they end in is left out.
             temperature: Of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
 
@@ -259,7 +259,7 @@ class Sampling:
         temperature: Of sampling; 0 takes the likeliest token.
         top_k: Sample among so many likeliest tokens. None: among all.
         top_p: Sample among the likeliest tokens that hold this much probability.
-        whole_sentences: A text that runs out of tokens ends with its last whole sentence.
+        whole_sentences: A text that runs out of tokens ends with its last whole sentence, or word.
     """
 
     temperature: float = 1.0

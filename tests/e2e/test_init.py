@@ -97,6 +97,14 @@ def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, 
     assert CANARY not in written + out
 
 
+def test_a_document_is_kept_without_its_article_and_said_in_its_sentence(init, tickets, tmp_path):
+    code, out, _, asked = init(*TICKETS, "--label=-", answers={"What a text is": "An SMS."})
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.document == "SMS"
+    assert "prompts: The following is an SMS." in out
+    assert any("The following is a ..., in public English words" in text for text in asked)
+
+
 def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
     answers = {"label (": "kind", "All labels": "Bug, Praise", "called": "client"}
     code, _, _, asked = init("--data", str(tickets), answers=answers)

@@ -278,8 +278,8 @@ def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):
     kept = run(
         tmp_path, cfg.model_copy(update={"keep_unfinished": True}), model=endless, name="kept"
     )
-    assert [len(sample.content.split()) for sample in dropped] == [6] * 4
-    assert [len(sample.content.split()) for sample in kept] == [6, 2] * 4
+    assert [len(sample.content.split()) for sample in dropped] == [5] * 4  # the sixth may be half
+    assert [len(sample.content.split()) for sample in kept] == [5, 2] * 4
 
 
 def test_predictable_tokens_are_public(tmp_path):

@@ -11,16 +11,16 @@ from typing import Any
 Reply = tuple[int, dict[str, str], bytes]
 
 
-def chat(text: Any) -> Reply:
+def chat(text: Any, finish: str = "stop") -> Reply:
     body = {"id": "1", "object": "chat.completion", "choices": [
-        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
     ]}  # fmt: skip
     return 200, {}, json.dumps(body).encode()
 
 
-def plain(text: Any) -> Reply:
+def plain(text: Any, finish: str = "stop") -> Reply:
     body = {"id": "1", "object": "text_completion", "choices": [
-        {"index": 0, "finish_reason": "stop", "text": text}
+        {"index": 0, "finish_reason": finish, "text": text}
     ]}  # fmt: skip
     return 200, {}, json.dumps(body).encode()
 

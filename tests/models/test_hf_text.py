@@ -10,6 +10,7 @@ import pytest
 from privsyn.errors import ModelError
 from privsyn.models.language.loading import load_language_model
 from privsyn.models.language.prompts import PromptTemplate
+from privsyn.models.language.text_ending import whole_words
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
@@ -78,7 +79,8 @@ def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> 
             ids = torch.cat([ids, step], dim=-1)
         new = ids[0, len(model._prompts.whole(prompt, 116)) :].tolist()
         kept = [t for t in new if t in model._plain]
-        assert text == model._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        written = model._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        assert text == (whole_words(written) if len(new) == 12 else written)
 
 
 def test_batches_keep_within_rows_and_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

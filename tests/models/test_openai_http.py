@@ -125,6 +125,14 @@ def test_plain_completions(server: Server, make: Make) -> None:
     assert body["temperature"] == 0
 
 
+@pytest.mark.parametrize("kind", [chat, plain])
+def test_a_word_that_the_tokens_ran_out_in_is_left_out(server: Server, make: Make, kind) -> None:
+    model = make(chat=kind is chat)
+    for finish, kept in (("length", "Please send my"), ("stop", "Please send my bil")):
+        server.script = lambda number, body, f=finish: kind("Please send my bil", f)
+        assert ask(model) == [kept]
+
+
 def test_nothing_to_ask(server: Server, make: Make) -> None:
     assert make().complete([], max_tokens=3, temperature=1.0) == []
     assert server.requests == []

@@ -13,7 +13,6 @@ from privsyn.models.language.prompts import (
     CHAT,
     PLAIN,
     PromptEncoder,
-    with_document,
 )
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
@@ -206,26 +205,3 @@ def test_empty_prompt_is_refused(encoder: Encoders) -> None:
     _, prompts = encoder("tiny")  # its tokenizer adds no BOS
     with pytest.raises(ModelError, match="empty before its first token"):
         prompts.public(PromptTemplate("{reference}", ""), None)
-
-
-@pytest.mark.parametrize(
-    ("document", "named"),
-    [
-        ("abstract of a medical article", "an abstract of a medical article"),
-        ("Email", "an Email"),
-        ("issue", "an issue"),
-        ("unanswered question", "an unanswered question"),
-        ("user review", "a user review"),
-        ("university form", "a university form"),
-        ("one-line note", "a one-line note"),
-        ("message to a clinic", "a message to a clinic"),
-        ("note", "a note"),
-        ("", "a "),
-    ],
-)
-def test_a_document_has_the_article_that_its_first_letter_asks_for(document, named):
-    assert with_document("This is a {document}.", document) == f"This is {named}."
-    assert with_document("A {document}", document) == named[:1].upper() + named[1:]
-    assert with_document("Write one {document}: Ada {document}", document) == (
-        f"Write one {document}: Ada {document}"
-    )

@@ -52,6 +52,7 @@ def test_a_stop_that_begins_the_next_record_holds_behind_a_colon_too() -> None:
         ("so late, so late, so late, so late, so late", True),
         ("The dog and the cat, and the dog again.", False),
         ("x " * 40, True),
+        (" ".join(f"I came on day {day} to see the doctor, and on" for day in range(9)), True),
     ],
 )
 def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, failed):
@@ -80,3 +81,21 @@ def test_a_text_that_says_its_prompt_again_or_goes_in_a_circle_has_failed(text, 
 )  # fmt: skip
 def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whole: str) -> None:
     assert Ending().whole(text) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"{VISIT} And the", VISIT),
+        ("Ich habe dort liegende solche wenige sol", "Ich habe dort liegende solche wenige"),
+        ("Please call me back about my bill,", "Please call me back about my bill,"),
+        ("Please send it to the clin", "Please send it to the"),
+        ("Please send it to clin", "Please send it to clin"),  # too few are left
+        ("One", "One"),
+        ("a " + "\u4f60" * 41, "a " + "\u4f60" * 41),  # no spaces between words
+        ('{"note": "Please come at two', '{"note": "Please come at two'),
+        ("", ""),
+    ],
+)
+def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kept):
+    assert Ending().unfinished(text) == kept

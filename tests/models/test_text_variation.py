@@ -211,6 +211,25 @@ def test_a_variation_that_is_too_short_is_not_taken():
     assert made.vary(["my bill is wrong again", "No."], None, 0.5)[0] == "my bill is wrong again"
 
 
+def test_a_variation_that_speaks_of_the_task_is_taken_only_where_its_text_does_so_too():
+    answer = "I'm sorry for any confusion, I am here to help."
+    made, _ = api(script=lambda prompt, before: answer, own=prompts.CHAT)
+    texts = ["my bill is wrong again", "As an AI, I have no bill to pay."]
+    assert made.vary(texts, None, 0.5) == [texts[0], answer]
+    made, _ = api(script=lambda prompt, before: texts[0], own=prompts.CHAT)
+    assert made.vary([answer], None, 0.5) == [texts[0]]
+
+
+def test_a_variation_may_say_its_text_again_and_not_its_prompt():
+    long = "my bill is wrong again, and nobody answers me"
+    made, _ = api(script=lambda prompt, before: f"Well, {long}", own=prompts.CHAT)
+    assert made.vary([long], None, 0.5) == [f"Well, {long}"]
+    made, _ = api(
+        script=lambda prompt, before: f"Say this in other words: {long}", own=prompts.CHAT
+    )
+    assert made.vary([long], None, 0.5) == [long]
+
+
 def test_texts_end_before_a_stop_and_at_their_length():
     made, _ = api(script=lambda prompt, before: " First. Second one\n\nLabel: junk")
     assert made.random(1, None) == ["First. Second one"]

@@ -26,7 +26,7 @@ WholeSentences = Annotated[
     bool,
     Field(
         description="A text that ran out of tokens ends with its last whole sentence, where "
-        "enough words are left.",
+        "enough words are left, else with its last whole word.",
     ),
 ]
 """A setting of methods whose texts may run out of tokens."""
@@ -197,7 +197,7 @@ class Writes(Protocol):
 
 
 def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
-    """The text of drawn tokens: up to its end, or the next record, or its last whole sentence.
+    """The text of drawn tokens: up to its end, or the next record, or the last whole sentence.
 
     A public rule on what was drawn: post-processing.
 
@@ -211,4 +211,4 @@ def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> s
     text, cut = ended(model.decode(tokens[:-1] if over else tokens), settings.prompt)
     if over or cut or not settings.whole_sentences:
         return text
-    return Ending(least=max(settings.min_tokens, Ending.least)).whole(text)
+    return Ending(least=max(settings.min_tokens, Ending.least)).unfinished(text)

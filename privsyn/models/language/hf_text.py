@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
 from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.models.language.prompts import PromptEncoder, context_length
-from privsyn.models.language.text_ending import Ending
+from privsyn.models.language.text_ending import whole_words
 from privsyn.models.trial import SENTENCE, refuse_no_numbers
 
 _SHARED = 16
@@ -34,7 +34,7 @@ class HFTextModel:
     """A causal language model that completes prompts. See protocols.TextModel.
 
     A prompt is one user message where the tokenizer has a chat template. Completions are as the
-    model wrote them, spaces at their ends included.
+    model wrote them, spaces at their ends included, but for a word that the tokens ran out in.
 
     Args:
         model: A transformers model in eval mode.
@@ -114,7 +114,13 @@ class HFTextModel:
                 hint="Lower max_tokens, or use another model.",
             )
         rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
-        return self.continued(rows, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+        return self.continued(
+            rows,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            ran_out=whole_words,
+        )
 
     def continued(
         self,
@@ -123,7 +129,7 @@ class HFTextModel:
         max_tokens: int,
         temperature: float,
         top_p: float = 1.0,
-        ending: Ending | None = None,
+        ran_out: Callable[[str], str] = str,
     ) -> list[str]:
         """What the model writes after some tokens: one text per row, in order.
 
@@ -132,7 +138,7 @@ class HFTextModel:
             max_tokens: Longest text, in tokens.
             temperature: Of sampling; 0 takes the likeliest token.
             top_p: Sample among the likeliest tokens that hold this much probability.
-            ending: How a text that runs out of tokens ends. None: there.
+            ran_out: What is kept of a text that ran out of tokens.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         out = [""] * len(rows)
@@ -141,8 +147,7 @@ class HFTextModel:
             for i, tokens in zip(numbers, drawn, strict=True):
                 plain = [token for token in tokens if token in self._plain]
                 text = self._tokenizer.decode(plain, clean_up_tokenization_spaces=False)
-                ran_out = len(tokens) == max_tokens
-                out[i] = ending.whole(text) if ending is not None and ran_out else text
+                out[i] = ran_out(text) if len(tokens) == max_tokens else text
         return out
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> Iterator[Sequence[int]]:

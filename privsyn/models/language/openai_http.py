@@ -24,6 +24,7 @@ import openai
 
 from privsyn.errors import ModelError, ServerError
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
+from privsyn.models.language.text_ending import whole_words
 from privsyn.models.settings import ServerConfig
 
 LONGEST_BACKOFF = 60.0
@@ -185,10 +186,12 @@ class ServerTextModel:
             if self._cfg.chat:
                 message: Any = {"role": "user", "content": text}
                 answer: Any = self._client.chat.completions.create(messages=[message], **settings)
-                found = answer.choices[0].message.content
+                choice = answer.choices[0]
+                found = choice.message.content
             else:
                 answer = self._client.completions.create(prompt=text, **settings)
-                found = answer.choices[0].text
+                choice = answer.choices[0]
+                found = choice.text
         except openai.APITimeoutError:
             return _Failure(f"no answer within timeout_seconds={self._cfg.timeout_seconds:g}")
         except openai.APIConnectionError:
@@ -202,6 +205,8 @@ class ServerTextModel:
         if not isinstance(found, str):
             return _garbage(f"a {type(found).__name__} for a text")
         cut = found[: CHARS_PER_TOKEN * sampling.max_tokens]
+        if getattr(choice, "finish_reason", None) == "length":
+            cut = whole_words(cut)
         return cut.encode("utf-8", "replace").decode("utf-8")
 
     def _refuse_beyond(self, count: int, taken: int = 0) -> None:

@@ -42,24 +42,6 @@ PLAIN = PromptTemplate(
 """Prompt of models without a chat template and without a prompt of their own."""
 
 
-def with_document(prompt: str, document: str) -> str:
-    """A prompt with its ``{document}``; ``a`` before it becomes ``an`` where its name asks for it.
-
-    >>> with_document("The following is a {document}.", "abstract of an article")
-    'The following is an abstract of an article.'
-    >>> with_document("Each is a {document}.", "user review")
-    'Each is a user review.'
-    """
-    if _VOWEL.match(document):
-        prompt = _ARTICLE.sub(r"\1n {document}", prompt)
-    return prompt.replace("{document}", document)
-
-
-_ARTICLE = re.compile(r"\b([Aa]) \{document\}")
-_VOWEL = re.compile(r"(?!eu|one\b|uni|us[aeu]|uti)[aeiou]", re.IGNORECASE)
-"""A vowel that is not spoken as a consonant, as those of user, unit and one are."""
-
-
 class PromptEncoder:
     """Fills templates for one tokenizer.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from privsyn.models.language.scraps import runs, says_its_prompt, speaks_as_assistant, words
+
 STOPS = ("\n\n",)
 """Where the config says nothing: a blank line."""
 
@@ -19,13 +21,14 @@ _SENTENCES = re.compile(
 # "Here is the message you asked for:", which a chat model says before the text itself.
 _ANNOUNCED = re.compile(
     r"(?i)(?:(?:sure|certainly|of course)\s*[,!.][^\n]*"
-    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,10})\s*:\s*\n\s*"
+    r"|here(?:'s| is| are) (?:a|an|the|one|some|another|your)\b(?: \S+){0,16})\s*:\s*\n\s*"
 )
+_LAST_WORD = re.compile(r"(?<=\S)\s+\S{0,39}\w\Z")
 
-_ECHO = 5
-"""Words in a row that a text has of its prompt, and a text of its own has not."""
 _LOOP = 2 / 3
 """Different pairs of words among those of a text, at least; people's texts have more than .9."""
+_STRETCH = 64
+"""Words from a text's end on that pairs are counted in: of a long text more are the same."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,20 @@ class Ending:
         return len(text.split()) < self.least
 
     def failed(self, text: str, prompt: str) -> bool:
-        """Whether the text is short, says its prompt again, or goes round in a circle.
+        """Whether the text is short, a chat model's answer, its prompt again, or a circle.
 
         >>> Ending().failed("Words to build on: bill.", "Words to build on: bill")
         True
         """
-        pairs = _runs(text, 2)
+        return self.short(text) or self.strayed(text, prompt)
+
+    def strayed(self, text: str, prompt: str) -> bool:
+        """Whether the text is a chat model's answer, says its prompt again, or is a circle."""
+        pairs = runs(words(text)[-_STRETCH:], 2)
         return (
-            self.short(text)
-            or len(set(pairs)) < _LOOP * len(pairs)
-            or not set(_runs(text, _ECHO)).isdisjoint(_runs(prompt, _ECHO))
+            len(set(pairs)) < _LOOP * len(pairs)
+            or says_its_prompt(text, prompt)
+            or speaks_as_assistant(text)
         )
 
     def _stopped(self, text: str, stop: str) -> str:
@@ -90,22 +97,46 @@ class Ending:
             at = text.find(stop, at + len(stop))
         return text if at < 0 else text[:at]
 
+    def unfinished(self, text: str) -> str:
+        """A text that ran out of tokens: up to its last whole sentence, else its last whole word.
+
+        Where enough words are left, either.
+
+        >>> Ending().unfinished("The rash on my arm does not go aw")
+        'The rash on my arm does not go'
+        """
+        whole = self.whole(text)
+        if whole != text:
+            return whole
+        cut = whole_words(text)
+        return text if self.short(cut) else cut
+
     def whole(self, text: str) -> str:
         """The text up to its last whole sentence, where enough words are left; JSON as it is.
 
         >>> Ending().whole("I have a rash on my arm. It beg")
         'I have a rash on my arm.'
         """
-        if text.lstrip().startswith(("{", "[{")):
+        if _is_json(text):
             return text
         whole = _SENTENCES.match(text)
         return text if whole is None or self.short(whole[0]) else whole[0]
 
 
-def _runs(text: str, count: int) -> list[tuple[str, ...]]:
-    """So many words in a row, from every word on."""
-    words = re.findall(r"\w+", text.lower())
-    return list(zip(*(words[start:] for start in range(count)), strict=False))
+def whole_words(text: str) -> str:
+    """The text without its last word, which may be half of one; JSON as it is.
+
+    A word with a mark behind it is whole, and one of more than 40 letters no word: not all scripts
+    put spaces between words.
+
+    >>> whole_words("It does not go aw"), whole_words("It does not."), whole_words("It")
+    ('It does not go', 'It does not.', 'It')
+    """
+    return text if _is_json(text) else _LAST_WORD.sub("", text)
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith(("{", "[{"))
 
 
 def unquoted(text: str) -> str:

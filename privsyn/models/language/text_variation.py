@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.errors import ModelError
-from privsyn.models.language.prompts import with_document
+from privsyn.models.language.articles import with_document
 from privsyn.models.language.text_ending import STOPS, Ending, unquoted
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.section import Section
@@ -116,8 +116,8 @@ class TextSettings(Section):
         le=1000,
         exclude_if=lambda words: words == 5,  # ids of releases stay what they were
         description="Shorter texts (a salutation alone) are asked for again, some times at most, "
-        "and so are those that repeat their prompt or themselves. Never more than a quarter of "
-        "max_tokens.",
+        "and so are those that repeat their prompt or themselves, or answer as an assistant. "
+        "Never more than a quarter of max_tokens.",
     )
 
     @field_validator("random_prompt")
@@ -240,10 +240,25 @@ class TextVariation:
             self._clean(beginning + text if text.strip() else "", self._longest(sample))
             for (_, beginning), text, sample in zip(pairs, answers, samples, strict=True)
         ]
+        slots = self._slots(label) | {"length": "0", "change": "somewhat"}
+        asked = filled(self._vary.replace("{text}", ""), slots)
         return [
-            old if self._ending.short(new) and len(new) < len(old) else new
+            old if self._worse(new, old, asked) else new
             for new, old in zip(variations, samples, strict=True)
         ]
+
+    def _worse(self, new: str, old: str, prompt: str) -> bool:
+        """Whether a variation is too short, or has strayed where its text has not.
+
+        Args:
+            new: The variation.
+            old: Its text.
+            prompt: The prompt without the text.
+        """
+        ending = self._ending
+        if ending.short(new) and len(new) < len(old):
+            return True
+        return ending.strayed(new, prompt) and not ending.strayed(old, prompt)
 
     def _prompt(self, text: str, label: str | None, degree: float) -> tuple[str, str]:
         """What the model is shown, and the part of the text that its answer follows."""

@@ -122,7 +122,7 @@ class LoraWriter:
             rows,
             max_tokens=most,
             temperature=self._sampling.temperature,
-            ending=Ending() if self._sampling.whole_sentences else None,
+            ran_out=Ending().unfinished if self._sampling.whole_sentences else str,
         )
         return [text.strip() for text in texts]
 

@@ -1,0 +1,97 @@
+"""Texts that say their prompt again or speak as an assistant, and texts that only look so."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from privsyn.data.sample import SHIPPED
+from privsyn.models.language.scraps import says_its_prompt, speaks_as_assistant
+
+PROMPT = "The following is a message to a clinic.\nTopic: flip coin\nWords to build on: b, c\nText:"
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("The visit is tomorrow.\n\nTopic: flip coin", True),
+        ("**Text:** Patients have a right to care.", True),
+        ("Anne wrote.\nWords to build on: \nclinic, money", True),
+        ("Flip coin: heads or tails, I ask you.", True),
+        ("The following is what I would like to say.", True),
+        ("the FOLLOWING, is as said", True),
+        ("This is a message about a coin.", True),
+        ("Message to a clinic\n\nI cannot come.", True),
+        ('"Flip coin"\nSo I did.', True),
+        ('I\'m sorry, but "Topic: Flip coin" is a term.', True),
+        ("Subject: my bill\n\nPlease send it again.", False),
+        ("Dear clinic,\n\nI would like to flip a coin.", False),
+        ("The following day I was ill.", False),
+        ("Question: What is a comet?\nAnswer: A ball of ice.", False),
+        ("My topic: I cannot come.", False),
+        ("I send this text: it is short.", False),
+        ("", False),
+    ],
+)
+def test_a_text_repeats_its_prompt_by_its_first_words_a_slot_or_a_line(text, repeats):
+    assert says_its_prompt(text, PROMPT) == repeats
+
+
+@pytest.mark.parametrize("prompt", ["", "Text:", "<|start|>Text:", "Go on:"])
+def test_a_prompt_of_few_words_is_not_repeated_by_a_text_of_few(prompt):
+    assert not says_its_prompt("fine", prompt)
+    assert not says_its_prompt("", prompt)
+
+
+@pytest.mark.parametrize(
+    ("text", "speaks"),
+    [
+        ("I'm sorry for any confusion. I am here.", True),
+        ("\u201cI\u2019m sorry for the misunderstanding.", True),
+        ("I apologize for any confusion I caused.", True),
+        ("I'm sorry, but I'm unable to assist with that.", True),
+        ("As an AI language model, I have no bills.", True),
+        ("I'm an AI rewriting assistant.", True),
+        ("SmolLM: Translate this sentence.", True),
+        ("I'm here to help you with your bills.", True),
+        ("How can I assist you today?", True),
+        ("The answer to this question is 19.", True),
+        ('The topic "card declined" has been accepted.', True),
+        ("The provided text is: my card.", True),
+        ('The question is: "Verify my identity"', True),
+        ('The original sentence was: "The world is round."', True),
+        ("Here is a sample of a user's text: my card is lost", True),
+        ("Here's a brief summary of the World event: The World is at war.", True),
+        ("Yes. I was designed to help with cards.", True),
+        ("I am a helpful AI named Ann, and I answer.", True),
+        ("It is nice to meet you, says SmolLM.", True),
+        ("This sentence has a tone that I like.", True),
+        ("The [verb] will [verb] the [noun].", True),
+        ("Dear [Name], I paid on [Date].", True),
+        ("I'm sorry for the late answer, I was ill.", False),
+        ("I'm sorry, but I can't come on Monday.", False),
+        ("I am unable to come on Monday.", False),
+        ("I'm an aide, and this is about an AI.", False),
+        ("I apologise for any inconvenience.", False),
+        ("As an aide to a doctor, I write to you.", False),
+        ("The text from the shop says that the pill is gone.", False),
+        ("The text message came at two.", False),
+        ("The answer is simple enough for me.", False),
+        ("Here are the results of my test: sugar 90", False),
+        ("[NAME], you are right, says [RELIGION].", False),
+        ("Dear [Name], I paid in May.", False),
+        ("We met [laughter]. " + "I said so to them all. " * 12 + "[applause]", False),
+    ],
+)
+def test_an_assistant_that_answers_is_known_by_how_it_begins(text, speaks):
+    assert speaks_as_assistant(text) == speaks
+
+
+def test_no_invented_message_is_taken_for_a_scrap():
+    prompt = "The following is a message from a patient to a clinic.\nTopic: {}\nText:"
+    with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
+        for message in map(json.loads, lines):
+            assert not says_its_prompt(message["text"], prompt.format(message["label"]))
+            assert not speaks_as_assistant(message["text"])
