@@ -286,10 +286,27 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.stages.pinned.os.replace", full)
+        patch.setattr("privsyn.stages.place.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
     assert ctx.ledger.entry(planned.id).state == "LOST"
+
+
+def test_where_neither_scratch_nor_ledger_can_be_written_the_error_says_what_to_do(
+    make_project, monkeypatch
+):
+    ctx, planned = begun(make_project())
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def away(*_):
+        raise LedgerUnavailable("the ledger is away.")
+
+    monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr(Ledger, "lose", away)
+    with pytest.raises(ReleaseLost, match=f"before anything .* privsyn ledger lose {planned.id}"):
+        broken(ctx, planned)
 
 
 # Left behind

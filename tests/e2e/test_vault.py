@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -27,12 +28,13 @@ from privsyn.errors import (
     StorageError,
     VerificationError,
 )
-from privsyn.ledger.database import _parse
+from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
+from privsyn.release.scratch import GIVEN_UP
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -45,6 +47,7 @@ from privsyn.testing import NeverDraws
 from privsyn.vault import journal
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import entries
+from privsyn.vault.release import ReleaseVault
 from tests.e2e.small_project import (
     CANARY,
     METHODS,
@@ -398,6 +401,47 @@ def test_a_failure_after_a_draw_loses_the_release_and_leaves_nothing(machines, m
     assert other.vault.releases() == [planned.id]  # unreadable, and of no use
     assert settle(other, planned) == "LOST"
     assert other.vault.releases() == []
+
+
+@pytest.mark.parametrize("down", ["ledger", "ledger and vault", "all"])
+def test_a_failure_after_a_draw_is_marked_without_the_ledger(machines, monkeypatch, down):
+    """The whole ledger is away from the failure on, and comes back before anybody goes on."""
+
+    def away(*_, **__):
+        raise LedgerUnavailable("the ledger is away.")
+
+    def full(*_, **__):
+        raise StorageError("the disk is full.")
+
+    class Breaks(FakeLogitModel):
+        def decode(self, tokens):
+            patch.setattr(Database, "read", away)
+            patch.setattr(Database, "write", away)
+            if down != "ledger":
+                patch.setattr(ReleaseVault, "put_bytes", full)
+            if down == "all":
+                patch.setattr("privsyn.stages.place.write_json_atomic", full)
+            raise RuntimeError("of ours")
+
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    partition(ctx, planned)
+    with monkeypatch.context() as patch, pytest.raises(ReleaseLost) as lost:
+        generate(seeded(first), planned, 0, Backends({"language": stand_in(Breaks)}))
+    said = {
+        "ledger": r"is told by the next run\. ",
+        "ledger and vault": "is told by the next run on this machine",
+        "all": f"before anything else runs, privsyn ledger lose {planned.id}",
+    }
+    assert re.search(said[down], str(lost.value))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    if down != "all":
+        other = (second if down == "ledger" else first).context()
+        other.noise = NeverDraws
+        with pytest.raises(ReleaseLost, match="given up after a draw"):
+            generate(other, planned, 1, models())
+        assert other.ledger.entry(planned.id).state == "LOST"
+    assert (ctx.workspace.scratch(planned.id) / GIVEN_UP).exists() is (down != "all")
 
 
 def test_a_sweep_takes_what_a_kill_left_of_ended_releases_and_nothing_else(machines):
