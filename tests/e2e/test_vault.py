@@ -481,6 +481,49 @@ def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
     assert CANARY not in text
 
 
+def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
+    machines, monkeypatch
+):
+    """It had just looked at its lease when another process took over, and finished first."""
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    hand_on, put, leases, overtaken = VaultPlace.hand_on, ReleaseVault.put, [], []
+
+    def watched(place, part, lease, names, **more):
+        leases.append(lease)
+        return hand_on(place, part, lease, names, **more)
+
+    def late(vault, name, file):
+        if not overtaken:
+            overtaken.append(name)
+            ctx.ledger.release_lease(leases[0])  # as one that ran out
+            second.write([row | {"text": "another"} for row in rows(48, 20)])
+            partition(seeded(second), planned)
+        return put(vault, name, file)
+
+    monkeypatch.setattr(VaultPlace, "hand_on", watched)
+    monkeypatch.setattr(ReleaseVault, "put", late)
+    with pytest.raises(LeaseHeld):
+        partition(ctx, planned)
+    assert overtaken
+    with at(ctx, planned.id) as place:
+        place.bring("partition")
+        text = (place.folder / "buckets" / "shard-00000.jsonl").read_text()
+    assert "another" in text
+    assert CANARY not in text
+
+
+def test_nothing_private_is_left_on_a_machine_once_its_stage_has_ended(machines):
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    partition(ctx, planned)
+    generate(seeded(second), planned, 0, models())
+    scratch = second.root / ".privsyn" / "scratch"
+    assert [file for file in scratch.rglob("*") if file.is_file()] == []
+    files = [file for file in second.root.rglob("*") if file.is_file()]
+    assert not any(CANARY.encode() in file.read_bytes() for file in files)
+
+
 def test_vault_key_command_makes_a_key_that_opens(machines, monkeypatch, tmp_path):
     [home] = machines(1)
     monkeypatch.delenv(VARIABLE)
