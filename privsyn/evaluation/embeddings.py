@@ -21,17 +21,25 @@ _SEED = 20240615
 
 
 class EmbeddedOnce:
-    """An embedder that is loaded when it is first asked, and asked for every text once.
+    """An embedder that is loaded by ``load`` or when first asked, and asked for every text once.
 
     Rows of an embedder do not depend on each other, so a text's vector is the same in any call.
 
     Args:
-        load: Gives the embedder; not called where there is nothing to embed.
+        load: Gives the embedder.
     """
 
     def __init__(self, load: Callable[[], Embedder[str]]) -> None:
         self._load = cache(load)
         self._known: dict[str, NDArray[np.float32]] = {}
+
+    def load(self) -> None:
+        """Load it, whether there is a text to embed or not.
+
+        Raises:
+            ModelError: It cannot be.
+        """
+        self._load()
 
     @property
     def revision(self) -> str:

@@ -6,7 +6,7 @@ Source: Yu et al. 2023, section 3.2 and Table 1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ def next_token_accuracy(
     called: str = "student",
     template: PromptTemplate | None = None,
     performance: PerformanceConfig | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Metric]:
     """How often a model's most likely next token is the real one.
 
@@ -46,7 +45,6 @@ def next_token_accuracy(
         called: What the model is called in the metrics' names.
         template: The prompt. None: the model's own (its folder's ``privsyn.json``).
         performance: Device and threads. None: as the machine is.
-        progress: Called after every pass with texts read and all texts.
 
     Returns:
         ``<called>.next_token_accuracy`` (a share) and its interval, ``<called>.commonest_token``
@@ -61,8 +59,6 @@ def next_token_accuracy(
 
     from privsyn.models.training import causal_lm as student
 
-    if not texts:
-        return []
     hits: list[int] = []
     lengths: list[int] = []
     nats, seen = 0.0, Counter[int]()
@@ -70,6 +66,8 @@ def next_token_accuracy(
         tokenizer = student.read_tokenizer(model_folder)
         model = student.read_model(model_folder).to(device).eval()
         template = template or student.prompt_of(model_folder)
+        if not texts:  # privacy: a model that cannot be loaded is said whether there is one or not
+            return []
         encoded = student.encode(tokenizer, template, texts, max_tokens)
         student.refuse_long(model, encoded, max_tokens, model_folder.name)
         vocabulary = model.get_input_embeddings().num_embeddings
@@ -84,7 +82,6 @@ def next_token_accuracy(
             lengths += kept.sum(-1).tolist()
             nats += float(F.cross_entropy(logits, truth, reduction="sum").item())
             seen.update(truth.tolist())
-            progress(len(lengths), len(encoded))
     tokens = sum(lengths)
     low, high = _interval(hits, lengths)
     over = f"over {tokens} tokens of {len(encoded)} held-out real texts, ends included"

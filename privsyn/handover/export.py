@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from privsyn.data.artifacts import storage_error, sync_folder
-from privsyn.errors import ConfigError, VerificationError
+from privsyn.errors import ConfigError
 from privsyn.handover.card import dataset_card
 from privsyn.handover.formats import FORMATS
 from privsyn.ledger.store import Ledger
@@ -70,11 +70,7 @@ def export(
     verification.raise_failed(folder, verification.verify(folder, ledger))
     refuse_unreleased(folder, ctx)
     _, sealed = certificate.read(folder)
-    if sealed["class"] != "dp-release":
-        raise VerificationError(
-            f"{folder} is {sealed['class']}: it was drawn with predictable noise and is not "
-            "handed out."
-        )
+    verification.refuse_predictable(folder, sealed)
     if sealed["artifact"]["media_type"] == layout.MODEL_ROWS:
         raise ConfigError(
             f"{folder} is a model, not records.", hint=f"transformers reads {folder / layout.MODEL}"

@@ -140,7 +140,8 @@ def check_source(
     Args:
         connection: A transaction.
         account: The account that pays.
-        entry: The release, if it is known: its source can be replaced until it begins.
+        entry: The release, if it is known: its source can be replaced until it begins, by one that
+            a new release could be made from.
         source: The file and its version.
 
     Raises:
@@ -156,7 +157,7 @@ def check_source(
                 hint="Give the new file a dataset.version of its own, which is a new charge, or "
                 "put the earlier file back.",
             )
-    if source.same or (entry is not None and entry.charged):
+    if source.same or (entry is not None and judged(connection, entry, source)):
         return
     for earlier in rows.sources(connection, account=account, fingerprint=source.fingerprint):
         if earlier.version != source.version:
@@ -166,6 +167,14 @@ def check_source(
                 hint=f"Wait for new data, set dataset.version={earlier.version}, or set "
                 "dataset.same_source=true to pay for the same data again.",
             )
+
+
+def judged(connection: Connection, entry: Entry, source: DatasetSource | None) -> bool:
+    """Whether a release is charged, and not about to begin with another file than was noted."""
+    if not entry.charged or entry.state is not State.RESERVED or source is None:
+        return entry.charged
+    noted = rows.sources(connection, account=entry.account, fingerprint=source.fingerprint)
+    return entry.release_id in {earlier.release_id for earlier in noted}
 
 
 def check_paid_elsewhere(connection: Connection, account: str, source: DatasetSource) -> None:

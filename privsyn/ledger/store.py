@@ -43,6 +43,7 @@ from privsyn.ledger.checks import (
     check_source,
     check_state,
     entry_row,
+    judged,
     lost,
     matching,
 )
@@ -268,13 +269,13 @@ class Ledger(EndedLedger):
                 check_entry(entry, account, method, (loss, period_loss))
                 if source is not None and entry.state is not State.BEGUN:
                     check_source(connection, account, entry, source)
-                if entry.charged:
-                    self._note_source(connection, entry, source)
-                    return entry
             elif source is not None:
                 check_source(connection, account, None, source)
-            if source is not None:
+            if source is not None and (entry is None or not judged(connection, entry, source)):
                 check_paid_elsewhere(connection, account, source)
+            if entry is not None and entry.charged:
+                self._note_source(connection, entry, source)
+                return entry
             asked = self._asked(spec, event, method, guarantee)
             spec.terms.refuse(account, f"release {release_id}", asked)
             now = self._clock()

@@ -216,6 +216,21 @@ class Embedder(Protocol[T_in]):
         """Vectors of the samples, in order, shape (samples, width). Total: never raises."""
 
 
+@runtime_checkable
+class ManyShapes(Protocol):
+    """An embedder that runs samples in more than one public shape, by what each of them is."""
+
+    def probe(self) -> None:
+        """Check on this machine that rows of every shape are independent, each shape once.
+
+        Before the first private sample, whatever samples come: else those that do would decide
+        whether there is a release.
+
+        Raises:
+            ModelError: They are not.
+        """
+
+
 Row = tuple[Sequence[int], int]
 """Tokens of one training sequence, and the position where the prompt ends and the record begins."""
 

@@ -149,6 +149,24 @@ def raise_failed(folder: Path, checks: list[Check]) -> None:
         )
 
 
+def refuse_predictable(folder: Path, sealed: Mapping[str, Any]) -> None:
+    """Refuse to take a release for public that was drawn with noise one could know.
+
+    Args:
+        folder: The release.
+        sealed: Its certificate, or that of what was made from it.
+
+    Raises:
+        VerificationError: It is of another class than ``dp-release``.
+    """
+    if sealed["class"] != "dp-release":
+        raise VerificationError(
+            f"{folder} is of class {sealed['class']}: it was drawn with predictable noise, so it "
+            "has no guarantee and is private like the records.",
+            hint="Draw a release with OpenDP's noise.",
+        )
+
+
 def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     """Whether all that lies in a folder is a release's, files are files and folders folders."""
     files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *NOTED}

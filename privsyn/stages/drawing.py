@@ -114,8 +114,7 @@ def holding(
             if not journal.drawn or _from_outside(error):
                 raise
             where = traceback.extract_tb(error.__traceback__)[-1]
-            told = give_up(ctx, plan.id, f"{type(error).__name__} after a draw")
-            again = "" if told else "The ledger could not be told and is told by the next run. "
+            again = give_up(ctx, place, plan.id, f"{type(error).__name__} after a draw")
             # A foreign exception's message may hold record text: only its type and place go on.
             raise ReleaseLost(
                 f"release {plan.id} is LOST: {type(error).__name__} in "

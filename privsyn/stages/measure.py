@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from privsyn.data.images import decode
+from privsyn.data.images import Pixels, decode
 from privsyn.data.records import Record
 from privsyn.evaluation.beside import headline, labelled, spaced
 from privsyn.evaluation.classify import downstream
@@ -24,6 +24,7 @@ from privsyn.methods.base import Backends, Steps
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
+from privsyn.models.protocols import Embedder
 from privsyn.models.roles import load_role
 from privsyn.release.plan import Plan
 from privsyn.stages.alone import public_alone
@@ -86,6 +87,7 @@ def _texts(
         lambda: _by_reading(ctx, synthetic, theirs, public, model),
     ]
     if settings.embeddings:
+        once.load()
         parts += [
             lambda: _by_vectors(ctx, synthetic[0], theirs[0], once),
             lambda: _beside(ctx, plan, synthetic, theirs, public, once),
@@ -206,6 +208,7 @@ def _called(ctx: Context) -> str:
 def _images(
     ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
 ) -> tuple[list[Metric], Plotter]:
+    encoder = _encoder(ctx, plan, backends)  # privacy: loaded whether there is a record or not
     if not real:
         return [], _no_plots
     rows = read_image_rows(artifact)
@@ -213,20 +216,28 @@ def _images(
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
     images = [decode(record.content) for record in real]
     metrics = downstream_beside(synthetic, labels, images, [record.label for record in real])
-    config = ctx.config
-    can = backends is not None or why_no_encoder(ctx, plan) is None
-    if config.evaluate.embeddings and can:
-        wanted = measuring_encoder(ctx)
-        load = partial(load_encoder, wanted, config.performance, ctx.workspace.cache)
+    if encoder is not None:
         metrics += compare_images(
             synthetic,
             images,
-            load if backends is None else lambda: backends.image_embedder,
-            config.evaluate.encoded_images,
-            str(wanted),
+            lambda: encoder,
+            ctx.config.evaluate.encoded_images,
+            str(measuring_encoder(ctx)),
         )
     sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
+
+
+def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pixels] | None:
+    """What images are compared by; None where nothing is, or may be."""
+    config = ctx.config
+    if not config.evaluate.embeddings:
+        return None
+    if backends is not None:
+        return backends.image_embedder
+    if why_no_encoder(ctx, plan) is not None:
+        return None
+    return load_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
 
 
 @dataclass(frozen=True)

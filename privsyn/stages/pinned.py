@@ -15,7 +15,7 @@ from privsyn.ledger.checks import lost
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN
 from privsyn.stages.base import Context
-from privsyn.stages.place import vault_of
+from privsyn.stages.place import Place, vault_of
 
 
 @dataclass(frozen=True)
@@ -120,34 +120,32 @@ class Run:
         return run or mine
 
 
-def give_up(ctx: Context, release_id: str, reason: str) -> bool:
+def give_up(ctx: Context, place: Place, release_id: str, reason: str) -> str:
     """Lose a begun release after a draw that must not be followed by another.
 
-    The scratch is made unusable first, by a rename, which a full disk does not stop, or by an
-    object in the vault: the release can no longer be resumed, whatever becomes of the ledger.
+    Its place is made unusable first, which needs no ledger: the release can no longer be resumed,
+    whatever becomes of the ledger.
 
     Args:
         ctx: Ledger and project.
+        place: Of the release.
         release_id: The release.
         reason: Why, in words that hold no record text.
 
     Returns:
-        Whether the ledger could be told. If not, the next run, settle or sweep tells it.
+        What is left to do where the ledger could not be told, as a sentence; else nothing.
     """
-    scratch = ctx.workspace.scratch(release_id)
-    with suppress(OSError):  # then the ledger's word has to do
-        os.replace(scratch / RUN, scratch / GIVEN_UP)
-        sync_folder(scratch)
-    with suppress(PrivsynError):
-        vault = vault_of(ctx, ctx.ledger.entry(release_id))
-        place = None if vault is None else vault.find(ctx.ledger, release_id)
-        if place is not None:
-            place.put_bytes(GIVEN_UP, b"")
+    teller = place.give_up()
     try:
         ctx.ledger.lose(release_id, reason)
     except PrivsynError:
-        return False
-    return True
+        if teller is not None:
+            return f"The ledger could not be told and is told by {teller}. "
+        return (
+            "Neither could the ledger be told nor the release's place be marked: before anything "
+            f"else runs, privsyn ledger lose {release_id}. "
+        )
+    return ""
 
 
 def refuse_given_up(ctx: Context, release_id: str) -> None:

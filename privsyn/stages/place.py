@@ -9,20 +9,21 @@ killed, by the next one on this machine.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import private_folder, wipe
+from privsyn.data.artifacts import private_folder, sync_folder, wipe, write_json_atomic
 from privsyn.data.draws import Draws
 from privsyn.data.journal import Journal
-from privsyn.errors import ConfigError, ReleaseLost, StorageError
+from privsyn.errors import ConfigError, PrivsynError, ReleaseLost, StorageError
 from privsyn.filelock import file_lock
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.leases import Lease
-from privsyn.release.scratch import journal_file, part_name
+from privsyn.release.scratch import GIVEN_UP, RUN, journal_file, part_name
 from privsyn.stages.base import Context
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
@@ -94,6 +95,19 @@ class Place:
         with self._or_lost():
             return Journal.open(journal_file(self.folder, part), header)
 
+    def give_up(self) -> str | None:
+        """Make it unusable, without the ledger: nobody resumes the release from here.
+
+        A rename does it, which a full disk does not stop.
+
+        Returns:
+            Who will tell the ledger that the release is lost; None where it could not be marked.
+        """
+        with suppress(OSError):
+            os.replace(self.folder / RUN, self.folder / GIVEN_UP)
+            sync_folder(self.folder)
+        return "the next run" if (self.folder / GIVEN_UP).exists() else None
+
     @contextmanager
     def _or_lost(self) -> Iterator[None]:
         try:
@@ -108,7 +122,7 @@ class VaultPlace(Place):
 
     def __init__(self, ctx: Context, vault: ReleaseVault, folder: Path) -> None:
         super().__init__(ctx, vault.release_id, folder)
-        self._vault = vault
+        self._vault, self._here = vault, ctx.workspace.scratch(vault.release_id)
 
     def finished(self, part: int | str, *names: str) -> bool:
         """See Place."""
@@ -160,6 +174,17 @@ class VaultPlace(Place):
         """See Place."""
         with self._or_lost():
             return LedgerJournal.open(self._ledger, self._vault, lease, header)
+
+    def give_up(self) -> str | None:
+        """See Place. A mark in the vault, for every machine, and one here."""
+        teller = None
+        with suppress(OSError, StorageError):
+            write_json_atomic(self._here / GIVEN_UP, {}, mode=0o600)
+            teller = "the next run on this machine, which has to be before one on any other"
+        with suppress(PrivsynError):
+            self._vault.put_bytes(GIVEN_UP, b"")
+            teller = "the next run"
+        return teller
 
 
 @contextmanager

@@ -34,9 +34,9 @@ def record(
         What they are made of, and the files written.
 
     Raises:
-        VerificationError: The release is not what was certified.
+        VerificationError: The release is not what was certified, or not differentially private.
         ValidationFailed: It failed its suite.
-        ConfigError: It is not differentially private, or the target is a release's folder.
+        ConfigError: The target is a release's folder.
         StorageError: Disk full or no permission.
     """
     verification.raise_failed(folder, verification.verify(folder, ledger))
@@ -46,11 +46,7 @@ def record(
             f"{folder} failed its suite: it is not to be published.",
             hint=f"See {layout.page_of(folder)}.",
         )
-    if sealed["class"] != "dp-release":
-        raise ConfigError(
-            f"{folder} is of class {sealed['class']}: it has no guarantee to record.",
-            hint="Draw a release with OpenDP's noise.",
-        )
+    verification.refuse_predictable(folder, sealed)
     facts = Facts(sealed, stated)
     target = target or Path("records") / facts.name
     if target.resolve() == folder.resolve() or (target / layout.CERTIFICATE).exists():

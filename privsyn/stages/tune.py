@@ -30,7 +30,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.on_disk import values
 from privsyn.progress import under_way
-from privsyn.release import layout, verification
+from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
@@ -101,6 +101,7 @@ def tune(
             first trial; or records that are not texts with labels.
         DataError: ``records`` is no declared file and no release that verifies, or holds too few
             records; said before the first trial.
+        VerificationError: The release is not what was certified, or not differentially private.
     """
     offered = load_method(method)
     if tries is not None:
@@ -283,6 +284,7 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
             hint="Declare the public records: files: {reviews: {path: reviews.jsonl, digest: ...}}",
         )
     verification.raise_failed(folder, verification.verify(folder, None))
+    verification.refuse_predictable(folder, certificate.read(folder)[1])
     rows = [json.loads(line) for line in (folder / layout.ARTIFACT).read_bytes().splitlines()]
     most = ctx.config.dataset.max_records_per_unit
     lines = [

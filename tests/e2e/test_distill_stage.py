@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
+from privsyn.data.records import Private, Record
 from privsyn.derived.base import read_plan
 from privsyn.derived.parent import open_parent
 from privsyn.derived.student import release as stage
@@ -30,6 +32,7 @@ from privsyn.tracking.null import NullTracker
 from tests.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 NAME = "private_evolution"
+MEASURES = "privsyn.derived.student.evaluate"
 
 
 def save_tiny(folder: Path, seed: int = 1) -> Path:
@@ -153,7 +156,7 @@ def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
     project, _, folder, *_ = taught
     ctx = project.context("methods.distill.epochs=3", 'methods.distill.baselines=["non_private"]')
     seen, logged = [], {}
-    ctx.progress = lambda name, done, total: seen.append((name, total))
+    ctx.progress = lambda name, done, total, things: seen.append((name, total))
 
     class Runs(NullTracker):
         def release_run(self, release_id):
@@ -181,9 +184,33 @@ def test_evaluation_is_internal_and_its_baseline_does_not_stay(taught):
     assert values["student.next_token_accuracy_low"] <= values["student.next_token_accuracy"]
     assert 0 < values["student.commonest_token"] < 1
     assert "public.next_token_accuracy" not in values  # it was not asked for
-    assert {total for _, total in seen} == {100}
+    assert {total for _, total in seen} == {2}
     _, sealed = certificate.read(folder)
     assert "next_token" not in json.dumps(sealed)
+
+
+def test_what_is_shown_of_an_evaluation_is_the_same_however_many_texts_there_are(
+    taught, monkeypatch, caplog
+):
+    """Progress is logged by Airflow, where more people read it than may see internal numbers."""
+    project, _, folder, *_ = taught
+    one = Record("a", "visit", "held out words of a visit")
+    caplog.set_level(logging.INFO)
+    shown = []
+    for count in (0, 300, 301):
+        ctx = project.context(
+            "methods.distill.epochs=3", 'methods.distill.baselines=["public", "non_private"]'
+        )
+        seen = []
+        ctx.progress = lambda *said, seen=seen: seen.append(said)
+        monkeypatch.setattr(f"{MEASURES}.held_out", lambda *_, count=count: [one] * count)
+        trained = [Private(one)] * (count or 7)
+        monkeypatch.setattr(f"{MEASURES}.read_training", lambda *_, them=trained: iter(them))
+        caplog.clear()
+        evaluate_student(ctx, folder.name)
+        shown.append((seen, [record.getMessage() for record in caplog.records]))
+    assert shown[0] == shown[1] == shown[2]
+    assert shown[0][0] == [("evaluate", done, 3, "measurements") for done in range(3)]
 
 
 def test_the_internal_report_of_its_parent_shows_it_and_the_outward_one_does_not(taught):

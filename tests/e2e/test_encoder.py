@@ -10,6 +10,7 @@ import pytest
 
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
+from privsyn.errors import ModelError
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.measure import MEASURES
 from privsyn.stages.plan import plan
@@ -71,3 +72,19 @@ def test_distances_are_left_out_where_the_voter_would_measure(make_project, tmp_
     assert ("fid" in names) is not voted
     notes = [metric.note for metric in metrics if metric.name == "fid"]
     assert all("evaluate.image_encoder=builtin" in note for note in notes)
+
+
+@pytest.mark.parametrize("held_out", [0, 24])
+def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_not(
+    make_project, tmp_path, monkeypatch, held_out
+):
+    ctx = make_project().context(*DIGITS, "evaluate.image_encoder=builtin")
+    planned = plan(ctx, "private_evolution").model_copy(update={"models": {}})
+
+    def damaged(*_):
+        raise ModelError("damaged.")
+
+    monkeypatch.setattr("privsyn.stages.measure.load_encoder", damaged)
+    artifact, real = write_release(tmp_path)
+    with pytest.raises(ModelError, match="damaged"):
+        MEASURES["image"].beside(ctx, planned, artifact, real[:held_out], None)

@@ -300,7 +300,7 @@ def test_what_may_not_be_published_is_not_recorded(tmp_path):
     (folder / "validation.json").unlink()
     sealed = certificate.read(folder)[1]
     write(folder, sealed | {"noise": "seeded", "class": "not-private"})
-    with pytest.raises(ConfigError, match="no guarantee to record"):
+    with pytest.raises(VerificationError, match="predictable noise, so it has no guarantee"):
         record(folder, out, STATED, None)
     with (folder / "synthetic.jsonl").open("a") as stream:
         stream.write("{}\n")

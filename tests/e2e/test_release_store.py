@@ -151,6 +151,17 @@ def test_only_what_passed_is_among_the_releases(homes: Homes) -> None:
     assert not (homes.base / "second" / "releases" / name).exists()
 
 
+def test_what_an_audit_has_not_let_through_is_stored_in_quarantine(homes: Homes) -> None:
+    """Certified again once the project began to block, by a machine that has not audited it."""
+    name = homes.planned.id
+    validate(homes.home("second").context(), homes.planned)
+    assert (homes.store / "releases" / name / "manifest.json").is_file()
+    blocks = homes.home("second").context("evaluate.enabled=true", "evaluate.audit=block")
+    certify(blocks, homes.planned)
+    assert (homes.store / "quarantine" / name / "manifest.json").is_file()
+    assert not (homes.store / "releases" / name).exists()
+
+
 def test_a_release_without_its_manifest_is_not_there(homes: Homes) -> None:
     (manifest,) = homes.store.rglob("manifest.json")
     manifest.unlink()

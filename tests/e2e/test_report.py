@@ -9,6 +9,7 @@ import pytest
 
 from privsyn import cli
 from privsyn.data.records import Record
+from privsyn.errors import ModelError
 from privsyn.evaluation.circumstances import Circumstances
 from privsyn.evaluation.report import sections
 from privsyn.methods.base import Backends
@@ -228,6 +229,23 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
     elif len(names) == 1:  # one label: whatever is trained on is always right
         assert found["downstream"].grade == "poor"
     assert "NaN" not in "".join(shown.values())
+
+
+@pytest.mark.parametrize("held_out", [0, 60])
+def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_not(
+    make_project, tmp_path, monkeypatch, held_out
+):
+    def damaged(*_):
+        raise ModelError("damaged.")
+
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", damaged)
+    ctx = make_project(methods=INK).context(
+        "evaluate.perplexity_texts=0", "evaluate.public_alone=false"
+    )
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
+    with pytest.raises(ModelError, match="damaged"):
+        MEASURES["text"].beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, None)
 
 
 @pytest.mark.parametrize("embeddings", [True, False])

@@ -23,8 +23,10 @@ from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
+from privsyn.stages.drawing import holding
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
+from privsyn.stages.place import at
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
@@ -162,6 +164,23 @@ def test_an_older_copy_of_the_scratch_is_refused_and_the_newest_goes_on(make_pro
     assert ctx.ledger.parts(planned.id)["shard-0"] > counted
 
 
+def test_a_copy_that_lacks_one_draw_is_an_older_one(make_project):
+    ctx, planned = begun(make_project())
+    scratch, copy = ctx.workspace.scratch(planned.id), ctx.workspace.root / "copy"
+
+    def draw(name: str) -> None:
+        with at(ctx, planned.id) as place, holding(ctx, planned, 0, place) as (_, journal, _noise):
+            journal.draw_all([(name, lambda: 1)])
+
+    draw("first")
+    shutil.copytree(scratch, copy)
+    draw("second")
+    shutil.rmtree(scratch)
+    copy.rename(scratch)
+    with pytest.raises(VerificationError, match=r"counted 2 draws and .* holds 1: .* older copy"):
+        draw("second")
+
+
 def test_every_draw_is_counted_before_its_text_is_handed_on(make_project, monkeypatch):
     ctx, planned = begun(make_project())
     told = []
@@ -286,10 +305,27 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.stages.pinned.os.replace", full)
+        patch.setattr("privsyn.stages.place.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
     assert ctx.ledger.entry(planned.id).state == "LOST"
+
+
+def test_where_neither_scratch_nor_ledger_can_be_written_the_error_says_what_to_do(
+    make_project, monkeypatch
+):
+    ctx, planned = begun(make_project())
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def away(*_):
+        raise LedgerUnavailable("the ledger is away.")
+
+    monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr(Ledger, "lose", away)
+    with pytest.raises(ReleaseLost, match=f"before anything .* privsyn ledger lose {planned.id}"):
+        broken(ctx, planned)
 
 
 # Left behind

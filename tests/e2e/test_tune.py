@@ -8,6 +8,7 @@ import json
 import pytest
 
 from privsyn import cli
+from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.plan import plan
@@ -151,6 +152,18 @@ def test_a_finished_release_serves_as_public_records(tmp_path):
     (folder / "synthetic.jsonl").write_text("{}\n")
     with pytest.raises(VerificationError):
         tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
+
+
+def test_a_release_of_predictable_noise_is_no_public_record(tmp_path):
+    project = build_project(tmp_path / "project", methods=INK)
+    ctx = project.context()
+    ctx.noise = lambda: SeededNoise(0)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
+    with pytest.raises(VerificationError, match="not-private: it was drawn with predictable"):
+        tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
+    assert not (ctx.workspace.state / "tune").exists()
 
 
 def test_too_few_public_records_are_said_to_be_so_before_a_text_is_drawn(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -27,12 +28,13 @@ from privsyn.errors import (
     StorageError,
     VerificationError,
 )
-from privsyn.ledger.database import _parse
+from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
+from privsyn.release.scratch import GIVEN_UP
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -45,6 +47,7 @@ from privsyn.testing import NeverDraws
 from privsyn.vault import journal
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import entries
+from privsyn.vault.release import ReleaseVault
 from tests.e2e.small_project import (
     CANARY,
     METHODS,
@@ -400,6 +403,47 @@ def test_a_failure_after_a_draw_loses_the_release_and_leaves_nothing(machines, m
     assert other.vault.releases() == []
 
 
+@pytest.mark.parametrize("down", ["ledger", "ledger and vault", "all"])
+def test_a_failure_after_a_draw_is_marked_without_the_ledger(machines, monkeypatch, down):
+    """The whole ledger is away from the failure on, and comes back before anybody goes on."""
+
+    def away(*_, **__):
+        raise LedgerUnavailable("the ledger is away.")
+
+    def full(*_, **__):
+        raise StorageError("the disk is full.")
+
+    class Breaks(FakeLogitModel):
+        def decode(self, tokens):
+            patch.setattr(Database, "read", away)
+            patch.setattr(Database, "write", away)
+            if down != "ledger":
+                patch.setattr(ReleaseVault, "put_bytes", full)
+            if down == "all":
+                patch.setattr("privsyn.stages.place.write_json_atomic", full)
+            raise RuntimeError("of ours")
+
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    partition(ctx, planned)
+    with monkeypatch.context() as patch, pytest.raises(ReleaseLost) as lost:
+        generate(seeded(first), planned, 0, Backends({"language": stand_in(Breaks)}))
+    said = {
+        "ledger": r"is told by the next run\. ",
+        "ledger and vault": "is told by the next run on this machine",
+        "all": f"before anything else runs, privsyn ledger lose {planned.id}",
+    }
+    assert re.search(said[down], str(lost.value))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    if down != "all":
+        other = (second if down == "ledger" else first).context()
+        other.noise = NeverDraws
+        with pytest.raises(ReleaseLost, match="given up after a draw"):
+            generate(other, planned, 1, models())
+        assert other.ledger.entry(planned.id).state == "LOST"
+    assert (ctx.workspace.scratch(planned.id) / GIVEN_UP).exists() is (down != "all")
+
+
 def test_a_sweep_takes_what_a_kill_left_of_ended_releases_and_nothing_else(machines):
     first, second = machines(2)
     ctx, planned = reserved(first)
@@ -435,6 +479,49 @@ def test_a_partition_that_was_overtaken_changes_nothing(machines, monkeypatch):
         text = (place.folder / "buckets" / "shard-00000.jsonl").read_text()
     assert "another" in text
     assert CANARY not in text
+
+
+def test_a_part_that_was_overtaken_in_the_middle_of_handing_on_replaces_nothing(
+    machines, monkeypatch
+):
+    """It had just looked at its lease when another process took over, and finished first."""
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    hand_on, put, leases, overtaken = VaultPlace.hand_on, ReleaseVault.put, [], []
+
+    def watched(place, part, lease, names, **more):
+        leases.append(lease)
+        return hand_on(place, part, lease, names, **more)
+
+    def late(vault, name, file):
+        if not overtaken:
+            overtaken.append(name)
+            ctx.ledger.release_lease(leases[0])  # as one that ran out
+            second.write([row | {"text": "another"} for row in rows(48, 20)])
+            partition(seeded(second), planned)
+        return put(vault, name, file)
+
+    monkeypatch.setattr(VaultPlace, "hand_on", watched)
+    monkeypatch.setattr(ReleaseVault, "put", late)
+    with pytest.raises(LeaseHeld):
+        partition(ctx, planned)
+    assert overtaken
+    with at(ctx, planned.id) as place:
+        place.bring("partition")
+        text = (place.folder / "buckets" / "shard-00000.jsonl").read_text()
+    assert "another" in text
+    assert CANARY not in text
+
+
+def test_nothing_private_is_left_on_a_machine_once_its_stage_has_ended(machines):
+    first, second = machines(2)
+    ctx, planned = reserved(first)
+    partition(ctx, planned)
+    generate(seeded(second), planned, 0, models())
+    scratch = second.root / ".privsyn" / "scratch"
+    assert [file for file in scratch.rglob("*") if file.is_file()] == []
+    files = [file for file in second.root.rglob("*") if file.is_file()]
+    assert not any(CANARY.encode() in file.read_bytes() for file in files)
 
 
 def test_vault_key_command_makes_a_key_that_opens(machines, monkeypatch, tmp_path):

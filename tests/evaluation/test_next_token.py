@@ -54,18 +54,11 @@ def test_the_numbers_are_those_counted_by_hand(max_tokens):
 
 
 def test_everything_is_internal_and_named():
-    seen = []
     metrics = next_token_accuracy(
-        BUILTIN,
-        TEXTS,
-        max_tokens=8,
-        called="non_private",
-        performance=ONE,
-        progress=lambda done, total: seen.append((done, total)),
+        BUILTIN, TEXTS, max_tokens=8, called="non_private", performance=ONE
     )
     assert {metric.cls for metric in metrics} == {"internal"}
     assert all(metric.name.startswith("non_private.") for metric in metrics)
-    assert seen[-1] == (3, 3)
     assert next_token_accuracy(BUILTIN, [], max_tokens=8, performance=ONE) == []
 
 
@@ -99,6 +92,7 @@ def test_how_texts_share_passes_does_not_matter(monkeypatch):
     )
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path):
+@pytest.mark.parametrize("texts", [TEXTS, []])
+def test_a_folder_without_a_model_is_refused_whether_there_is_a_text_or_not(tmp_path: Path, texts):
     with pytest.raises(ModelError):
-        next_token_accuracy(tmp_path, TEXTS, max_tokens=8, performance=ONE)
+        next_token_accuracy(tmp_path, texts, max_tokens=8, performance=ONE)

@@ -22,6 +22,8 @@ from privsyn.errors import (
 from privsyn.ledger import chain, tables
 from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.decisions import What
+from privsyn.ledger.policies import PolicyConfig, approval_of
+from privsyn.ledger.settings import AccountConfig
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.ledger.terms import NONE, Terms
 from tests.ledger.ledger_cases import PURE, RENYI, Clock, finish
@@ -113,6 +115,28 @@ def test_terms_are_remembered_where_no_setting_names_them_any_more(ledger: Ledge
     assert [row.change for row in ledger.history()] == ["OPENED", "TERMS"]
     assert ledger.terms("clinic").epsilon == 0.5
     assert ledger.terms("nobody") == NONE
+
+
+def test_a_void_release_that_is_reserved_anew_is_held_to_the_terms_of_now(lite: Ledger) -> None:
+    lite.open_account(RENYI)
+    ask(lite, "r")
+    lite.void("r", "not now")
+    lite.open_account(held(epsilon=0.5))
+    with pytest.raises(PolicyBroken, match="release r"):
+        ask(lite, "r")
+    assert lite.entry("r").state == "VOID"
+
+
+@pytest.mark.parametrize("rule", ["two_people", "publish"])
+@pytest.mark.parametrize("asks", ["account", "policy"])
+def test_what_account_or_policy_asks_for_is_asked_for(rule: str, asks: str) -> None:
+    """Another rule of the one waives none of the other."""
+    one, other = {rule: True}, {"spend_above": 1.0}
+    own, policy = (one, other) if asks == "account" else (other, one)
+    shared = {"name": "clinic", "unit": "patient", "adjacency": "add_remove", "epsilon": 3.0}
+    account = AccountConfig.model_validate(shared | {"delta": 1e-6, "approval": own})
+    found = approval_of(account, PolicyConfig.model_validate({"approval": policy}))
+    assert (getattr(found, rule), found.spend_above) == (True, 1.0)
 
 
 def test_only_on_record_do_terms_become_laxer(ledger: Ledger) -> None:

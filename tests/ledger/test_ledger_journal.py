@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.errors import (
+    BudgetError,
     ConfigError,
     LeaseHeld,
     LedgerUnavailable,
@@ -22,6 +23,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.ledger import tables
+from privsyn.ledger.draws import VaultRow
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.vault.deployment_key import VARIABLE
 from privsyn.vault.journal import LedgerJournal, entries, kept
@@ -164,6 +166,15 @@ def test_a_reservation_that_is_given_back_leaves_no_key(ledger, tmp_path):
     assert vault.pin(ledger, name, 5).nonce == first.nonce
     ledger.void(name, "why")
     assert vault.find(ledger, name) is None
+
+
+def test_a_release_that_began_elsewhere_is_pinned_to_no_vault(ledger):
+    ledger.open_account(PURE)
+    name = reserve(ledger, "r1").release_id
+    ledger.begin(name, "/scratch", "n")
+    with pytest.raises(BudgetError, match="BEGUN, not RESERVED"):
+        ledger.pin(name, VaultRow("key", b"wrapped", "nonce", 1))
+    assert ledger.pinned(name) is None
 
 
 def test_another_key_is_refused_before_anything_is_drawn(ledger, tmp_path, monkeypatch):

@@ -30,15 +30,24 @@ ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "m
 BOB = {"user": "bob", "driver": "cli"}
 
 
-def of(ledger: Ledger, release: str, version: str, content: str, *, same: bool = False) -> Entry:
+def of(
+    ledger: Ledger,
+    release: str,
+    version: str,
+    content: str,
+    *,
+    same: bool = False,
+    strict: bool = False,
+    account: str = "clinic",
+) -> Entry:
     """Reserve a release made from a file."""
     return ledger.reserve(
-        "clinic",
+        account,
         release,
         Pure(0.1),
         method="toy",
         guarantee=Guarantee(0.1, 0.0),
-        source=DatasetSource(version, content, same),
+        source=DatasetSource(version, content, same, strict),
     )
 
 
@@ -190,6 +199,39 @@ def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger:
     assert of(ledger, "s", "v2", "aa").state is State.RESERVED  # it is paid for
     found = ledger.sources(fingerprint="aa")
     assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v2")]
+
+
+def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger: Ledger) -> None:
+    """Killed between reserve and begin, with the file replaced before the next run."""
+    ledger.open_account(PURE)
+    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    of(ledger, "theirs", "v1", "bb")
+    of(ledger, "r", "v1", "aa", account="labs", strict=True)
+    for again in range(2):
+        with pytest.raises(BudgetError, match=r"account\.strict=true: .* account clinic has paid"):
+            of(ledger, "r", "v1", "bb", account="labs", strict=True)
+        assert [held.fingerprint for held in ledger.sources(account="labs")] == ["aa"], again
+    assert of(ledger, "r", "v1", "cc", account="labs", strict=True).state is State.RESERVED
+
+    of(ledger, "s", "v2", "dd", account="labs")
+    with pytest.raises(DataError, match="same content as version v1"):
+        of(ledger, "s", "v2", "cc", account="labs")
+    assert of(ledger, "s", "v2", "cc", account="labs", same=True).state is State.RESERVED
+
+    ledger.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
+    assert of(ledger, "r", "v1", "bb", account="labs", strict=True).state is State.BEGUN
+
+
+def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
+    ledger: Ledger,
+) -> None:
+    ledger.open_account(PURE)
+    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    of(ledger, "theirs", "v1", "bb")
+    guarantee = Guarantee(0.1, 0.0)
+    ledger.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
+    with pytest.raises(BudgetError, match="account clinic has paid"):
+        of(ledger, "r", "v1", "bb", account="labs", strict=True)
 
 
 def test_sources_of_all_accounts_can_be_compared(ledger: Ledger) -> None:

@@ -489,6 +489,27 @@ def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_dr
         assert not journal.drawn
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_shapes_of_an_embedder_are_probed_before_the_records_whatever_they_are(tmp_path, records):
+    """Else a record's length decides whether there is a release."""
+
+    class Mixing(Coordinates):
+        def probe(self):
+            raise ModelError("mixes rows of some length.")
+
+        def embed(self, samples):
+            raise AssertionError("a record was read before the probe")
+
+    data = buckets() if records else [Bucket(one.cell, Private([])) for one in buckets()]
+    models = Backends({"image": Plane(), "image_embedder": Mixing()})
+    Journal.create(tmp_path / "j", {"release": "r"})
+    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
+        draw = Draw(models, SeededNoise(1), journal, PerformanceConfig())
+        with pytest.raises(ModelError, match="mixes rows"):
+            list(METHOD.run(config(), plan(config()), data, draw))
+        assert not journal.drawn
+
+
 def test_progress_is_asked_before_every_draw(tmp_path):
     seen, events = [], []
 

@@ -125,6 +125,24 @@ def test_rows_are_probed_at_every_length_that_is_read(own: Path, length: int) ->
         embedder.embed(["bill", "late " * (length - 10)])
 
 
+@pytest.mark.parametrize("length", [32, 64, 128, 256])
+def test_every_length_can_be_probed_before_a_text_is_there(own: Path, length: int) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
+    with pytest.raises(ModelError, match="changes with its place"):
+        embedder.probe()
+
+
+def test_a_probe_is_paid_for_once(own: Path) -> None:
+    embedder = load(own)
+    embedder.probe()
+    passes: list[int] = []
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: passes.append(found))
+    embedder.probe()
+    embedder.embed(["bill", "late " * 100])
+    assert passes == [16, 128]
+
+
 def test_pooling_follows_the_folder(own: Path) -> None:
     mean = load(own).embed(TEXTS)
     edit(own / "1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)

@@ -98,6 +98,25 @@ def test_numbers_are_told_of_what_is_published_and_of_nothing_else(made):
     assert "certificateSha256" not in failed["run_facets"]["privsyn_privacy"]
 
 
+def test_an_internal_number_is_told_with_no_release(made, tmp_path):
+    project, planned = made
+    other = tmp_path / "project"
+    shutil.copytree(project.root / "releases" / planned.id, other / "releases" / planned.id)
+    shutil.copy(project.params, other)
+    file = other / "releases" / planned.id / layout.VALIDATION
+    said = json.loads(file.read_text())
+    said["numbers"] = [
+        {"name": "ours", "value": 0.25, "class": "dp-release"},
+        {"name": "theirs", "value": 0.75, "class": "internal"},
+        {"name": "unsaid", "value": 0.5},
+    ]
+    file.chmod(0o644)
+    file.write_text(json.dumps(said))
+    task = operator((SimpleNamespace(params=other / "params.yaml"), planned), "PublishOperator")
+    facets = told(task)["inputs"][0]["inputFacets"]
+    assert facets["dataQualityMetrics"]["privsyn_numbers"] == {"ours": 0.25}
+
+
 def test_of_a_release_in_quarantine_nothing_but_its_cost_is_told(made, tmp_path):
     project, planned = made
     other = tmp_path / "project"

@@ -29,6 +29,7 @@ from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.next_token import next_token_accuracy
+from privsyn.methods.base import Steps
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
@@ -81,14 +82,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         return None
     texts = _texts(held_out(ctx, planned.parent))
     with ctx.lineage.stage_run(name, "evaluate") as run:
-        metrics = _measure(ctx, planned, folder / layout.MODEL, texts, "student")
-        config: DistillConfig = ctx.config.method(STUDENTS)
-        if PUBLIC in config.baselines:
-            metrics += _public(ctx, planned, folder / layout.MODEL, texts)
-        if NON_PRIVATE in config.baselines:
-            metrics += _non_private(ctx, planned, texts)
-        if PRIVATE in config.baselines:
-            metrics += _private(ctx, planned, texts)
+        metrics = _all(ctx, planned, folder / layout.MODEL, texts)
         internal = ctx.workspace.internal(name)
         private_folder(internal)
         write_json_atomic(
@@ -103,6 +97,29 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     return internal
 
 
+def _all(
+    ctx: Context, planned: StudentPlan, model: Path, held: list[tuple[str | None, str]]
+) -> list[Metric]:
+    """The student's numbers, and those of the baselines that are asked for."""
+    config: DistillConfig = ctx.config.method(STUDENTS)
+    baselines: dict[str, Callable[[], list[Metric]]] = {
+        PUBLIC: lambda: _public(ctx, planned, model, held),
+        NON_PRIVATE: lambda: _non_private(ctx, planned, held),
+        PRIVATE: lambda: _private(ctx, planned, held),
+    }
+    asked = [measure for name, measure in baselines.items() if name in config.baselines]
+    # privacy: told in steps that the settings count, whether there is a text or not
+    steps = Steps(
+        lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 1 + len(asked)
+    )
+    steps.next()
+    metrics = _measure(ctx, planned, model, held, "student")
+    for measure in asked:
+        steps.next()
+        metrics += measure()
+    return metrics
+
+
 def _measure(
     ctx: Context,
     planned: StudentPlan,
@@ -111,8 +128,6 @@ def _measure(
     called: str,
     template: PromptTemplate | None = None,
 ) -> list[Metric]:
-    if not texts:  # shows in the numbers only
-        return []
     return next_token_accuracy(
         model,
         texts,
@@ -120,7 +135,6 @@ def _measure(
         called=called,
         template=template,
         performance=ctx.config.performance,
-        progress=_percent(ctx, f"evaluate {called}"),
     )
 
 
@@ -184,9 +198,7 @@ def _non_private(
         shutil.rmtree(place, ignore_errors=True)
         private_folder(place)
         try:
-            train_as_planned(
-                ctx, planned, texts, place / "model", _percent(ctx, f"train {NON_PRIVATE}")
-            )
+            train_as_planned(ctx, planned, texts, place / "model")
             return _measure(ctx, planned, place / "model", held, NON_PRIVATE)
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -194,8 +206,3 @@ def _non_private(
 
 def _texts(records: list[Record]) -> list[tuple[str | None, str]]:
     return [(record.label, record.content) for record in records]
-
-
-def _percent(ctx: Context, stage: str) -> Callable[[int, int], None]:
-    """Progress in percent: how many real texts there are is nobody's business."""
-    return lambda done, total: ctx.progress(stage, 100 * done // max(1, total), 100)

@@ -21,7 +21,7 @@ from privsyn.derived.student.settings import DistillConfig
 from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
 from privsyn.filelock import file_lock
-from privsyn.methods.base import as_teacher
+from privsyn.methods.base import as_teacher, unwatched
 from privsyn.methods.registry import load_method, teachers
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -251,7 +251,7 @@ def train_as_planned(
     planned: StudentPlan,
     texts: Sequence[tuple[str | None, str]],
     target: Path,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int, int], None] = unwatched,
     parent: Parent | None = None,
 ) -> Student:
     """Train a student of a plan on texts, into a folder.
@@ -261,7 +261,7 @@ def train_as_planned(
         planned: The student.
         texts: Label and text.
         target: Folder to write.
-        progress: See train_student.
+        progress: See train_student. Not of private texts: it counts them.
         parent: The release whose model is followed, if the plan says so. None: no logits are
             followed, whatever the plan says: private texts are not shown to the teacher.
 

@@ -48,7 +48,7 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
 from privsyn.models.language.text_variation import TextSettings
-from privsyn.models.protocols import VariationAPI
+from privsyn.models.protocols import ManyShapes, VariationAPI
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -316,6 +316,8 @@ class _Private(Generic[T]):
 
     def embed(self, steps: Steps) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
+        if isinstance(self._kind.embedder, ManyShapes):
+            self._kind.embedder.probe()
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in decoded if sample is not None]  # [E6]

@@ -129,8 +129,14 @@ class HFEmbedder:
         # RoBERTa counts positions from behind the padding token's.
         context -= tokenizer.pad_token_id + 1 if model.config.model_type in _OFFSET else 0
         self._longest = min(pooling.max_tokens or LENGTHS[-1], context)
+        self._lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
         self._probed: set[int] = set()
-        self._probe(min(LENGTHS[0], self._longest))
+        self._probe(self._lengths[0])
+
+    def probe(self) -> None:
+        """See protocols.ManyShapes: every length that a text may be padded to."""
+        for length in self._lengths:
+            self._probe(length)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of the texts, in their order, shape (texts, width). Total: any string has one.
@@ -140,10 +146,9 @@ class HFEmbedder:
         """
         ids = [self._encode(text) for text in texts]
         out = np.empty((len(texts), self.width), np.float32)
-        lengths = [*(n for n in LENGTHS if n < self._longest), self._longest]
-        widths = np.array([next(n for n in lengths if n >= len(row)) for row in ids], dtype=int)
-        for length in lengths:
-            numbers = np.flatnonzero(widths == length)
+        widths = [next(n for n in self._lengths if n >= len(row)) for row in ids]
+        for length in self._lengths:
+            numbers = np.flatnonzero(np.array(widths, dtype=int) == length)
             if len(numbers):
                 self._probe(length)
             for start in range(0, len(numbers), self._slots):
@@ -186,7 +191,8 @@ class HFEmbedder:
     def _probe(self, length: int) -> None:
         """Embed public random rows at two places, among other rows, and compare bits.
 
-        Once per length, before its first text: kernels are chosen by the length of rows, too.
+        Once per length, at the latest before its first text: kernels are chosen by the length of
+        rows, too.
         """
         if length in self._probed:
             return
