@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
+LEAST_SECONDS, LEAST_SHARE = 10.0, 0.05
+"""No time left is told by less than so many seconds, unless this share of all was done in them: a
+few steps that take no time say nothing of those that do."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
 LONG = ("load models", "publish")
@@ -163,7 +166,8 @@ class Pace:
 
     Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. What
     comes up to the first output does not count: a model is loaded, or a journal read. A count
-    that falls is that of another release, whose pace is its own.
+    that falls is that of another release, whose pace is its own. Nothing is told by a moment in
+    which little was done.
     """
 
     def __init__(self) -> None:
@@ -191,6 +195,8 @@ class Pace:
             heard.popleft()
         when, before = heard[0]
         if done <= before or now <= when or heard[0] is self._start:
+            return None
+        if now - when < LEAST_SECONDS and done - before < LEAST_SHARE * total:
             return None
         return (now - when) * (total - done) / (done - before)
 

@@ -65,6 +65,15 @@ def test_what_is_read_back_from_a_journal_says_nothing_of_the_pace():
     assert lines[-1].endswith("920 of 1,000 tokens, about 8 min left")
 
 
+def test_a_few_steps_that_take_no_time_say_nothing_of_those_that_do():
+    lines = follow((0, 0), (0.1, 1), (0.2, 2), (0.3, 7), (31, 71), (61, 135))
+    assert [line.partition("tokens")[2] for line in lines] == [
+        "",
+        ", about 6 min 50 s left",
+        ", about 6 min 50 s left",
+    ]
+
+
 @pytest.mark.parametrize("total", [0, 1])
 def test_nothing_to_do_is_no_division_by_zero(total):
     printed = io.StringIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
@@ -230,15 +231,22 @@ class Draw:
 
 
 class Steps:
-    """Counts the parts of a run for its progress."""
+    """Counts the parts of a run for its progress, each by a public number of what takes time."""
 
     def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
 
-    def next(self) -> None:
-        """Another part begins."""
+    def next(self, steps: int = 1) -> None:
+        """Another part begins, of so many steps."""
         self._progress(self._done, self._total)
-        self._done += 1
+        self._done += steps
+
+    @contextmanager
+    def together(self, steps: int) -> Iterator[None]:
+        """Parts of so many steps in all, of which some may be on file and need not begin."""
+        after = self._done + steps
+        yield
+        self._done = after
 
 
 class Method(Protocol):
