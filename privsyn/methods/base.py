@@ -200,7 +200,7 @@ class Backends:
         return model
 
 
-def unwatched(done: int, total: int) -> None:
+def unwatched(done: int, total: int, things: str = "") -> None:
     """Progress that nobody follows."""
 
 
@@ -216,6 +216,9 @@ class Draw:
         progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
         expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
+        reading: Called while records are read that take long, with how many public things they are
+            for (texts, buckets) have theirs read, of how many, and what these are. As often, and
+            with the same numbers, whatever the records.
     """
 
     models: Backends
@@ -224,6 +227,7 @@ class Draw:
     performance: PerformanceConfig
     progress: Callable[[int, int], None] = unwatched
     expected_records: float = 0.0
+    reading: Callable[[int, int, str], None] = unwatched
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
