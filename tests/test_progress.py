@@ -113,7 +113,7 @@ def test_a_terminal_tells_the_time_left_as_a_log_does():
             for done in (0, 10, 500):
                 progress("generate 1/1", done, 1000, "tokens")
             assert "about 50 s left" in on_screen(progress, printed)
-            progress("generate 1/1, reading references", 0, 4, "texts")
+            progress("generate 1/1, reading", 0, 4, "texts")
             now = on_screen(progress, printed)
     assert "0/4 texts" in now
     assert "left" not in now

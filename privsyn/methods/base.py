@@ -216,9 +216,9 @@ class Draw:
         progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
         expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
-        reading: Called while records are read that take long, with how many public things they are
-            for (texts, buckets) have theirs read, of how many, and what these are. As often, and
-            with the same numbers, whatever the records.
+        reading: Called where records take long to be read, with how many public things are done, of
+            how many, and what these are (texts, buckets, parts). As often, and with the same
+            numbers, whatever the records.
     """
 
     models: Backends

@@ -80,7 +80,7 @@ def _draw(
 
     def reading(done: int, total: int, things: str) -> None:
         lease.check()
-        ctx.progress(f"{part}, reading references", done, total, things)
+        ctx.progress(f"{part}, reading", done, total, things)
 
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):

@@ -261,7 +261,9 @@ def test_each_text_is_told_of_once_its_references_are_read_and_before_a_token(tm
     )  # fmt: skip
     reading = [one for one in heard if one != "token"]
     pairs = range(0, len(data), 2)
-    assert reading == [(start + k, len(data), "texts") for start in pairs for k in range(3)]
+    assert reading == [
+        (start + k, len(data), "texts' references") for start in pairs for k in range(3)
+    ]
     first = [heard.index(one) for one in reading[:3]]
     assert first == [first[0], first[0] + 1, first[0] + 2]
     assert heard[first[2] + 1] == "token"

@@ -60,7 +60,7 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
 
 
 def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
-            models=None, progress=unwatched):  # fmt: skip
+            models=None, progress=unwatched, reading=unwatched):  # fmt: skip
     """What a run yields, one by one."""
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
@@ -76,6 +76,7 @@ def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", t
                 journal,
                 PerformanceConfig(),
                 progress,
+                reading=reading,
             ),
         )
 
@@ -531,10 +532,10 @@ def followed(tmp_path, cfg, *args, **kwargs) -> list[tuple[int, int]]:
     return seen
 
 
-def assert_goes_on(seen):
-    """One total, and from 0 on always more, up to the last part, which is below the total."""
+def assert_goes_on(seen, first=0):
+    """One total, and from the first on always more, up to the last part, which is below the total."""
     done, (total,) = [one for one, _ in seen], {of for _, of in seen}
-    assert done[0] == 0
+    assert done[0] == first
     assert done == sorted(set(done))
     assert total - CALL <= done[-1] < total
 
@@ -557,7 +558,7 @@ def test_progress_counts_the_samples_that_the_generator_makes(tmp_path, expansio
     cfg = config(expansion=expansion, lookahead=lookahead, population=90)
     seen = followed(tmp_path, cfg, api=api)
     assert_goes_on(seen)
-    rest = PARTS * len(LABELS) + cfg.rounds * (len(LABELS) + 1)
+    rest = cfg.rounds * (len(LABELS) + 1)
     assert seen[0][1] == api.made + rest
     assert api.made > 2 * rest
 
@@ -569,9 +570,17 @@ def test_progress_does_not_tell_how_many_records_there_are(tmp_path, split):
     for name, records in (("none", 0), ("one", 1), ("many", 200)):
         cfg = config(noisy_label_split=split)
         noise = Constant(gaussian=partial(np.full_like, fill_value=2**24))
-        told.append(followed(tmp_path, cfg, buckets(records=records), noise, name=name))
+        read = []
+        steps = followed(
+            tmp_path, cfg, buckets(records=records), noise, name=name,
+            reading=lambda *counts, read=read: read.append(counts),
+        )  # fmt: skip
+        told.append((read, steps))
     assert told[0] == told[1] == told[2]
-    assert_goes_on(told[0])
+    read, steps = told[0]
+    assert_goes_on(steps)
+    parts = PARTS * len(LABELS)
+    assert read == [(done, parts, "parts of the records") for done in range(parts)]
 
 
 def test_what_is_on_file_counts_as_done(tmp_path):
@@ -584,7 +593,9 @@ def test_what_is_on_file_counts_as_done(tmp_path):
     with pytest.raises(MemoryError):
         run(tmp_path, config(), api=Dies())
     seen = followed(tmp_path, config())
-    assert_goes_on(seen)
+    released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
+    made = released * config().expansion * (1 + config().lookahead)
+    assert_goes_on(seen, first=made + rest)
 
 
 def test_texts_that_are_asked_for_again_are_not_counted_again(tmp_path):

@@ -310,7 +310,7 @@ class _Lines:
 
 def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
     """Tell that the references of so many more texts are read."""
-    draw.reading(before + done, total, "texts")
+    draw.reading(before + done, total, "texts' references")
 
 
 def _on_file() -> int:

@@ -64,8 +64,8 @@ SHEETS = 24
 CALL = 64
 """Samples that the generator is asked for at a time, so that progress is seen. Each is a step."""
 PARTS = 4
-"""Parts in which the records of a label are embedded, a step each: as many whatever their number,
-so that progress says nothing of it."""
+"""Parts in which the records of a label are embedded: as many whatever their number, so that
+progress says nothing of it. They are no steps: a text may take as long as a thousand vectors."""
 
 
 class PrivateEvolution:
@@ -200,10 +200,10 @@ def _evolve(
     sizes = sizes_of(settings, labels)
     steps = Steps(draw.progress, _steps(settings, labels))
     private = _Private(kind, buckets)
-    with steps.together(PARTS * len(labels)):
-        if not journal.has(f"votes/{total}"):
-            private.embed(steps)  # first of all: what fails before the first draw can be resumed
+    if not journal.has(f"votes/{total}"):
+        private.embed(draw)  # first of all: what fails before the first draw can be resumed
     if settings.noisy_label_split:  # [E8]
+        steps.next()
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
         sizes = label_split.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
@@ -316,14 +316,18 @@ class _Private(Generic[T]):
         """Number of records of every label, shape (labels,): exact, not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
-    def embed(self, steps: Steps) -> None:
+    def embed(self, draw: Draw) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
+        parts = Steps(
+            lambda done, total: draw.reading(done, total, "parts of the records"),
+            PARTS * len(self._buckets),
+        )
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in decoded if sample is not None]  # [E6]
             vectors = [np.empty((0, self._kind.embedder.width), np.float32)]
             for part in range(PARTS):
-                steps.next()
+                parts.next()
                 if some := samples[part::PARTS]:
                     vectors.append(np.asarray(self._kind.embedder.embed(some), np.float32))
             self._voters.append(Voters(np.concatenate(vectors)))
@@ -377,7 +381,7 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
     wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
     made = wide + born + total * settings.lookahead * wide
-    return PARTS * len(labels) + released * made + total * (len(labels) + 1)
+    return settings.noisy_label_split + released * made + total * (len(labels) + 1)
 
 
 def _vectors(

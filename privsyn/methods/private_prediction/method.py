@@ -215,7 +215,7 @@ def _texts(
 
 def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
     """Tell that the references of so many more buckets are read."""
-    draw.reading(before + done, total, "buckets")
+    draw.reading(before + done, total, "buckets' references")
 
 
 def _draw(
