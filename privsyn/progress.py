@@ -19,7 +19,6 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import Progress as Bars
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 PACE_SECONDS = 60.0
 """The time left is reckoned from what was done in the last so many seconds."""
+LEAST_SECONDS, LEAST_SHARE = 10.0, 0.05
+"""No time left is told by less than so many seconds, unless this share of all was done in them: a
+few steps that take no time say nothing of those that do."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
 LONG = ("load models", "publish")
@@ -95,13 +97,11 @@ def show_progress(
         _OfCounts(MofNCompleteColumn()),
         TextColumn("{task.fields[things]}"),
         TimeElapsedColumn(),
-        _OfCounts(TimeRemainingColumn()),
+        TextColumn("{task.fields[left]}"),
     )
     # Transient: what stays on the screen is the summary.
-    with Bars(
-        *columns, console=console, transient=True, speed_estimate_period=PACE_SECONDS
-    ) as bars:
-        yield _Rows(bars)
+    with Bars(*columns, console=console, transient=True) as bars:
+        yield _Rows(bars, clock)
 
 
 class _OfCounts(ProgressColumn):
@@ -118,14 +118,15 @@ class _OfCounts(ProgressColumn):
 class _Rows:
     """A row of the terminal for each stage under way: its time, and a bar while it counts."""
 
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
+    def __init__(self, bars: Bars, clock: Callable[[], float]) -> None:
+        self._bars, self._clock = bars, clock
+        self._paces: dict[str, Pace] = {}
         self._under_way: list[tuple[str, TaskID]] = []
         self._by_name: dict[str, TaskID] = {}  # of counts outside of any stage
         self._counted: dict[TaskID, tuple[str, int]] = {}
 
     def begins(self, stage: str) -> None:
-        self._under_way.append((stage, self._bars.add_task(stage, total=None, things="")))
+        self._under_way.append((stage, self._new(stage)))
 
     def ends(self, stage: str) -> None:
         _, row = self._under_way.pop()
@@ -138,8 +139,9 @@ class _Rows:
         if name != stage or done < before:  # another part of it, or the stage of another release
             self._bars.reset(row)
         self._counted[row] = stage, done
+        left = _left(self._paces, stage, done, total, self._clock())
         self._bars.update(
-            row, description=stage, completed=done, total=total or None, things=things
+            row, description=stage, completed=done, total=total or None, things=things, left=left
         )
         if self._under_way and done >= total:
             self._count_no_more(*self._under_way[-1])
@@ -148,14 +150,17 @@ class _Rows:
         if self._under_way:
             return self._under_way[-1][1]
         if stage not in self._by_name:
-            self._by_name[stage] = self._bars.add_task(stage, total=None, things="")
+            self._by_name[stage] = self._new(stage)
         return self._by_name[stage]
+
+    def _new(self, stage: str) -> TaskID:
+        return self._bars.add_task(stage, total=None, things="", left="")
 
     def _count_no_more(self, stage: str, row: TaskID) -> None:
         """All is counted and the stage goes on, as where a model was fetched and is loaded now."""
         task = next(task for task in self._bars.tasks if task.id == row)
         task.total = task.finished_time = None
-        self._bars.update(row, description=stage, things="")
+        self._bars.update(row, description=stage, things="", left="")
 
 
 class Pace:
@@ -163,7 +168,8 @@ class Pace:
 
     Of late: a resumed stage starts anywhere, and reads what is on file faster than it draws. What
     comes up to the first output does not count: a model is loaded, or a journal read. A count
-    that falls is that of another release, whose pace is its own.
+    that falls is that of another release, whose pace is its own. Nothing is told by a moment in
+    which little was done.
     """
 
     def __init__(self) -> None:
@@ -192,7 +198,15 @@ class Pace:
         when, before = heard[0]
         if done <= before or now <= when or heard[0] is self._start:
             return None
+        if now - when < LEAST_SECONDS and done - before < LEAST_SHARE * total:
+            return None
         return (now - when) * (total - done) / (done - before)
+
+
+def _left(paces: dict[str, Pace], stage: str, done: int, total: int, now: float) -> str:
+    """The time left of a stage in words; empty before that can be told."""
+    left = paces.setdefault(stage, Pace()).left(done, total, now)
+    return f"about {duration(left)} left" if left else ""
 
 
 def duration(seconds: float) -> str:
@@ -245,11 +259,11 @@ class _Cell:
         self._show()
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
-        left = self._paces.setdefault(stage, Pace()).left(done, total, self._clock())
+        left = _left(self._paces, stage, done, total, self._clock())
         self._rows[self._under_way[-1] if self._under_way else stage] = (
             f'<div>{escape(stage)} <progress value="{done}" max="{max(total, 1)}"></progress> '
             f"{done:,} of {total:,} {escape(things)}"
-            f"{f', about {duration(left)} left' if left else ''}</div>"
+            f"{f', {left}' if left else ''}</div>"
         )
         self._show()
 
@@ -277,6 +291,7 @@ class _Lines:
         self._paces: dict[str, Pace] = {}
 
     def begins(self, stage: str) -> None:
+        self._shown.clear()  # another release's, of which the same is heard again
         if stage in LONG:
             self._say(f"{stage}: begins")
 
@@ -285,7 +300,7 @@ class _Lines:
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
         now = self._clock()
-        left = self._paces.setdefault(stage, Pace()).left(done, total, now)
+        left = _left(self._paces, stage, done, total, now)
         tenth = 10 * done // max(total, 1)
         told, when = self._shown.get(stage, (-1, now))
         if tenth == told and now - when < QUIET_SECONDS:
@@ -293,7 +308,7 @@ class _Lines:
         self._shown[stage] = tenth, now
         self._say(
             f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}"
-            f"{f', about {duration(left)} left' if left else ''}"
+            f"{f', {left}' if left else ''}"
         )
 
     def _say(self, line: str) -> None:

@@ -65,6 +65,15 @@ def test_what_is_read_back_from_a_journal_says_nothing_of_the_pace():
     assert lines[-1].endswith("920 of 1,000 tokens, about 8 min left")
 
 
+def test_a_few_steps_that_take_no_time_say_nothing_of_those_that_do():
+    lines = follow((0, 0), (0.1, 1), (0.2, 2), (0.3, 7), (31, 71), (61, 135))
+    assert [line.partition("tokens")[2] for line in lines] == [
+        "",
+        ", about 6 min 50 s left",
+        ", about 6 min 50 s left",
+    ]
+
+
 @pytest.mark.parametrize("total", [0, 1])
 def test_nothing_to_do_is_no_division_by_zero(total):
     printed = io.StringIO()
@@ -94,6 +103,37 @@ def test_the_bar_of_a_second_release_is_not_done_with_that_of_the_first():
     last = [line for line in printed.getvalue().split("\x1b[2K") if "evaluate" in line][-1]
     assert "0/4 measurements" in last
     assert not last.startswith(" ")  # its spinner turns
+
+
+def test_a_terminal_tells_the_time_left_as_a_log_does():
+    console, printed = terminal()
+    times = iter([0, 1, 50, 50])
+    with show_progress(console, clock=lambda: next(times)) as progress:
+        with under_way(progress, "generate"):
+            for done in (0, 10, 500):
+                progress("generate 1/1", done, 1000, "tokens")
+            assert "about 50 s left" in on_screen(progress, printed)
+            progress("generate 1/1, reading", 0, 4, "texts")
+            now = on_screen(progress, printed)
+    assert "0/4 texts" in now
+    assert "left" not in now
+
+
+def test_parts_of_a_stage_that_take_unlike_times_are_named_and_tell_no_time_left():
+    printed, times = io.StringIO(), iter([0, 50, 52, 200])
+    with show_progress(Console(file=printed, width=40), clock=lambda: next(times)) as progress:
+        for _ in range(2):
+            with under_way(progress, "evaluate"):
+                for done, name in enumerate(("public model alone", "MAUVE")):
+                    progress(f"evaluate: {name}", done, 2, "measurements")
+    assert (
+        printed.getvalue().splitlines()
+        == [
+            "evaluate: public model alone: 0 of 2 measurements",
+            "evaluate: MAUVE: 1 of 2 measurements",
+        ]
+        * 2
+    )
 
 
 def terminal() -> tuple[Console, io.StringIO]:

@@ -79,6 +79,16 @@ class DrawnLedger(GovernedLedger):
             token = leases.take(connection, release_id, part, ttl, self._clock())
         return Lease(release_id, part, token, ttl, self.renew, self.release_lease, started)
 
+    def check_alone(self, release_id: str) -> None:
+        """Refuse where another live process draws a part of a release. Holds nothing.
+
+        Raises:
+            LeaseHeld: Names the process and the part.
+        """
+        with self._database.read() as connection:
+            if connection is not None:
+                leases.check_alone(connection, release_id, self._clock(), but_mine=True)
+
     def renew(self, lease: Lease) -> None:
         """Let a lease live on.
 

@@ -296,7 +296,7 @@ def check_alone(connection: Connection, release_id: str, now: datetime, *, but_m
     """Refuse while a live process draws any part of a release.
 
     Args:
-        connection: A write transaction.
+        connection: A write transaction; or one that reads, to look.
         release_id: The release.
         now: Time that leases are held against.
         but_mine: Whether this process's own leases do not count.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
@@ -199,7 +200,7 @@ class Backends:
         return model
 
 
-def unwatched(done: int, total: int) -> None:
+def unwatched(done: int, total: int, things: str = "") -> None:
     """Progress that nobody follows."""
 
 
@@ -215,6 +216,9 @@ class Draw:
         progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
         expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
+        reading: Called where records take long to be read, with how many public things are done, of
+            how many, and what these are (texts, buckets, parts). As often, and with the same
+            numbers, whatever the records.
     """
 
     models: Backends
@@ -223,6 +227,7 @@ class Draw:
     performance: PerformanceConfig
     progress: Callable[[int, int], None] = unwatched
     expected_records: float = 0.0
+    reading: Callable[[int, int, str], None] = unwatched
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
@@ -230,15 +235,22 @@ class Draw:
 
 
 class Steps:
-    """Counts the parts of a run for its progress."""
+    """Counts the parts of a run for its progress, each by a public number of what takes time."""
 
     def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
 
-    def next(self) -> None:
-        """Another part begins."""
+    def next(self, steps: int = 1) -> None:
+        """Another part begins, of so many steps."""
         self._progress(self._done, self._total)
-        self._done += 1
+        self._done += steps
+
+    @contextmanager
+    def together(self, steps: int) -> Iterator[None]:
+        """Parts of so many steps in all, of which some may be on file and need not begin."""
+        after = self._done + steps
+        yield
+        self._done = after
 
 
 class Method(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -53,6 +53,17 @@ class Session(Protocol):
 
     def rewind(self) -> None:
         """Take every row back to the end of its prompt, to begin another text."""
+
+
+@runtime_checkable
+class TellsReading(Session, Protocol):
+    """A session that says how far it has read its prompts, which may take minutes."""
+
+    def watch(self, heard: Callable[[int], None]) -> None:
+        """Have it told, while the prompts are read, how many rows are: from the first, in order.
+
+        Of private rows their number is private, too: a method makes of it what may be shown.
+        """
 
 
 class Grammar(Protocol):

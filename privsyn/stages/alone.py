@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import ModelError
-from privsyn.methods.base import Backends, Role
+from privsyn.methods.base import Backends, Role, unwatched
 from privsyn.methods.shared.alone import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.models.language.text_variation import TextSettings
@@ -23,7 +23,11 @@ _MOST_TOKENS = 64
 
 
 def public_alone(
-    ctx: Context, plan: Plan, labels: Sequence[str | None], backends: Backends | None
+    ctx: Context,
+    plan: Plan,
+    labels: Sequence[str | None],
+    backends: Backends | None,
+    progress: Callable[[int, int], None] = unwatched,
 ) -> list[str] | None:
     """One text per label as a release's settings have the public model write, without records.
 
@@ -34,6 +38,7 @@ def public_alone(
         plan: The release.
         labels: Label of each text.
         backends: Models already loaded; None loads what the config names.
+        progress: Called with texts written and texts to write, where they are not kept already.
 
     Returns:
         The texts; None where no language model here can write them (a server, a grammar, other
@@ -68,10 +73,10 @@ def public_alone(
     model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
     if isinstance(recipe, Recipe):
-        texts = write_alone(recipe, model, labels, rng, plan.dataset.labels)
+        texts = write_alone(recipe, model, labels, rng, plan.dataset.labels, progress=progress)
     else:
         try:
-            texts = write_fresh(recipe, model, labels, rng)
+            texts = write_fresh(recipe, model, labels, rng, progress)
         except ModelError:  # it wrote no text
             return None
     private_folder(file.parent)

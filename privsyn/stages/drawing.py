@@ -54,6 +54,20 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
     return run
 
 
+def refuse_drawn(ctx: Context, plan: Plan) -> None:
+    """Refuse a begun release that this process cannot go on with, before models are loaded for it.
+
+    It looks and holds nothing: whoever draws a part asks for its lease.
+
+    Raises:
+        LeaseHeld: Another process draws a part of it; or its scratch is another one.
+        ReleaseLost: Its scratch was here and is gone, or it was given up.
+        VerificationError: See ``begun``.
+    """
+    begun(ctx, plan)
+    ctx.ledger.check_alone(plan.id)
+
+
 @dataclass(frozen=True)
 class Drawing:
     """What a part of a release is drawn with, while it is drawn.

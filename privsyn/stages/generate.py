@@ -72,10 +72,15 @@ def _draw(
     performance = ctx.config.performance
     method, settings = ctx.planned(plan)
     kind, lease = drawn.noise.kind, drawn.lease
+    part = f"generate {shard + 1}/{shards}"
 
     def progress(done: int, total: int) -> None:
         lease.check()
-        ctx.progress(f"generate {shard + 1}/{shards}", done, total, method.counts)
+        ctx.progress(part, done, total, method.counts)
+
+    def reading(done: int, total: int, things: str) -> None:
+        lease.check()
+        ctx.progress(f"{part}, reading", done, total, things)
 
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):
@@ -107,6 +112,7 @@ def _draw(
                 performance,
                 progress,
                 expected_records=units / len(cells),
+                reading=reading,
             ),
         )
     kind_of_record = modality_of(plan.dataset)

@@ -20,7 +20,7 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.nearness import near
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
-from privsyn.methods.base import Backends, Steps
+from privsyn.methods.base import Backends
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
@@ -41,6 +41,8 @@ MOST_READ = 512
 _MOST_DRAWS, _ALONE = 2, 200
 """Draws of the public model alone that a release is set beside, and texts of all of them; of a
 larger release one draw."""
+
+_ALONE_NAME = "public model alone"
 
 Plotter = Callable[[Path], list[Path]]
 """Draws the plots into a folder; returns the files."""
@@ -74,31 +76,31 @@ def _texts(
     theirs = [record.content for record in real], [record.label for record in real]
     load = partial(load_embedder, ctx.config.models, ctx.config.performance, ctx.workspace.cache)
     once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
-    steps = Steps(
-        lambda done, total: ctx.progress("evaluate", done, total, "measurements"),
-        5 if settings.embeddings else 3,
-    )
+    total = 5 if settings.embeddings else 3
     # privacy: models are loaded, and what they say is logged, whether there is a record or not
-    steps.next()
+    _begins(ctx, _ALONE_NAME, 0, total)
     public = _public(ctx, plan, synthetic, backends)
     model = _reader(ctx, backends)
-    parts: list[Callable[[], list[Metric]]] = [
-        lambda: _by_counting(ctx, synthetic, theirs),
-        lambda: _by_reading(ctx, synthetic, theirs, public, model),
-    ]
+    parts: dict[str, Callable[[], list[Metric]]] = {
+        "words, lengths, labels": lambda: _by_counting(ctx, synthetic, theirs),
+        "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
+    }
     if settings.embeddings:
         once.load()
-        parts += [
-            lambda: _by_vectors(ctx, synthetic[0], theirs[0], once),
-            lambda: _beside(ctx, plan, synthetic, theirs, public, once),
-        ]
+        parts["sentence vectors, MAUVE"] = lambda: _by_vectors(ctx, synthetic[0], theirs[0], once)
+        parts["beside what is free"] = lambda: _beside(ctx, plan, synthetic, theirs, public, once)
     metrics: list[Metric] = []
-    for part in parts:
-        steps.next()
+    for done, (name, part) in enumerate(parts.items(), start=1):
+        _begins(ctx, name, done, total)
         metrics += part() if real else []
     if not real:
         return [], _no_plots
     return metrics, partial(draw_plots, texts=synthetic[0], labels=synthetic[1], metrics=metrics)
+
+
+def _begins(ctx: Context, name: str, done: int, total: int) -> None:
+    """Name the measurement that runs: they take unlike times, so none tells of the time left."""
+    ctx.progress(f"evaluate: {name}", done, total, "measurements")
 
 
 def _by_counting(ctx: Context, synthetic: Labelled, real: Labelled) -> list[Metric]:
@@ -153,7 +155,11 @@ def _public(
     if not names:
         return []
     draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
-    written = public_alone(ctx, plan, [*names] * draws, backends) or []
+
+    def progress(done: int, total: int) -> None:
+        ctx.progress(f"evaluate: {_ALONE_NAME}, writing", done, total, "texts")
+
+    written = public_alone(ctx, plan, [*names] * draws, backends, progress) or []
     return [written[start : start + len(names)] for start in range(0, len(written), len(names))]
 
 

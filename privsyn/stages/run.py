@@ -11,7 +11,7 @@ from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
-from privsyn.stages.drawing import load_models
+from privsyn.stages.drawing import load_models, refuse_drawn
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
@@ -45,7 +45,10 @@ def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = u
         for shard in range(shards):
             generate(ctx, planned, shard, backends)
 
-    if _timed(ctx, "reserve", told, lambda: reserve(ctx, planned)).state != "COMMITTED":
+    state = _timed(ctx, "reserve", told, lambda: reserve(ctx, planned)).state
+    if state == "BEGUN":
+        refuse_drawn(ctx, planned)
+    if state != "COMMITTED":
         # Loading comes before begin: a model that does not load costs nothing.
         backends = _timed(ctx, "load models", told, lambda: load_models(ctx, planned))
         _timed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from privsyn.errors import (
     ReleaseLost,
     VerificationError,
 )
+from privsyn.ledger.leases import Holder
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
@@ -30,6 +32,7 @@ from privsyn.stages.place import at
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.run import carry_out
 from privsyn.stages.sweep import leftovers, sweep
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
@@ -79,6 +82,43 @@ def drawn(project: Project):
     else:
         generate(ctx, planned, 0, models())
     return ctx, planned
+
+
+# Before models are loaded
+
+
+def unloaded(monkeypatch) -> None:
+    monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: pytest.fail("loaded"))
+
+
+def test_a_release_that_another_process_draws_is_refused_before_models_are_loaded(
+    make_project, monkeypatch
+):
+    unloaded(monkeypatch)
+    ctx, planned = begun(make_project())
+    other = replace(Holder.me(), machine="other", host="other-host", pid=7)
+    with monkeypatch.context() as patch:
+        patch.setattr(Holder, "me", lambda: other)
+        lease = ctx.ledger.acquire(planned.id, "shard-1", ttl=600)
+    with pytest.raises(
+        LeaseHeld, match=r"process 7 on other-host is drawing its shard-1"
+    ) as caught:
+        carry_out(ctx, planned, published=False)
+    assert caught.value.exit_code == 7
+    ctx.ledger.renew(lease)  # it still holds what it held
+    assert ctx.ledger.parts(planned.id) == {"partition": 0, "shard-1": 0}
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def test_a_release_whose_scratch_is_gone_is_lost_before_models_are_loaded(
+    make_project, monkeypatch
+):
+    unloaded(monkeypatch)
+    ctx, planned = begun(make_project())
+    shutil.rmtree(ctx.workspace.scratch(planned.id))
+    with pytest.raises(ReleaseLost, match="its draws are gone"):
+        carry_out(ctx, planned, published=False)
+    assert ctx.ledger.entry(planned.id).state == "LOST"
 
 
 # Parts of it are gone

@@ -47,7 +47,7 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
 
 
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
-        progress=unwatched, expected_records=0.0):  # fmt: skip
+        progress=unwatched, expected_records=0.0, reading=unwatched):  # fmt: skip
     plan = METHOD.calibrate(
         cfg, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
     )
@@ -65,6 +65,7 @@ def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="j
                     performance,
                     progress,
                     expected_records,
+                    reading,
                 ),
             )
         )
@@ -214,16 +215,58 @@ def test_progress_does_not_tell_how_many_records_a_bucket_holds(tmp_path, added)
         def noisy_max(self, scores, scale, sensitivity):
             return 0
 
+    nobody = [Bucket(bucket.cell, Private([])) for bucket in data]
     told = []
-    for name, own in (("one", data), ("two", neighbour)):
+    for name, own in (("one", data), ("two", neighbour), ("none", nobody)):
         heard = []
+
+        def tell(*counts, heard=heard):
+            heard.append(counts)
+
         run(
-            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), name=name,
-            progress=lambda done, total, heard=heard: heard.append((done, total)),
+            tmp_path, cfg, own, First(), PerformanceConfig(rows_per_pass=1), Tells(), name,
+            progress=tell, reading=tell,
         )  # fmt: skip
         told.append(heard)
-    assert told[0] == told[1]
-    assert len(told[0]) > 2
+    assert told[0] == told[1] == told[2]
+    assert len([counts for counts in told[0] if len(counts) == 2]) > 2
+
+
+class Tells(FakeLogitModel):
+    """A model that tells of its private rows one by one while it reads them."""
+
+    def private_rows(self, *args, **kwargs):
+        session = super().private_rows(*args, **kwargs)
+        logits, asked = session.logits, []
+
+        def reads(rows=slice(None), columns=None):
+            for row in [] if asked else range(len(session._rows)):
+                session.heard(row + 1)
+            asked.append(rows)
+            return logits(rows, columns)
+
+        session.watch = lambda heard: setattr(session, "heard", heard)
+        session.logits = reads
+        return session
+
+
+def test_each_text_is_told_of_once_its_references_are_read_and_before_a_token(tmp_path):
+    """Two texts at a time; what a bucket holds, nothing or five references, is one step."""
+    cfg, heard = config(), []
+    data = buckets(cfg)
+    run(
+        tmp_path, cfg, data, SeededNoise(1), PerformanceConfig(texts_per_pass=2), Tells(),
+        progress=lambda done, total: heard.append("token"),
+        reading=lambda *counts: heard.append(counts),
+    )  # fmt: skip
+    reading = [one for one in heard if one != "token"]
+    pairs = range(0, len(data), 2)
+    assert reading == [
+        (start + k, len(data), "texts' references") for start in pairs for k in range(3)
+    ]
+    first = [heard.index(one) for one in reading[:3]]
+    assert first == [first[0], first[0] + 1, first[0] + 2]
+    assert heard[first[2] + 1] == "token"
 
 
 def test_references_pull_the_text(tmp_path):

@@ -481,20 +481,39 @@ def test_an_overtaken_run_stops_before_its_next_draw(tmp_path, terms):
     class Overtaken(Exception):
         pass
 
-    for stop in range(1 + 2 + 2):
+    draws, texts = 1 + 2, 5 * config(terms).candidates  # of a label
+    steps = [*range(draws), draws, draws + texts]
+    for stop, last in enumerate(steps):
         seen = []
 
-        def progress(done, total, stop=stop, seen=seen):
+        def progress(done, total, last=last, seen=seen):
             seen.append((done, total))
-            if done == stop:
+            if done == last:
                 raise Overtaken
 
         with pytest.raises(Overtaken):
             run(tmp_path, config(terms), progress=progress, name=f"j{stop}")
-        assert seen == [(done, 5) for done in range(stop + 1)]
+        assert seen == [(done, draws + 2 * texts) for done in steps[: stop + 1]]
         with Journal.open(tmp_path / f"j{stop}", {}) as journal:
             drawn = [key for key in journal._values if key != "kept public vocabulary"]
         assert len(drawn) == stop
+
+
+def test_progress_counts_the_texts_that_are_asked_for_and_nothing_of_the_records(tmp_path, terms):
+    cfg = config(terms, sequences_per_label=50, candidates=3)
+    told = []
+    for name, texts in (("some", TEXTS), ("none", {}), ("many", {"Billing": ["my bill"] * 300})):
+        seen, model = [], Echo()
+        run(
+            tmp_path, cfg, texts=texts, noise=constant(), model=model, name=name,
+            progress=lambda done, total, seen=seen: seen.append((done, total)),
+        )  # fmt: skip
+        told.append(seen)
+        done, total = [one for one, _ in seen], seen[0][1]
+        assert done == sorted(set(done))
+        assert total == 1 + len(LABELS) + len(model.prompts) - 1  # one was the first trial
+        assert done[-1] < total
+    assert told[0] == told[1] == told[2]
 
 
 def test_a_constant_mechanism_gives_the_same_release_on_neighbours(tmp_path, terms):

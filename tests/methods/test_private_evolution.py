@@ -7,6 +7,7 @@ import io
 import json
 import math
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -22,10 +23,10 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample
+from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample, unwatched
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.methods.private_evolution.method import LATTICE, PARTS, PrivateEvolution
+from privsyn.methods.private_evolution.method import CALL, LATTICE, PARTS, PrivateEvolution
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
@@ -33,7 +34,8 @@ from privsyn.methods.shared import label_split
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.testing import NeverDraws, NoNoise
+from privsyn.models.testing.language import FakeTextModel
+from privsyn.testing import Constant, NeverDraws, NoNoise
 from tests.methods.toy_evolution import Coordinates, Plane, moons
 
 METHOD = PrivateEvolution()
@@ -57,7 +59,8 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
     return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(labels)))
 
 
-def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE):
+def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
+            models=None, progress=unwatched, reading=unwatched):  # fmt: skip
     """What a run yields, one by one."""
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
@@ -68,10 +71,12 @@ def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", t
             plan(cfg, target, labels=labels),
             data,
             Draw(
-                Backends({"image": api or Plane(), "image_embedder": Coordinates()}),
+                Backends(models or {"image": api or Plane(), "image_embedder": Coordinates()}),
                 noise or SeededNoise(1),
                 journal,
                 PerformanceConfig(),
+                progress,
+                reading=reading,
             ),
         )
 
@@ -537,9 +542,103 @@ def test_progress_is_asked_before_every_draw(tmp_path):
         )
     before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
     assert before == ["progress"] * 4
-    labels = len(buckets())
-    total = (PARTS + 1) * labels + cfg.rounds * (2 * labels + 1)
-    assert seen == [(done, total) for done in range(total)]
+    assert_goes_on(seen)
+
+
+def followed(tmp_path, cfg, *args, **kwargs) -> list[tuple[int, int]]:
+    """What the progress of a run tells."""
+    seen: list[tuple[int, int]] = []
+    told = lambda done, total: seen.append((done, total))  # noqa: E731
+    run(tmp_path, cfg, *args, progress=told, **kwargs)
+    return seen
+
+
+def assert_goes_on(seen, first=0):
+    """One total, and from the first on always more, up to the last part, which is below the total."""
+    done, (total,) = [one for one, _ in seen], {of for _, of in seen}
+    assert done[0] == first
+    assert done == sorted(set(done))
+    assert total - CALL <= done[-1] < total
+
+
+@pytest.mark.parametrize("expansion", [1, 4])
+@pytest.mark.parametrize("lookahead", [0, 2])
+def test_progress_counts_the_samples_that_the_generator_makes(tmp_path, expansion, lookahead):
+    class Counts(Plane):
+        made = 0
+
+        def random(self, count, label):
+            self.made += count
+            return super().random(count, label)
+
+        def vary(self, samples, label, degree):
+            self.made += len(samples)
+            return super().vary(samples, label, degree)
+
+    api = Counts()
+    cfg = config(expansion=expansion, lookahead=lookahead, population=90)
+    seen = followed(tmp_path, cfg, api=api)
+    assert_goes_on(seen)
+    rest = cfg.rounds * (len(LABELS) + 1)
+    assert seen[0][1] == api.made + rest
+    assert api.made > 2 * rest
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_progress_does_not_tell_how_many_records_there_are(tmp_path, split):
+    """Of a constant histogram: what noise does to the labels' shares is public."""
+    told = []
+    for name, records in (("none", 0), ("one", 1), ("many", 200)):
+        cfg = config(noisy_label_split=split)
+        noise = Constant(gaussian=partial(np.full_like, fill_value=2**24))
+        read = []
+        steps = followed(
+            tmp_path, cfg, buckets(records=records), noise, name=name,
+            reading=lambda *counts, read=read: read.append(counts),
+        )  # fmt: skip
+        told.append((read, steps))
+    assert told[0] == told[1] == told[2]
+    read, steps = told[0]
+    assert_goes_on(steps)
+    parts = PARTS * len(LABELS)
+    assert read == [(done, parts, "parts of the records") for done in range(parts)]
+
+
+def test_what_is_on_file_counts_as_done(tmp_path):
+    class Dies(Plane):
+        def vary(self, samples, label, degree):
+            if degree < config().degree(2):
+                raise MemoryError
+            return super().vary(samples, label, degree)
+
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), api=Dies())
+    seen = followed(tmp_path, config())
+    released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
+    made = released * config().expansion * (1 + config().lookahead)
+    assert_goes_on(seen, first=made + rest)
+
+
+def test_texts_that_are_asked_for_again_are_not_counted_again(tmp_path):
+    class Lengths:
+        revision, width = "lengths-1", 2
+
+        def embed(self, samples):
+            return np.array([[len(text), text.count(" ")] for text in samples], np.float32)
+
+    own = ModelIdentity("m", "r", PromptTemplate("Like {reference}", "Like", chat=True))
+    cfg = METHOD.resolve(config(modality="text", population=70), {"text": own})
+    texts = [Bucket(cell, Private(["my bill"] * 5)) for cell in METHOD.cells(cfg, LABELS)]
+    seen = []
+    for name, words in (("long", 10), ("short", 1)):
+        said = " ".join("one two three four five six seven eight nine ten".split()[:words])
+        model = FakeTextModel(script=lambda prompt, before, said=said: said)
+        models = {"text": model, "embedder": Lengths()}
+        seen.append((followed(tmp_path, cfg, texts, models=models, name=name), len(model.prompts)))
+    (long, asked), (short, asked_again) = seen
+    assert short == long
+    assert asked_again > asked
+    assert_goes_on(short)
 
 
 # --- kills and replays ----------------------------------------------------------------------------

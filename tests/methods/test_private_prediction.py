@@ -21,7 +21,7 @@ from privsyn.dp.events import as_zcdp
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, ReleaseFacts, unwatched
 from privsyn.methods.private_prediction.method import PrivatePrediction
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -64,7 +64,8 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
     return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(LABELS)))
 
 
-def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64):
+def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
+        progress=unwatched, reading=unwatched):  # fmt: skip
     Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
@@ -77,6 +78,8 @@ def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", row
                     noise or SeededNoise(1),
                     journal,
                     PerformanceConfig(rows_per_pass=rows_per_pass),
+                    progress,
+                    reading=reading,
                 ),
             )
         )
@@ -269,6 +272,32 @@ def test_a_loop_that_never_crosses_ends_at_its_bounds(tmp_path):
     assert samples
     few = run(tmp_path, cfg.model_copy(update={"max_texts": 2}), noise=NoNoise(), name="texts")
     assert len(few) == 8
+
+
+def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(tmp_path):
+    class First(NoNoise):
+        """The mechanism replaced by a constant."""
+
+        def noisy_max(self, scores, scale, sensitivity):
+            return 1
+
+    cfg = config(svt_threshold=None)
+    told = []
+    for name, records in (("none", 0), ("one", 1), ("many", 70)):
+        heard = []
+
+        def tell(*counts, heard=heard):
+            heard.append(counts)
+
+        data = [Bucket(bucket.cell, Private(["my bill"] * records)) for bucket in buckets(cfg)]
+        run(tmp_path, cfg, data, First(), name=name, progress=tell, reading=tell)
+        told.append(heard)
+    assert told[0] == told[1] == told[2]
+    count, reading = len(buckets(cfg)), [one for one in told[0] if len(one) == 3]
+    assert reading == [
+        (n + k, count, "buckets' references") for n in range(count) for k in range(2)
+    ]
+    assert told[0][:2] == reading[:2]  # before the first token
 
 
 def test_unfinished_text_is_dropped_or_kept_by_a_public_setting(tmp_path):

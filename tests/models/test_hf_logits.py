@@ -15,7 +15,7 @@ from privsyn.models.language import rowwise
 from privsyn.models.language.loading import load_language_model
 from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.model_identity import describe
-from privsyn.models.protocols import LogitModel, PromptTemplate
+from privsyn.models.protocols import LogitModel, PromptTemplate, TellsReading
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 TEMPLATE = PromptTemplate("Text: {reference}</s>Text:", "Text:")
@@ -191,6 +191,23 @@ def test_public_rows_are_the_prompt_without_a_reference(load: Loader) -> None:
     again = model.public_rows(TEMPLATE, [None], STEPS)
     np.testing.assert_array_equal(rows.logits()[5], again.logits()[0])
     assert rows.logits().dtype == np.float32
+
+
+def test_a_session_tells_how_many_rows_it_has_read_once(load: Loader) -> None:
+    """Twenty rows in passes of sixteen; what is fed or read anew is not told of."""
+    rows = load("llama").private_rows(
+        TEMPLATE, [None] * 20, OTHERS, REFERENCE_TOKENS, STEPS, declared=[None]
+    )
+    heard: list[int] = []
+    assert isinstance(rows, TellsReading)
+    rows.watch(heard.append)
+    assert rows.logits(slice(0, 0)).shape[0] == 0
+    assert heard == [16, 20]
+    rows.append([5] * 20)
+    rows.logits()
+    rows.rewind()
+    rows.logits()
+    assert heard == [16, 20]
 
 
 def test_no_private_rows(load: Loader) -> None:

@@ -32,7 +32,7 @@ from privsyn.methods.shared.prompts import (
     ended,
     resolved_prompt,
 )
-from privsyn.models.protocols import LogitModel, PromptTemplate, Session
+from privsyn.models.protocols import LogitModel, PromptTemplate, Session, TellsReading
 from privsyn.models.trial import try_logits
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class InvisibleInk:
         total = len(buckets) * settings.max_tokens
         for start in range(0, len(buckets), together):
             group = buckets[start : start + together]
-            lines = _Lines(self.prompt(settings), model, group, declared)
+            read = partial(_told_read, draw, start, len(buckets))
+            lines = _Lines(self.prompt(settings), model, group, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
             for bucket, tokens in zip(group, texts, strict=True):
@@ -232,8 +233,9 @@ class _Lines:
         model: LogitModel,
         group: Sequence[Bucket],
         declared: Collection[str | None],
+        read: Callable[[int], None],
     ) -> None:
-        self._prompt, self._declared = prompt, declared
+        self._prompt, self._declared, self._read = prompt, declared, read
         self.model, self.group = model, group
         self._sessions: tuple[Session, Session] | None = None
         self._fed = 0
@@ -283,7 +285,32 @@ class _Lines:
             max_tokens,
             declared=self._declared,
         )
+        self._follow(private)
         return public, private
+
+    def _follow(self, private: Session) -> None:
+        """Read the references, and tell of every text once its own are, in order.
+
+        privacy: each number of texts is told once, whatever bucket holds how many references.
+        """
+        told = 0
+
+        def heard(rows: int) -> None:
+            nonlocal told
+            while told < len(self.rows) and self.rows[told].stop <= rows:
+                told += 1
+                self._read(told)
+
+        self._read(0)
+        if isinstance(private, TellsReading):
+            private.watch(heard)
+        private.logits(slice(0, 0))  # of no row: the prompts are read
+        heard(self.rows[-1].stop)
+
+
+def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
+    """Tell that the references of so many more texts are read."""
+    draw.reading(before + done, total, "texts' references")
 
 
 def _on_file() -> int:

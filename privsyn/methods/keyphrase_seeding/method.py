@@ -188,8 +188,9 @@ class KeyphraseSeeding:
         if settings.use_llm and not journal.drawn:  # a model that fails must fail before a draw
             models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
         shapes = structures_of(settings)
-        pages = -(-settings.sequences_per_label // _page(settings)) if settings.use_llm else 0
-        steps = Steps(draw.progress, 1 + (len(shapes) + pages) * len(buckets))
+        # A draw is a step, and so is a text, which takes as long or longer.
+        written = settings.sequences_per_label * settings.candidates if settings.use_llm else 0
+        steps = Steps(draw.progress, 1 + (len(shapes) + written) * len(buckets))
         documents = [bucket.contents.reveal() for bucket in buckets]
 
         # Pre-processing: the private vocabulary (Appendix B.1), once for all labels [K1]
@@ -320,7 +321,7 @@ def _texts(
     size = _page(settings)
     for start in range(0, len(lists), size):
         page = lists[start : start + size]
-        steps.next()
+        steps.next(len(page) * settings.candidates)
         write = partial(_written, settings, cell.label, page, models)
         yield from json.loads(journal.keep(f"texts/{cell.index}/{start}", write))
 

@@ -62,10 +62,10 @@ T = TypeVar("T")
 SHEETS = 24
 """Contact sheets of a release at most."""
 CALL = 64
-"""Samples that the generator is asked for at a time, so that progress is seen."""
+"""Samples that the generator is asked for at a time, so that progress is seen. Each is a step."""
 PARTS = 4
 """Parts in which the records of a label are embedded: as many whatever their number, so that
-progress says nothing of it."""
+progress says nothing of it. They are no steps: a text may take as long as a thousand vectors."""
 
 
 class PrivateEvolution:
@@ -198,13 +198,12 @@ def _evolve(
     journal, threshold = draw.journal, round(mechanism.threshold * LATTICE)
     wide = settings.expansion
     sizes = sizes_of(settings, labels)
-    calls = _calls(sizes, wide) + (total - 1) * _calls(sizes, max(1, wide - 1))
-    calls += _calls(sizes, 1) if wide == 1 else 0
-    steps = Steps(draw.progress, PARTS * len(labels) + calls + total * (len(labels) + 1))
+    steps = Steps(draw.progress, _steps(settings, labels))
     private = _Private(kind, buckets)
     if not journal.has(f"votes/{total}"):
-        private.embed(steps)  # first of all: what fails before the first draw can be resumed
+        private.embed(draw)  # first of all: what fails before the first draw can be resumed
     if settings.noisy_label_split:  # [E8]
+        steps.next()
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
         sizes = label_split.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
@@ -214,21 +213,23 @@ def _evolve(
         partial(_first, kind.api, count, label, steps)
         for count, label in zip(candidates, labels, strict=True)
     ]
-    population = _kept(kind, journal, "population/1", makes)  # line 2
+    with steps.together(sum(candidates)):
+        population = _kept(kind, journal, "population/1", makes)  # line 2
     if sheet := kind.sheet(population):
         yield Exhibit("population-0000.png", sheet)
     rounds: list[Mapping[str, Any]] = []
     fallen = np.zeros(len(labels), np.int64)
     for t in range(1, total + 1):  # line 4
         degree = settings.degree(t)
-        vectors = [
-            _kept_array(
-                journal,
-                f"vectors/{t}/{place}",
-                partial(_vectors, kind, group, label, degree, settings.lookahead, steps),
-            )
-            for place, (group, label) in enumerate(zip(population, labels, strict=True))
-        ]
+        with steps.together(len(labels) + settings.lookahead * sum(candidates)):
+            vectors = [
+                _kept_array(
+                    journal,
+                    f"vectors/{t}/{place}",
+                    partial(_vectors, kind, group, label, degree, settings.lookahead, steps),
+                )
+                for place, (group, label) in enumerate(zip(population, labels, strict=True))
+            ]
         steps.next()
         noisy_votes = partial(_noisy, mechanism, partial(private.votes, vectors), draw.noise)
         noisy = journal.draw_array(f"votes/{t}", noisy_votes, sum(candidates))  # lines 5-6 [E4]
@@ -248,7 +249,8 @@ def _evolve(
                 partial(_offspring, kind.api, group * times, label, degree, steps)
                 for group, label in zip(parents, labels, strict=True)
             ]
-            offspring = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
+            with steps.together(times * sum(sizes)):
+                offspring = _kept(kind, journal, f"population/{t + 1}", makes)  # line 10
         fallen += [not bins.any() for bins in weights]
         rounds.append(_figures(t, degree, weights, indices, parents, offspring))
         population = [
@@ -314,16 +316,20 @@ class _Private(Generic[T]):
         """Number of records of every label, shape (labels,): exact, not yet private."""
         return np.array([len(bucket.contents.reveal()) for bucket in self._buckets], np.int64)
 
-    def embed(self, steps: Steps) -> None:
+    def embed(self, draw: Draw) -> None:
         """Compute the vectors of all records, shape (records, width) for each label."""
         if isinstance(self._kind.embedder, ManyShapes):
             self._kind.embedder.probe()
+        parts = Steps(
+            lambda done, total: draw.reading(done, total, "parts of the records"),
+            PARTS * len(self._buckets),
+        )
         for bucket in self._buckets:
             decoded = [self._kind.read(content) for content in bucket.contents.reveal()]
             samples = [sample for sample in decoded if sample is not None]  # [E6]
             vectors = [np.empty((0, self._kind.embedder.width), np.float32)]
             for part in range(PARTS):
-                steps.next()
+                parts.next()
                 if some := samples[part::PARTS]:
                     vectors.append(np.asarray(self._kind.embedder.embed(some), np.float32))
             self._voters.append(Voters(np.concatenate(vectors)))
@@ -341,8 +347,9 @@ def _first(api: VariationAPI[T], count: int, label: str | None, steps: Steps) ->
     """The first candidates of a label."""
     samples: list[T] = []
     while len(samples) < count:
-        steps.next()
-        samples += _fresh(api, min(CALL, count - len(samples)), label)
+        asked = min(CALL, count - len(samples))
+        steps.next(asked)
+        samples += _fresh(api, asked, label)
     return samples
 
 
@@ -362,14 +369,21 @@ def _offspring(
     """A variation of every sample."""
     new: list[T] = []
     for start in range(0, len(samples), CALL):
-        steps.next()
-        new += _varied(api, samples[start : start + CALL], label, degree)
+        asked = samples[start : start + CALL]
+        steps.next(len(asked))
+        new += _varied(api, asked, label, degree)
     return new
 
 
-def _calls(sizes: Sequence[int], each: int) -> int:
-    """Calls of the generator for so many samples a released one, at most: labels may be resplit."""
-    return sum(sizes) * each // CALL + len(sizes)
+def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
+    """Steps of a run: samples the generator is asked for, and parts that take about as long as one.
+
+    By settings alone: however often a text is asked for again, and however labels are split anew.
+    """
+    wide, total, released = settings.expansion, settings.rounds, sum(sizes_of(settings, labels))
+    born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
+    made = wide + born + total * settings.lookahead * wide
+    return settings.noisy_label_split + released * made + total * (len(labels) + 1)
 
 
 def _vectors(
@@ -380,7 +394,7 @@ def _vectors(
     Shape (candidates, width).
     """
     steps.next()
-    looks = (_varied(kind.api, group, label, degree) for _ in range(k))
+    looks = (_offspring(kind.api, group, label, degree, steps) for _ in range(k))
     vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
     return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 

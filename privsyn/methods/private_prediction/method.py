@@ -152,9 +152,10 @@ class PrivatePrediction:
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = draw.part(number * r, len(buckets) * r)
+            read = partial(_told_read, draw, number, len(buckets))
             rows = draw.performance.rows_per_pass
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
-            for text in _texts(settings, mechanism, batch, draw, tell):
+            for text in _texts(settings, mechanism, batch, draw, tell, read):
                 tokens = [value if value >= 0 else ~value for value in text]
                 public = sum(value < 0 for value in text)
                 yield Sample(
@@ -170,10 +171,12 @@ def _texts(
     batch: _Batch,
     draw: Draw,
     tell: Callable[[int], None],
+    read: Callable[[int], None],
 ) -> Iterator[list[int]]:
     """Algorithm 1 for one batch: texts, end included, public tokens as ``~token``.
 
-    ``tell`` is called with the number of private tokens drawn.
+    ``tell`` is called with the number of private tokens drawn, ``read`` before and after the
+    references are read.
     """
     above, r, journal = mechanism.above, mechanism.private_tokens, draw.journal
     theta = round((settings.svt_threshold or 0.0) * settings.batch_size * LATTICE)
@@ -188,6 +191,9 @@ def _texts(
                 if settings.keep_unfinished:
                     yield drawn
                 return
+            key = f"{batch.cell}/{number}/{len(text)}"
+            if not journal.has(key):
+                batch.read(read)
             if above and threshold is None:  # lines 4 and 17 [P3]
                 draw_threshold = partial(above.threshold, theta, draw.noise)
                 [noisy] = journal.draw_all([(f"{batch.cell}/threshold/{private}", draw_threshold)])
@@ -196,7 +202,7 @@ def _texts(
             next_token = partial(
                 _draw, settings, mechanism, threshold, batch, number, text, draw.noise
             )
-            [value] = journal.draw_all([(f"{batch.cell}/{number}/{len(text)}", next_token)])
+            [value] = journal.draw_all([(key, next_token)])
             total += 1
             if value >= 0:
                 private, threshold = private + 1, None
@@ -205,6 +211,11 @@ def _texts(
         yield drawn
         if private == r or total == most:
             return
+
+
+def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
+    """Tell that the references of so many more buckets are read."""
+    draw.reading(before + done, total, "buckets' references")
 
 
 def _draw(
@@ -311,6 +322,14 @@ class _Batch:
                 probabilities += probability_grid(z).sum(axis=0, dtype=np.int64)
         public = z_public[allowed].astype(np.float64)
         return _Step(allowed, public, scores.held(), probabilities)
+
+    def read(self, told: Callable[[int], None]) -> None:
+        """Read the references, once. ``told`` hears of it as one part, however many they are."""
+        if self._sessions is None:
+            told(0)
+            self._sessions = self._start()
+            self._sessions[1].logits(slice(0, 0))  # of no row: the prompts are read
+            told(1)
 
     def _at(self, number: int, text: Sequence[int]) -> tuple[Session, Session]:
         """The public and the private session after the tokens of this text."""

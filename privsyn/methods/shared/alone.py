@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.methods.base import unwatched
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import PromptConfig, as_released, ended
 from privsyn.models.language.text_variation import TextSettings, TextVariation
@@ -71,6 +72,7 @@ def write_alone(
     rng: np.random.Generator,
     every: Sequence[str] = (),
     together: int = 64,
+    progress: Callable[[int, int], None] = unwatched,
 ) -> list[str]:
     """One text per label, from the public prompt alone. No record is read and nothing is spent.
 
@@ -81,13 +83,14 @@ def write_alone(
         rng: Public randomness.
         every: All labels of the data set, which candidates are told apart by.
         together: Texts decoded at a time.
+        progress: Called before them with texts written and texts to write, candidates included.
     """
     template, most = recipe.prompt.template, recipe.max_tokens
     return best_of(
         recipe.candidates,
         labels,
         every or sorted({label for label in labels if label is not None}),
-        lambda asked: _written(recipe, model, asked, rng, together),
+        lambda asked: _written(recipe, model, asked, rng, together, progress),
         lambda of, texts: model.likelihoods(template, of, texts, most),
     )
 
@@ -97,6 +100,7 @@ def write_fresh(
     model: TextModel,
     labels: Sequence[str | None],
     rng: np.random.Generator,
+    progress: Callable[[int, int], None] = unwatched,
 ) -> list[str]:
     """One text per label, as the method's own text model writes where no record has a say.
 
@@ -105,12 +109,19 @@ def write_fresh(
         model: The text model.
         labels: Label of each text.
         rng: Public randomness of the prompts.
+        progress: Called before the texts of each label with texts written and texts to write.
 
     Raises:
         ModelError: See TextVariation.random.
     """
     variation = TextVariation(settings, model, rng)
-    texts = {of: iter(variation.random(labels.count(of), of)) for of in dict.fromkeys(labels)}
+    texts: dict[str | None, Iterator[str]] = {}
+    written = 0
+    for label in dict.fromkeys(labels):
+        progress(written, len(labels))
+        count = labels.count(label)
+        texts[label] = iter(variation.random(count, label))
+        written += count
     return [next(texts[of]) for of in labels]
 
 
@@ -120,9 +131,11 @@ def _written(
     labels: Sequence[str | None],
     rng: np.random.Generator,
     together: int,
+    progress: Callable[[int, int], None],
 ) -> list[str]:
     texts: list[str] = []
     for start in range(0, len(labels), together):
+        progress(start, len(labels))
         part = labels[start : start + together]
         session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
         rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))

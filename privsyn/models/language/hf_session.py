@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,7 +91,12 @@ class HFSession:
         self._states: Any = None  # (rows, hidden)
         self._first: Any = None  # the states at the end of the prompts
         self._pending, self._held = True, 0.0
+        self._heard: Callable[[int], None] | None = None
         self._begin()
+
+    def watch(self, heard: Callable[[int], None]) -> None:
+        """Tell how many rows are read. See protocols.TellsReading."""
+        self._heard = heard
 
     def logits(
         self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
@@ -185,8 +190,11 @@ class HFSession:
             if self._states is None:
                 self._states = states.new_zeros((len(self._rows), states.shape[1]))
             self._states[[part.rows[slot] for slot in slots]] = states[slots]  # (rows, hidden)
+            if self._heard and not self._fed:
+                self._heard(1 + max(part.rows))
         if not self._fed and self._passes:
             self._first = self._states.clone()
+        self._heard = None  # the prompts are read
 
     def _read(self, part: _Pass) -> Any:
         """Run the prompts, behind their common prefix where the cache can begin with it."""
