@@ -250,8 +250,8 @@ class Tells(FakeLogitModel):
         return session
 
 
-def test_each_text_is_told_of_once_its_references_are_read_and_before_a_token(tmp_path):
-    """Two texts at a time; what a bucket holds, nothing or five references, is one step."""
+def test_references_are_told_of_in_equal_parts_while_they_are_read_and_before_a_token(tmp_path):
+    """Two texts at a time; whatever a bucket holds, nothing or five references."""
     cfg, heard = config(), []
     data = buckets(cfg)
     run(
@@ -260,13 +260,11 @@ def test_each_text_is_told_of_once_its_references_are_read_and_before_a_token(tm
         reading=lambda *counts: heard.append(counts),
     )  # fmt: skip
     reading = [one for one in heard if one != "token"]
-    pairs = range(0, len(data), 2)
-    assert reading == [
-        (start + k, len(data), "texts' references") for start in pairs for k in range(3)
-    ]
-    first = [heard.index(one) for one in reading[:3]]
-    assert first == [first[0], first[0] + 1, first[0] + 2]
-    assert heard[first[2] + 1] == "token"
+    groups = -(-len(data) // 2)
+    assert reading == [(k, 10 * groups, "parts of the references") for k in range(10 * groups)]
+    first = [heard.index(one) for one in reading[:10]]
+    assert first == list(range(first[0], first[0] + 10))
+    assert heard[first[-1] + 1] == "token"
 
 
 def test_references_pull_the_text(tmp_path):

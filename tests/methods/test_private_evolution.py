@@ -554,7 +554,7 @@ def followed(tmp_path, cfg, *args, **kwargs) -> list[tuple[int, int]]:
 
 
 def assert_goes_on(seen, first=0):
-    """One total, and from the first on always more, up to the last part, which is below the total."""
+    """One total; from the first on always more, up to the last part, which is below the total."""
     done, (total,) = [one for one, _ in seen], {of for _, of in seen}
     assert done[0] == first
     assert done == sorted(set(done))

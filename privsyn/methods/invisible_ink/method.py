@@ -44,6 +44,10 @@ _PASSES_TOGETHER = 8
 there are, the fuller is the last pass."""
 
 
+PARTS = 10
+"""Shares of the references of texts that are decoded together, told of while they are read."""
+
+
 class InvisibleInk:
     """Texts drawn token by token from clipped, averaged next-token logits.
 
@@ -137,9 +141,10 @@ class InvisibleInk:
         # privacy: labels of all cells, with records or not, decide the width of a row [I4]
         declared = {bucket.cell.label for bucket in buckets}
         total = len(buckets) * settings.max_tokens
-        for start in range(0, len(buckets), together):
+        groups = range(0, len(buckets), together)
+        for number, start in enumerate(groups):
             group = buckets[start : start + together]
-            read = partial(_told_read, draw, start, len(buckets))
+            read = partial(_told_read, draw, PARTS * number, PARTS * len(groups))
             lines = _Lines(self.prompt(settings), model, group, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
@@ -289,28 +294,29 @@ class _Lines:
         return public, private
 
     def _follow(self, private: Session) -> None:
-        """Read the references, and tell of every text once its own are, in order.
+        """Read the references, and tell of each of PARTS equal shares of them, in order.
 
-        privacy: each number of texts is told once, whatever bucket holds how many references.
+        privacy: as many are told whatever bucket holds how many. A share is of all buckets
+        together, so that when it is told says nothing of any of them.
         """
-        told = 0
+        told, every = 0, self.rows[-1].stop
 
         def heard(rows: int) -> None:
             nonlocal told
-            while told < len(self.rows) and self.rows[told].stop <= rows:
-                told += 1
+            while told < PARTS and told * every <= PARTS * rows:
                 self._read(told)
+                told += 1
 
-        self._read(0)
+        heard(0)
         if isinstance(private, TellsReading):
             private.watch(heard)
         private.logits(slice(0, 0))  # of no row: the prompts are read
-        heard(self.rows[-1].stop)
+        heard(every)
 
 
 def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
-    """Tell that the references of so many more texts are read."""
-    draw.reading(before + done, total, "texts' references")
+    """Tell how much of the references is read."""
+    draw.reading(before + done, total, "parts of the references")
 
 
 def _on_file() -> int:
