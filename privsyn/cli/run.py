@@ -182,7 +182,8 @@ def run(
     def told(stage: str, seconds: float) -> None:
         # privacy: how long a stage took follows the records, and a log keeps what is told
         if not at_a_terminal(err):
-            show(err, f"{stage}: done")
+            if stage not in _FIRST:  # what a mistake ends is one line
+                show(err, f"{stage}: done")
         elif seconds >= _WORTH_TELLING:
             show(err, f"{stage}: done in {duration(seconds)}")
 
@@ -190,7 +191,7 @@ def run(
         entry = ctx.ledger.find(planned.id)
         if entry is None or not entry.charged:
             for caution in planned.warnings:
-                note(err, caution)
+                note(err if at_a_terminal(err) else out, caution)
 
     began = time.monotonic()
     with show_progress(err) as progress:
@@ -202,6 +203,8 @@ def run(
     show(err, f"took {duration(time.monotonic() - began)}")
 
 
+_FIRST = ("plan", "reserve")
+"""Stages of which a log hears nothing: they take a moment, and most mistakes end in them."""
 _WORTH_TELLING = 1.0
 """Seconds from which on the end of a stage is said."""
 
