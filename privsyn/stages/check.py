@@ -55,7 +55,7 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
         planned = plan(ctx, method)
     except PrivsynError:
         return ()
-    made_by, settings = planned.load_method()
+    made_by, settings = ctx.planned(planned)
     cells = len(made_by.cells(settings, planned.dataset.labels))
     there = _trained_on(planned, counts)
     return of_sizes(f"methods.{method}", planned.mechanism(), cells, there)

@@ -24,7 +24,7 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
         "evaluate.in_context_records=8",
     )
     planned = plan(ctx, "invisible_ink")
-    monkeypatch.setattr(measure, "public_alone", lambda ctx, plan, names, backends: list(names))
+    monkeypatch.setattr(measure, "public_alone", lambda ctx, plan, names, *_: list(names))
     artifact = tmp_path / "synthetic.jsonl"
     rows = [{"id": str(i), "label": LABELS[i % 2], "text": text("made", i)} for i in range(20)]
     artifact.write_text("".join(json.dumps(row) + "\n" for row in rows))

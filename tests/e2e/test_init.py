@@ -297,11 +297,11 @@ def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
 @pytest.mark.parametrize(
     ("question", "wrong", "right", "said"),
     [
-        ("Column of the text", "", "body", "--text='' names no column"),
+        ("Column of the text", "", "body", "text='' names no column"),
         ("All labels", "Bug;Praise", "Bug,Praise", "not ';'"),
         ("All labels", "", "Bug,Praise", "names no label"),
         ("What a text is", "x" * 201, "a ticket", "of at most 200"),
-        ("called", "a b", "client", "--protects='a b' must be up to 64 letters"),
+        ("called", "a b", "client", "protects='a b' must be up to 64 letters"),
     ],
 )
 def test_an_answer_that_would_not_do_is_asked_for_again(
