@@ -47,7 +47,7 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
 
 
 def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ...]:
-    """Where a method's settings suit far more records than the private file has, or far fewer.
+    """Whether a method's settings suit the records of the private file.
 
     Where no plan can be made yet, as for want of a model, there is nothing to say: `plan` does.
     """
@@ -58,7 +58,8 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
     made_by, settings = ctx.planned(planned)
     cells = len(made_by.cells(settings, planned.dataset.labels))
     there = _trained_on(planned, counts)
-    return of_sizes(f"methods.{method}", planned.mechanism(), cells, there)
+    found = of_sizes(f"methods.{method}", planned.mechanism(), cells, there)
+    return found or (f"methods.{method}: its settings suit about as many records as there are.",)
 
 
 def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:

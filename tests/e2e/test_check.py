@@ -7,7 +7,7 @@ import json
 import pytest
 
 from privsyn.errors import DataError
-from privsyn.stages.check import check, kept, lines
+from privsyn.stages.check import check, kept, lines, sizes
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -142,3 +142,29 @@ def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
     before = (folder / "check.json").read_bytes()
     partition(project.context(), planned)  # nothing is counted where it is there already
     assert (folder / "check.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), "its settings suit about as many records as there are."),
+        (("methods.invisible_ink.batch_size=400",), "buckets of batch_size=400 suit some"),
+        (("methods.invisible_ink.batch_size=400",), "and the private file leaves"),
+        (("models.language=/no/such/model",), None),
+    ],
+)
+def test_settings_are_weighed_against_the_records_that_are_there(make_project, settings, said):
+    ctx = make_project().context(*settings)
+    (counts,) = check(ctx).values()
+    found = sizes(ctx, counts, "invisible_ink")
+    assert [said in one for one in found] == ([] if said is None else [True])
+
+
+def test_a_label_that_nobody_has_and_one_that_is_written_in_two_ways_are_named(make_project):
+    project = make_project()
+    project.write([*rows(48, 20), *(row | {"label": LABELS[0].lower()} for row in rows(4, 2))])
+    ctx = project.context(f"dataset.labels={json.dumps([*LABELS, 'Nobody'])}")
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)
+    assert said["label Nobody"].startswith("0: texts of it would be made of noise")
+    assert "Correct these rows in the file" in said["  reason 1"]
