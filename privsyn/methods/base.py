@@ -233,6 +233,10 @@ class Draw:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
         return lambda done: self.progress(before + done, total)
 
+    def reading_part(self, before: int, total: int, things: str) -> Callable[[int], None]:
+        """The same of ``reading``."""
+        return lambda done: self.reading(before + done, total, things)
+
 
 class Steps:
     """Counts the parts of a run for its progress, each by a public number of what takes time."""

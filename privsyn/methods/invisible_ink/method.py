@@ -144,7 +144,7 @@ class InvisibleInk:
         groups = range(0, len(buckets), together)
         for number, start in enumerate(groups):
             group = buckets[start : start + together]
-            read = partial(_told_read, draw, PARTS * number, PARTS * len(groups))
+            read = draw.reading_part(PARTS * number, PARTS * len(groups), "parts of the references")
             lines = _Lines(self.prompt(settings), model, group, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)
@@ -312,11 +312,6 @@ class _Lines:
             private.watch(heard)
         private.logits(slice(0, 0))  # of no row: the prompts are read
         heard(every)
-
-
-def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
-    """Tell how much of the references is read."""
-    draw.reading(before + done, total, "parts of the references")
 
 
 def _on_file() -> int:

@@ -152,7 +152,7 @@ class PrivatePrediction:
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = draw.part(number * r, len(buckets) * r)
-            read = partial(_told_read, draw, number, len(buckets))
+            read = draw.reading_part(number, len(buckets), "buckets' references")
             rows = draw.performance.rows_per_pass
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
             for text in _texts(settings, mechanism, batch, draw, tell, read):
@@ -211,11 +211,6 @@ def _texts(
         yield drawn
         if private == r or total == most:
             return
-
-
-def _told_read(draw: Draw, before: int, total: int, done: int) -> None:
-    """Tell that the references of so many more buckets are read."""
-    draw.reading(before + done, total, "buckets' references")
 
 
 def _draw(
