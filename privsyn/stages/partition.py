@@ -52,12 +52,7 @@ def partition(ctx: Context, plan: Plan) -> int:
     if entry.state == "COMMITTED":
         return 0
     if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
-        if source_changed(ctx, plan):
-            raise DataError(
-                f"dataset.version={plan.dataset.version}: the private file changed since release "
-                f"{plan.id} was reserved.",
-                hint="Run again. Nothing was drawn.",
-            )
+        _refuse_changed(ctx, plan, "Run again. Nothing was drawn.")
         _refuse_private_text(ctx, plan)
         refuse_empty(ctx, plan, ctx.open_account().partition_key.reveal())
     account = ctx.open_account()
@@ -74,6 +69,7 @@ def partition(ctx: Context, plan: Plan) -> int:
 
     def before_finish() -> None:
         lease.check()
+        _refuse_changed(ctx, plan, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
         held = ctx.ledger.parts(plan.id)
         for shard in parts:
             own = header | {"shard": shard}
@@ -140,6 +136,23 @@ def _refuse_private_text(ctx: Context, plan: Plan) -> None:
             f"{' or '.join(setting for setting, *_ in read)} names a file that shares text with "
             "the private file, so it is not public.",
             hint="Name a file that was not made from the records. Nothing was drawn.",
+        )
+
+
+def _refuse_changed(ctx: Context, plan: Plan, hint: str) -> None:
+    """Refuse another private file than the one that was compared with those of other accounts.
+
+    Asked before the release begins, and again of the file that was read: a release may have begun
+    and been killed before it read any.
+
+    Raises:
+        DataError: It changed since the release was reserved.
+    """
+    if source_changed(ctx, plan):
+        raise DataError(
+            f"dataset.version={plan.dataset.version}: the private file changed since release "
+            f"{plan.id} was reserved.",
+            hint=hint,
         )
 
 

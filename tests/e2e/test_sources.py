@@ -12,6 +12,7 @@ from privsyn.errors import DataError
 from privsyn.stages.certify import certify
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition, source_changed
+from privsyn.stages.pinned import Run
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from tests.e2e.small_project import finish, rows
@@ -87,6 +88,21 @@ def test_a_file_that_changes_between_reserve_and_partition_is_not_opened(make_pr
     assert ctx.ledger.entry(planned.id).state == "RESERVED"
     assert settle(ctx, planned) == "VOID"
     partition(project.context(), reserved(project.context()))
+
+
+def test_a_file_that_changes_after_a_release_began_is_no_part_of_it(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    Run.pin(ctx, planned).begin(ctx, planned)  # and killed before it read a record
+    kept = project.data.read_bytes()
+    project.write(rows(50, 20))
+    with pytest.raises(DataError, match=r"changed since release .* was reserved.*ledger lose"):
+        partition(project.context(), planned)
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    project.data.write_bytes(kept)
+    finish(project.context(), planned, fake)
+    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
 
 
 def test_the_date_of_a_run_chooses_its_file(make_project):
