@@ -38,6 +38,7 @@ from privsyn.stages.evaluate import evaluate
 from privsyn.stages.held import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
+from privsyn.stages.validate import refuse_unreleased
 from privsyn.tracking.null import NullTracker
 
 HELD_OUT = 0.3
@@ -102,6 +103,7 @@ def tune(
         DataError: ``records`` is no declared file and no release that verifies, or holds too few
             records; said before the first trial.
         VerificationError: The release is not what was certified, or not differentially private.
+        ValidationFailed: The release has not passed its suite, or is held back by its audit.
     """
     offered = load_method(method)
     if tries is not None:
@@ -285,6 +287,7 @@ def _records(ctx: Context, named: str) -> tuple[str, bytes, bool]:
         )
     verification.raise_failed(folder, verification.verify(folder, None))
     verification.refuse_predictable(folder, certificate.read(folder)[1])
+    refuse_unreleased(folder, ctx)
     rows = [json.loads(line) for line in (folder / layout.ARTIFACT).read_bytes().splitlines()]
     most = ctx.config.dataset.max_records_per_unit
     lines = [

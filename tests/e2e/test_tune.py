@@ -9,11 +9,12 @@ import pytest
 
 from privsyn import cli
 from privsyn.dp.noise import SeededNoise
-from privsyn.errors import ConfigError, DataError, VerificationError
+from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.tune import _refuse_unsettable, tune
+from privsyn.stages.validate import validate
 from tests.e2e.small_project import (
     CANARY,
     EMBEDDED,
@@ -140,7 +141,11 @@ def test_a_finished_release_serves_as_public_records(tmp_path):
     ctx = project.context()
     planned = plan(ctx, "invisible_ink", open_account=True)
     reserve(ctx, planned)
-    folder = finish(ctx, planned, Backends(stand_ins()))
+    finish(ctx, planned, Backends(stand_ins()))
+    with pytest.raises(ValidationFailed, match="has not passed its suite"):
+        tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
+    assert not (ctx.workspace.state / "tune").exists()
+    folder = validate(ctx, planned)
     project.data.unlink()
     with pytest.raises(DataError, match="too few"):  # 22 texts
         tune(ctx, "invisible_ink", planned.id, {"guidance": [1.0]})
