@@ -36,6 +36,13 @@ from privsyn.methods.base import (
     Subject,
     unwatched,
 )
+from privsyn.methods.private_evolution.candidates import (
+    first_candidates,
+    fresh_samples,
+    offspring_of,
+    variations,
+    vectors_of,
+)
 from privsyn.methods.private_evolution.mechanism import (
     LATTICE,
     PrivateEvolutionMechanism,
@@ -48,7 +55,7 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
 from privsyn.models.language.text_variation import TextSettings
-from privsyn.models.protocols import ManyShapes, VariationAPI
+from privsyn.models.protocols import ManyShapes
 from privsyn.models.trial import try_embedder
 
 if TYPE_CHECKING:
@@ -61,8 +68,6 @@ T = TypeVar("T")
 
 SHEETS = 24
 """Contact sheets of a release at most."""
-CALL = 64
-"""Samples that the generator is asked for at a time, so that progress is seen. Each is a step."""
 PARTS = 4
 """Parts in which the records of a label are embedded: as many whatever their number, so that
 progress says nothing of it. They are no steps: a text may take as long as a thousand vectors."""
@@ -136,8 +141,8 @@ class PrivateEvolution:
         label = labels[0] if labels else None
         if cfg.modality == "text":
             models.text.check()
-        fresh = _fresh(kind.api, 1, label)
-        for sample in [*fresh, *_varied(kind.api, fresh, label, cfg.degree(1))]:
+        fresh = fresh_samples(kind.api, 1, label)
+        for sample in [*fresh, *variations(kind.api, fresh, label, cfg.degree(1))]:
             if isinstance(sample, np.ndarray) and sample.min() == sample.max():
                 raise ModelError(
                     "models.image draws a blank image: its weights are damaged.",
@@ -180,7 +185,7 @@ class PrivateEvolution:
             for label in dict.fromkeys(label for label, _ in part):
                 progress(done, count)
                 group = [sample for sample_label, sample in part if sample_label == label]
-                for sample in _varied(kind.api, group, label, cfg.degree(cfg.rounds)):
+                for sample in variations(kind.api, group, label, cfg.degree(cfg.rounds)):
                     yield label, kind.content(sample)
                     done += 1
 
@@ -210,7 +215,7 @@ def _evolve(
         )
     candidates = [size * wide for size in sizes]
     makes = [
-        partial(_first, kind.api, count, label, steps)
+        partial(first_candidates, kind.api, count, label, steps)
         for count, label in zip(candidates, labels, strict=True)
     ]
     with steps.together(sum(candidates)):
@@ -226,7 +231,7 @@ def _evolve(
                 _kept_array(
                     journal,
                     f"vectors/{t}/{place}",
-                    partial(_vectors, kind, group, label, degree, settings.lookahead, steps),
+                    partial(vectors_of, kind, group, label, degree, settings.lookahead, steps),
                 )
                 for place, (group, label) in enumerate(zip(population, labels, strict=True))
             ]
@@ -246,7 +251,7 @@ def _evolve(
         offspring: list[list[T]] = [[] for _ in labels]
         if times := 1 if wide == 1 else (wide - 1) * (t < total):  # [E9]
             makes = [
-                partial(_offspring, kind.api, group * times, label, degree, steps)
+                partial(offspring_of, kind.api, group * times, label, degree, steps)
                 for group, label in zip(parents, labels, strict=True)
             ]
             with steps.together(times * sum(sizes)):
@@ -343,38 +348,6 @@ class _Private(Generic[T]):
         return np.concatenate([voters.votes(candidates) for voters, candidates in pairs])
 
 
-def _first(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
-    """The first candidates of a label."""
-    samples: list[T] = []
-    while len(samples) < count:
-        asked = min(CALL, count - len(samples))
-        steps.next(asked)
-        samples += _fresh(api, asked, label)
-    return samples
-
-
-def _fresh(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
-    return _checked(api.random(count, label), count)
-
-
-def _varied(
-    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
-) -> list[T]:
-    return _checked(api.vary(samples, label, degree), len(samples))
-
-
-def _offspring(
-    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
-) -> list[T]:
-    """A variation of every sample."""
-    new: list[T] = []
-    for start in range(0, len(samples), CALL):
-        asked = samples[start : start + CALL]
-        steps.next(len(asked))
-        new += _varied(api, asked, label, degree)
-    return new
-
-
 def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> int:
     """Steps of a run: samples the generator is asked for, and parts that take about as long as one.
 
@@ -384,19 +357,6 @@ def _steps(settings: PrivateEvolutionConfig, labels: Sequence[str | None]) -> in
     born = total if wide == 1 else (wide - 1) * (total - 1)  # offspring of a released sample
     made = wide + born + total * settings.lookahead * wide
     return settings.noisy_label_split + released * made + total * (len(labels) + 1)
-
-
-def _vectors(
-    kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
-) -> NDArray[np.float32]:
-    """Vector of each candidate: the mean of k variations of it, or its own [E5].
-
-    Shape (candidates, width).
-    """
-    steps.next()
-    looks = (_offspring(kind.api, group, label, degree, steps) for _ in range(k))
-    vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
-    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
 
 def _parents(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -413,12 +373,6 @@ def _best(weights: NDArray[np.int64], count: int, rng: np.random.Generator) -> N
     """So many different parents, those of the most weight first; equal ones by lot [E7], [E9]."""
     order = rng.permutation(len(weights))
     return order[np.argsort(-weights[order], kind="stable")][:count].astype(np.int64)
-
-
-def _checked(samples: list[T], count: int) -> list[T]:
-    if len(samples) != count:
-        raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
-    return samples
 
 
 def _kept(

@@ -1,0 +1,77 @@
+"""What private evolution asks of its generator and its embedder, of public samples alone.
+
+Everything here is public or already private: the first population, variations of samples that
+votes chose, and their vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.errors import ModelError
+from privsyn.methods.base import Steps
+from privsyn.methods.private_evolution.samples import Samples
+from privsyn.models.protocols import VariationAPI
+
+T = TypeVar("T")
+
+
+CALL = 64
+"""Samples that the generator is asked for at a time, so that progress is seen. Each is a step."""
+
+
+def first_candidates(api: VariationAPI[T], count: int, label: str | None, steps: Steps) -> list[T]:
+    """The first candidates of a label."""
+    samples: list[T] = []
+    while len(samples) < count:
+        asked = min(CALL, count - len(samples))
+        steps.next(asked)
+        samples += fresh_samples(api, asked, label)
+    return samples
+
+
+def fresh_samples(api: VariationAPI[T], count: int, label: str | None) -> list[T]:
+    """Samples that the generator makes of nothing, as many as were asked for."""
+    return _checked(api.random(count, label), count)
+
+
+def variations(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float
+) -> list[T]:
+    """One variation of each sample, in their order."""
+    return _checked(api.vary(samples, label, degree), len(samples))
+
+
+def offspring_of(
+    api: VariationAPI[T], samples: Sequence[T], label: str | None, degree: float, steps: Steps
+) -> list[T]:
+    """A variation of every sample."""
+    new: list[T] = []
+    for start in range(0, len(samples), CALL):
+        asked = samples[start : start + CALL]
+        steps.next(len(asked))
+        new += variations(api, asked, label, degree)
+    return new
+
+
+def vectors_of(
+    kind: Samples[T], group: Sequence[T], label: str | None, degree: float, k: int, steps: Steps
+) -> NDArray[np.float32]:
+    """Vector of each candidate: the mean of k variations of it, or its own [E5].
+
+    Shape (candidates, width).
+    """
+    steps.next()
+    looks = (offspring_of(kind.api, group, label, degree, steps) for _ in range(k))
+    vectors = [kind.embedder.embed(look) for look in (looks if k else [group])]
+    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
+
+
+def _checked(samples: list[T], count: int) -> list[T]:
+    if len(samples) != count:
+        raise ModelError(f"the generator gave {len(samples)} samples where {count} were asked for.")
+    return samples
