@@ -63,7 +63,7 @@ class Words:
 
 
 class Echo:
-    """A TextModel that notes what it is asked and says a part of it."""
+    """A TextModel that notes what it is asked and says a word of it."""
 
     revision = "echo"
 
@@ -77,7 +77,7 @@ class Echo:
         if self.fail_at is not None and len(self.prompts) >= self.fail_at:
             raise ModelError("down")
         self.prompts += prompts
-        return [f" said {prompt[-20:]} " for prompt in prompts]
+        return [f" They wrote of {prompt.split()[-2]} once more today. " for prompt in prompts]
 
 
 constant = partial(Constant, laplace=np.flip, gaussian=partial(np.full_like, fill_value=2**24))
@@ -442,6 +442,45 @@ def test_of_several_texts_the_one_nearest_its_phrases_is_kept(tmp_path, terms):
         assert before == "My letter is "
         assert phrases.endswith("!")  # without the sentence that the tokens cut off
         assert set(phrases.rstrip("!").replace(", ", " ").split()) <= set(" ".join(TERMS).split())
+
+
+class Slow(Echo):
+    """Answers as an assistant does until it was asked so many times, but for one text."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times, self.calls = times, 0
+
+    def complete(self, prompts, **settings):
+        answers = super().complete(prompts, **settings)
+        self.calls += settings["max_tokens"] > 1  # not the trial
+        scraps = [f"I'm here to help you with {self.calls} of them." for _ in prompts]
+        if self.calls >= self.times:
+            return answers
+        return scraps[1:] + answers[:1] if self.calls == 1 else scraps
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_where_all_completions_of_a_sequence_failed_it_is_asked_for_again(
+    tmp_path, terms, candidates
+):
+    cfg = config(terms, candidates=candidates, sequences_per_label=2)
+    ready, late, never = (Slow(times) for times in (1, 3, 99))
+    texts = {}
+    for model in (ready, late, never):
+        made = run(tmp_path, cfg, texts={"Billing": TEXTS["Billing"]}, labels=("Billing",),
+                   model=model, noise=constant(), name=str(model.times))  # fmt: skip
+        texts[model] = [sample.content for sample in made]
+    assert ready.calls == 1
+    assert late.calls == 3  # and of a sequence that has its text no more
+    assert len(late.prompts) == 1 + (2 + 1 + 1) * candidates
+    assert all(text.startswith("They wrote") for text in texts[ready] + texts[late])
+    assert never.calls == 4
+    assert any(text.startswith("I'm here") for text in texts[never])
+    once = Slow(99)
+    run(tmp_path, config(terms, candidates=candidates, temperature=0), model=once, name="cold",
+        texts={"Billing": TEXTS["Billing"]}, labels=("Billing",), noise=constant())  # fmt: skip
+    assert once.calls == 1  # it would say the same again
 
 
 def test_a_plan_that_does_not_speak_of_them_has_none(terms):

@@ -41,7 +41,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
 from privsyn.models.language.text_ending import Ending, unquoted
-from privsyn.models.language.text_variation import TOP_P, TextSettings, filled
+from privsyn.models.language.text_variation import ATTEMPTS, TOP_P, TextSettings, filled
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, try_embedder
 
@@ -332,7 +332,29 @@ def _written(
     lists: Sequence[Sequence[str]],
     models: Backends,
 ) -> bytes:
-    """Of each sequence's completions the one nearest its phrases, all of it public; JSON [K11]."""
+    """A text of each sequence, asked for again where all of its completions failed; JSON [K11]."""
+    texts, left = [""] * len(lists), list(range(len(lists)))
+    for _ in range(ATTEMPTS if settings.temperature else 1):
+        again = _nearest(settings, label, [lists[number] for number in left], models)
+        for number, (text, failed) in zip(list(left), again, strict=True):
+            texts[number] = text or texts[number]
+            if not failed:
+                left.remove(number)
+        if not left:
+            break
+    return json.dumps(texts).encode()
+
+
+def _nearest(
+    settings: KeyphraseSeedingSettings,
+    label: str | None,
+    lists: Sequence[Sequence[str]],
+    models: Backends,
+) -> list[tuple[str, bool]]:
+    """Of each sequence's completions the one nearest its phrases, and whether all of them failed.
+
+    A completion that failed is taken only where all did. All of it is public [K11].
+    """
     ending = Ending.of(settings.max_tokens)
     prompts = [fill(settings, label, row) for row in lists for _ in range(settings.candidates)]
     answers = models.text.complete(
@@ -342,15 +364,17 @@ def _written(
         top_p=settings.top_p or 1.0,
     )
     texts = [unquoted(ending.cut(text)) for text in answers]
-    if settings.candidates == 1:
-        return json.dumps(texts).encode()
     shape = (len(lists), settings.candidates)
-    near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
-    phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
-    nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
     failed = np.reshape(list(map(ending.failed, texts, prompts)), shape)
-    nearest = np.argmax(nearness - 2 * failed, axis=1)  # a failed one only among failed ones
-    return json.dumps(list(np.reshape(texts, shape)[np.arange(len(lists)), nearest])).encode()
+    nearness = np.zeros(shape)
+    if settings.candidates > 1:
+        near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
+        phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
+        nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
+    row = np.arange(len(lists))
+    nearest = np.argmax(nearness - 2 * failed, axis=1)
+    taken = np.reshape(texts, shape)[row, nearest]
+    return list(zip(taken.tolist(), failed[row, nearest].tolist(), strict=True))
 
 
 def _vocabulary(cfg: KeyphraseSeedingConfig) -> bytes:

@@ -39,7 +39,9 @@ STYLES = (
 TOP_P = 0.9
 """Where the config says nothing: public sampling, so it costs nothing."""
 
-_ATTEMPTS = 4
+ATTEMPTS = 4
+"""Times that a text is asked for at most, where the one before failed: Ending.failed."""
+
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
 CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
 """Prompt of a fresh text for chat models, of keyphrase seeding too."""
@@ -206,7 +208,7 @@ class TextVariation:
         """
         settings = self._settings
         texts, failed = [""] * count, [True] * count
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             again = [i for i in range(count) if failed[i]]
             if not again:
                 return texts
@@ -219,7 +221,7 @@ class TextVariation:
         some = [text for text in texts if text]
         if count and not some:
             raise ModelError(
-                f"the text model gave no text for {_ATTEMPTS * count} prompts.",
+                f"the text model gave no text for {ATTEMPTS * count} prompts.",
                 hint="Check methods.private_evolution.text.random_prompt with this model.",
             )
         return [text or some[self._rng.integers(len(some))] for text in texts]
