@@ -21,7 +21,7 @@ class Circumstances:
     Attributes:
         texts: Whether records are texts.
         held_out: Whether the settings set real records aside.
-        labelled: Whether records have labels.
+        labelled: Whether records have labels to tell apart: two or more.
         embedded: Whether sentence vectors were asked for.
         enabled: Whether releases are measured at all.
         measured: Whether this one was.

@@ -254,7 +254,7 @@ def _why_unread(
         return "models.language is not read on this machine (models.server is set)"
     if setting == "in_context_records":
         if not about.labelled:
-            return "the records have no labels"
+            return "the records have no labels to tell apart"
         few = f"fewer than {2 * FEWEST} real records with a label are held out"
     elif asked < FEWEST:
         return f"evaluate.{setting}={asked} is fewer than {FEWEST}"

@@ -82,7 +82,7 @@ def _texts(
     public = _public(ctx, plan, synthetic, backends)
     model = _reader(ctx, backends)
     parts: dict[str, Callable[[], list[Metric]]] = {
-        "words, lengths, labels": lambda: _by_counting(ctx, synthetic, theirs),
+        "words, lengths, labels": lambda: _by_counting(ctx, plan, synthetic, theirs),
         "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
     }
     if settings.embeddings:
@@ -103,11 +103,15 @@ def _begins(ctx: Context, name: str, done: int, total: int) -> None:
     ctx.progress(f"evaluate: {name}", done, total, "measurements")
 
 
-def _by_counting(ctx: Context, synthetic: Labelled, real: Labelled) -> list[Metric]:
+def _by_counting(ctx: Context, plan: Plan, synthetic: Labelled, real: Labelled) -> list[Metric]:
     """Metrics of words, lengths, labels and fields."""
     (texts, labels), (their_texts, their_labels) = synthetic, real
     metrics = [
-        *downstream(texts, labels, their_texts, their_labels),
+        *(
+            downstream(texts, labels, their_texts, their_labels)
+            if len(plan.dataset.labels) > 1
+            else []
+        ),
         *compare_lengths(texts, their_texts),
         *compare_words(texts, their_texts),
         *compare_labels(labels, their_labels),
@@ -128,12 +132,12 @@ def _beside(
 ) -> list[Metric]:
     """The release beside its baselines. See evaluation.beside, and evaluation.nearness."""
     most = ctx.config.evaluate.embedded_texts
-    if any(synthetic[1]) and any(real[1]):
+    if len(plan.dataset.labels) > 1 and any(synthetic[1]) and any(real[1]):
         ours, theirs = (labelled(*side, most) for side in (synthetic, real))
         names = [label for _, label in ours]
         alone = [list(zip(own, names, strict=True)) for own in public]
         return headline(ours, theirs, alone, once.embed, _called(ctx))
-    if plan.dataset.labels:
+    if len(plan.dataset.labels) > 1:
         return []
     texts, their_texts = (spaced(side[0], most) for side in (synthetic, real))
     return near(texts, their_texts, public, once.embed, _called(ctx))
@@ -221,7 +225,9 @@ def _images(
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
     images = [decode(record.content) for record in real]
-    metrics = downstream_beside(synthetic, labels, images, [record.label for record in real])
+    theirs = [record.label for record in real]
+    several = len(plan.dataset.labels) > 1
+    metrics = downstream_beside(synthetic, labels, images, theirs) if several else []
     if encoder is not None:
         metrics += compare_images(
             synthetic,

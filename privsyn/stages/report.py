@@ -71,7 +71,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     about = Circumstances(
         texts=texts,
         held_out=sets_aside(ctx.source(plan)),
-        labelled=bool(plan.dataset.labels),
+        labelled=len(plan.dataset.labels) > 1,
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),

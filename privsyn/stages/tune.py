@@ -114,10 +114,11 @@ def tune(
         raise ConfigError(
             f"nothing is tried of {method} by itself.", hint="Name settings: --try rounds=[4,8]"
         )
-    if not isinstance(modality_of(ctx.config.dataset), Texts) or not ctx.config.dataset.labels:
+    if not isinstance(modality_of(ctx.config.dataset), Texts) or len(ctx.config.dataset.labels) < 2:
         raise ConfigError(
             "dataset: trials are judged by what texts teach about their labels.",
-            hint="Set dataset.label and dataset.labels; of images compare releases instead.",
+            hint="Set dataset.label and two dataset.labels or more; of images compare releases "
+            "instead.",
         )
     with under_way(ctx.progress, "public records"):
         project = _Project.of(ctx, method, records)

@@ -472,14 +472,16 @@ def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake)
     assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
 
 
-def test_records_without_labels_have_a_headline_too(make_project, fake):
+@pytest.mark.parametrize(
+    "labels", [("dataset.label=null", "dataset.labels=[]"), ("dataset.labels=['Billing']",)]
+)
+def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, fake, labels):
     """Nearness to real records, beside the public model alone and as many real ones."""
     project = make_project()
     project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(300, 150)])
     ctx = project.context(
-        "dataset.label=null", "dataset.labels=[]", "dataset.holdout=0.5",
-        "methods.invisible_ink.texts_per_label=20",
-    )  # fmt: skip
+        *labels, "dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20"
+    )
     planned, folder = release(ctx, fake)
     validate(ctx, planned)
     models = Backends({**fake.models, "embedder": Letters()})
@@ -488,7 +490,7 @@ def test_records_without_labels_have_a_headline_too(make_project, fake):
     metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
     wanted = {"cosine", "public", "real", "gain", "gain_low", "gain_high"}
     assert {f"nearness.{name}" for name in wanted} <= set(metrics)
-    assert not [name for name in metrics if name.startswith("vectors.")]
+    assert not [name for name in metrics if name.startswith(("vectors.", "downstream."))]
     assert found["verdict"].startswith("nearness ")
     said = outcome(ctx, planned)["utility (internal)"]
     assert found["verdict"] in said

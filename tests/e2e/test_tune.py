@@ -133,6 +133,9 @@ def test_what_is_no_public_record_is_refused(tmp_path):
         tune(private, "invisible_ink", "own", {"guidance": [1.0]})
     with pytest.raises(ConfigError, match="nothing is tried"):
         tune(ctx, "invisible_ink", "reviews", {})
+    one = project.context(declared, "dataset.labels=['Billing']")
+    with pytest.raises(ConfigError, match=r"two dataset\.labels or more"):
+        tune(one, "invisible_ink", "reviews", {"guidance": [1.0]})
     assert not (ctx.workspace.state / "tune").exists()
 
 

@@ -256,7 +256,8 @@ def _write(
     writer: Writer, settings: DPLoraSettings, labels: Sequence[str | None], every: Sequence[str]
 ) -> list[str]:
     """One text per label: of its candidates the one that is most of it [L8]."""
-    return best_of(settings.candidates, labels, every, writer.write, writer.likelihoods)
+    template = settings.template(every)
+    return best_of(settings.candidates, labels, every, writer.write, writer.likelihoods, template)
 
 
 def _advance(

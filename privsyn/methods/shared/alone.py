@@ -92,6 +92,7 @@ def write_alone(
         every or sorted({label for label in labels if label is not None}),
         lambda asked: _written(recipe, model, asked, rng, together, progress),
         lambda of, texts: model.likelihoods(template, of, texts, most),
+        template,
     )
 
 

@@ -13,6 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.models.language.text_ending import Ending
+from privsyn.models.language.text_variation import filled
+from privsyn.models.protocols import PromptTemplate
+
 Likelihoods = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
 """Labels and texts, one each, to the log-likelihood in nats of each text under its label."""
 
@@ -21,6 +25,8 @@ MOST_LABELS = 8
 
 _IMPOSSIBLE = -1e9
 """Nats of a text that a label rules out: -inf under all labels, or no number, is no posterior."""
+_STRAYED = -1e12
+"""Added to the posterior of a text that strayed: it is kept only among such."""
 
 
 def best_of(
@@ -29,6 +35,7 @@ def best_of(
     every: Sequence[str],
     write: Callable[[Sequence[str | None]], list[str]],
     likelihoods: Likelihoods,
+    template: PromptTemplate,
 ) -> list[str]:
     """One text per label: of ``count`` the one most of it; one where labels tell nothing apart.
 
@@ -38,12 +45,13 @@ def best_of(
         every: All labels.
         write: Labels to as many texts.
         likelihoods: Of the model that writes.
+        template: Its public prompt is what they go on from.
     """
     named = [label for label in labels if label is not None]
     if count == 1 or len(every) < 2 or len(named) < len(labels):
         return write(labels)
     candidates = write([label for label in named for _ in range(count)])
-    return of_their_labels(named, candidates, every, likelihoods)
+    return of_their_labels(named, candidates, every, likelihoods, template)
 
 
 def of_their_labels(
@@ -51,16 +59,20 @@ def of_their_labels(
     candidates: Sequence[str],
     every: Sequence[str],
     likelihoods: Likelihoods,
+    template: PromptTemplate,
 ) -> list[str]:
     """For each label one of its candidates: the one with the highest posterior, labels as likely.
 
-    The first of equals; an empty text only where there is no other.
+    The first of equals. One that strayed (Ending.strayed: its prompt again, an assistant's answer,
+    a circle) only among such, and an empty one only where there is no other. Short ones may be
+    what records are, so they are as good as others.
 
     Args:
         labels: What to choose for, n of them.
         candidates: k for each label in order, shape (n * k,).
         every: All labels; with one there is nothing to tell apart, and the first is kept.
         likelihoods: Of the model that wrote them.
+        template: Its public prompt is what they go on from.
     """
     if len(candidates) == len(labels):
         return list(candidates)
@@ -75,6 +87,13 @@ def of_their_labels(
     nats = likelihoods(*zip(*asked, strict=True)).reshape(len(candidates), -1)  # own label first
     nats = np.maximum(np.nan_to_num(nats, nan=-np.inf), _IMPOSSIBLE)
     posterior = nats[:, 0] - np.logaddexp.reduce(nats, axis=1)  # (n * k,)
+    prompts = {
+        label: filled(template.public, {"label": dict(template.labels).get(label, label)})
+        for label in rivals
+    }
+    ending = Ending()
+    strayed = [ending.strayed(t, prompts[of]) for of, t in zip(own, candidates, strict=True)]
+    posterior[strayed] += _STRAYED
     posterior[[not text.strip() for text in candidates]] = -np.inf
     best = posterior.reshape(len(labels), count).argmax(axis=1)
     return [candidates[place * count + choice] for place, choice in enumerate(best.tolist())]
