@@ -42,6 +42,14 @@ _ADVICE: Mapping[str, str] = {
 }
 """Ending of a reason -> the next step."""
 
+_ENGLISH = frozenset(
+    "the and with that this you it my have what how not your from they would please she his when "
+    "there been which were who their are for".split()
+)
+"""Words that nearly every English text of some length has one of, and other languages have not."""
+_LONG, _READ = 8, 2000
+"""Words from which on a text is looked at for these, and letters of it that are."""
+
 
 def folded(label: str) -> str:
     """A label without case, spaces, punctuation and width, which are often misspelt."""
@@ -64,12 +72,16 @@ class Tally:
         kept: Records that were handed out.
         dropped: Reason -> rows.
         labels: Declared label -> records kept.
+        long: Records of eight words or more.
+        long_without_english: Of these, records without any of the commonest English words.
     """
 
     rows: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
+    long: int = 0
+    long_without_english: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
@@ -88,6 +100,10 @@ class Tally:
             self.labels[label] += 1
         self._units.add(hash(unit))
         self._contents.add(hash(content))
+        words = content[:_READ].casefold().split()
+        if len(words) >= _LONG:
+            self.long += 1
+            self.long_without_english += _ENGLISH.isdisjoint(words)
 
     def report(self, labels: Sequence[str], most: int) -> dict[str, Any]:
         """The counts as one JSON value.
@@ -114,7 +130,17 @@ class Tally:
             "units_above_the_bound": above,
             "records_above_the_bound": beyond,
             "duplicate_texts": self.kept - distinct,
+            "long": self.long,
+            "long_without_english": self.long_without_english,
         }
+
+
+def of_another_language(counts: Mapping[str, Any]) -> bool:
+    """Whether most texts of some length hold no common English word, by the counts of a tally.
+
+    Of nine English sets 9% at most hold none (IRC), 3% at most of the others.
+    """
+    return bool(2 * counts.get("long_without_english", 0) > counts.get("long", 0))
 
 
 def advice(reason: str, labels: Mapping[str, int]) -> str:

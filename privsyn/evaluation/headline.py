@@ -87,6 +87,8 @@ def downstream(
         advice += f" {by.capitalize()}:" + _least_found(
             recalls, metrics, " Say in dataset.label_descriptions how they differ."
         )
+    if grade != "good":
+        advice += _aside(about)
     found = graded_section("downstream", title, grade, advice, bars, words, missing)
     return _with_recalls(found, recalls, by)
 
@@ -120,9 +122,15 @@ def _nearness(value: Mapping[str, float], about: Circumstances) -> Section:
         elif value["nearness.gain"] < possible / 2:
             grade = "fair"
             advice += f" As many real records gain {possible:.3f}. Raise {about.levers}."
+        if grade != "good":
+            advice += _aside(about)
     of = "Mean cosine of a held-out real record to the nearest text"
     title = "Does it come near what real records say?"
     return graded_section("downstream", title, grade, advice, bars, (), missing, of)
+
+
+def _aside(about: Circumstances) -> str:
+    return f" And {about.aside}." if about.aside else ""
 
 
 _DRAWN = 20

@@ -17,6 +17,9 @@ TINY = "tiny"
 
 TINY_NAMES = (TINY, "builtin")  # what configs and releases called it at first
 
+ENGLISH = ("smollm2", *TINY_NAMES)
+"""Names of the language models that are known to know English alone."""
+
 
 @dataclass(frozen=True)
 class ModelReference:

@@ -8,16 +8,17 @@ on them. They hold no text, no unit and no label but those the config declares.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
 from privsyn.data.readers.formats import read_records
-from privsyn.data.tally import Tally, advice
+from privsyn.data.tally import Tally, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
+from privsyn.models.references import ENGLISH
 from privsyn.release.cautions import TrainedOn, of_sizes
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -68,6 +69,12 @@ def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
     return None if counts is None else _trained_on(planned, counts)
 
 
+def language_of(planned: Plan, folder: Path) -> str:
+    """See ``language``, of a release by its internal folder."""
+    counts = _counted(folder) or {}
+    return language([use.source for use in planned.models.values()], counts)
+
+
 def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
     share = 1 - planned.dataset.holdout
     left = counts["kept"] - counts["records_above_the_bound"]
@@ -100,6 +107,9 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     }
     if note := _too_few(ctx, counts):
         said["note"] = note
+    models = ctx.config.models
+    if note := language([models.language] if models.server is None else [], counts):
+        said["language"] = note
     return {**said, **modality_of(dataset).read_as}
 
 
@@ -124,6 +134,23 @@ def _too_few(ctx: Context, counts: Mapping[str, Any]) -> str:
             "can be made: dataset.holdout=0 keeps them"
         )
     return f"{said}."
+
+
+def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
+    """What is to be said of records in another language than the models'; it follows from counts.
+
+    Args:
+        names: The language models as settings or a plan name them. Of one of the user's own
+            nothing is known.
+        counts: Of a tally.
+    """
+    english = [name for name in names if name in ENGLISH]
+    if not english or not of_another_language(counts):
+        return ""
+    return (
+        f"most records hold no common English word, and {english[0]}, the default prompts and the "
+        "embedder know English alone: docs/models.md, Other languages"
+    )
 
 
 def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:

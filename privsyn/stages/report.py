@@ -30,7 +30,7 @@ from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
-from privsyn.stages.check import trained_on
+from privsyn.stages.check import language_of, trained_on
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
 
@@ -78,6 +78,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=_levers(ctx, plan, method),
+        aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", settings),
         longest=_longest(f"methods.{plan.method}", settings),
         perplexity_texts=ctx.config.evaluate.perplexity_texts,

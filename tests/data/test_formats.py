@@ -26,6 +26,7 @@ from privsyn.data.readers import lines
 from privsyn.data.readers.columns import refuse_missing
 from privsyn.data.readers.formats import Tally, check_source, read_records
 from privsyn.data.settings import DatasetConfig
+from privsyn.data.tally import of_another_language
 from privsyn.errors import DataError
 
 LABELS = ("billing", "7")
@@ -240,6 +241,29 @@ def test_labels_are_told_by_their_declared_names_alone(tmp_path: Path) -> None:
     assert (report["rows"], report["kept"], report["dropped"]) == (9, 4, 5)
     assert report["duplicate_texts"] == 1  # t0 is there twice, as rows 0 and 7
     assert "secret" not in repr(tally) + json.dumps(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("Guten Tag, ich brauche in dieser Woche noch einen Termin bei Ihnen.", True),
+        ("Bonjour, je voudrais prendre un rendez-vous pour la semaine prochaine.", True),
+        ("Hola, quisiera pedir una cita para la semana que viene, gracias.", True),
+        ("Dzień dobry, proszę o termin wizyty w przyszłym tygodniu u lekarza.", True),
+        ("Hello, I would like to see Dr. Lee again some time next week.", False),
+        ("Termin bitte", False),  # too short to tell
+    ],
+)
+def test_records_in_another_language_are_told_by_its_common_words(tmp_path, text, other):
+    path = tmp_path / "a.jsonl"
+    english = ["I have a question about the bill that came today."] * 4
+    path.write_bytes(as_jsonl([{"text": one} for one in [text] * 5 + english]))
+    tally = Tally()
+    records(config(path), tally)
+    counts = tally.report((), 1)
+    assert of_another_language(counts) is other
+    assert counts["long"] == 4 + 5 * (text != "Termin bitte")
+    assert not of_another_language({})  # counted before there was such a count
 
 
 def test_records_are_counted_by_unit(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,24 @@ def test_a_check_says_that_records_are_too_few(make_project, count, holdout, few
     said = lines(ctx, counts).get("note", "")
     assert ("fewer than 100 records are too few" in said) is few
     assert ("dataset.holdout=0.2 may even set all of them aside" in said) is aside
+
+
+def test_a_check_says_that_the_models_know_english_alone(make_project):
+    project = make_project()
+    german = "Guten Tag, ich brauche in dieser Woche noch einen Termin bei Ihnen."
+    project.write([row | {"text": f"{german} {CANARY}"} for row in rows(200, 100)])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)["language"]
+    assert "tiny, the default prompts and the embedder know English alone: docs/models.md" in said
+    assert CANARY not in said
+    for own in ({"language": "models/their-own"}, {"server": "http://127.0.0.1:9"}):
+        models = ctx.config.models.model_copy(update=own)
+        theirs = replace(ctx, config=ctx.config.model_copy(update={"models": models}))
+        assert "language" not in lines(theirs, counts)
+    project.write(rows(200, 100))
+    (counts,) = check(ctx).values()
+    assert "language" not in lines(ctx, counts)
 
 
 def test_a_begun_release_is_not_looked_at_again(make_project):

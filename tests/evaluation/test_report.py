@@ -53,7 +53,9 @@ def measured(**values: float) -> list[dict[str, object]]:
     ],
 )
 def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
-    found, *_ = sections(measured(**values), ABOUT)
+    about = Circumstances(**(vars(ABOUT) | {"aside": "what else may be the reason"}))
+    found, *_ = sections(measured(**values), about)
+    assert ("And what else may be the reason." in found.advice) == (grade != "good")
     assert found.grade == grade
     assert ("the dial" in found.advice) == (grade != "good")
     assert [bar.name for bar in items(found, Bars) if bar.ours] == ["this release"]
