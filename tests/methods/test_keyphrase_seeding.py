@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -23,8 +24,10 @@ from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
+from privsyn.methods.keyphrase_seeding.dp_kde import Structure
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
 from privsyn.methods.keyphrase_seeding.prompts import fill
+from privsyn.methods.keyphrase_seeding.sequences import _told_apart
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.shared.alone import write_fresh
 from privsyn.models.model_identity import ModelIdentity
@@ -95,6 +98,7 @@ def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingCon
     defaults = {
         "vocabulary": str(terms), "vocabulary_size": 6,
         "features": 64, "sequence_length": 3, "sequences_per_label": 5, "phrases_per_document": 2,
+        "label_evidence": 0,
     }  # fmt: skip
     settings.setdefault("vocabulary_digest", sha256_file(terms) if terms.exists() else None)
     cfg = KeyphraseSeedingConfig(**(defaults | settings))
@@ -281,7 +285,7 @@ def test_examples_come_from_a_public_file(tmp_path, terms):
     shown = tmp_path / "examples.jsonl"
     shown.write_text(json.dumps({"phrases": ["fever", "visit"], "text": "I had a fever."}) + "\n\n")
     pinned = {"examples": shown, "examples_digest": sha256_file(shown)}
-    cfg = config(terms, **pinned, prompt="Terms: {phrases}\nText:")
+    cfg = config(terms, **pinned, prompt="Terms: {phrases}\nText:", label_evidence=None)
     assert cfg.prompt == "Terms: fever, visit\nText:\nI had a fever.\n\nTerms: {phrases}\nText:"
     assert cfg.examples is None
     planned = METHOD.Config.model_validate(cfg.model_dump(mode="json"))
@@ -355,6 +359,60 @@ def test_one_label_has_nothing_to_be_told_from(tmp_path, terms, ensemble):
         made = run(tmp_path, cfg, texts={None: TEXTS["Billing"]}, labels=(), name=f"{contrast}")
         drawn.append([sample.content for sample in made])
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("ensemble", ["independent", "linear"])
+def test_prompts_hold_the_phrases_that_are_their_labels_alone(tmp_path, terms, ensemble):
+    """What all labels say alike, and what noise alone lifts, is left out of them."""
+    texts = {"Billing": ["visit bill"] * 400, "Symptoms": ["visit fever"] * 400}
+    model = Echo()
+    cfg = config(
+        terms, ensemble=ensemble, features=4000, epsilon_kde=8.0, epsilon_vocabulary=5.0,
+        bandwidth=0.25, label_evidence=4, candidates=1,
+    )  # fmt: skip
+    samples = run(tmp_path, cfg, texts=texts, model=model, noise=SeededNoise(3))
+    asked = {
+        label: [prompt for prompt in model.prompts[1:] if f"Topic: {label}" in prompt]
+        for label in LABELS
+    }
+    for label, own in (("Billing", "bill"), ("Symptoms", "fever")):
+        assert len(asked[label]) == 5
+        assert all(f"Words to build on: {own}\n" in prompt for prompt in asked[label])
+    assert {sample.counts["phrases"] for sample in samples} == {1}
+    assert {sample.counts["uniform_phrases"] for sample in samples} == {0}
+
+
+def test_where_noise_explains_all_a_prompt_is_the_public_models_own(tmp_path, terms):
+    cfg = config(terms, label_evidence=6, candidates=2)
+    model = Echo()
+    samples = run(tmp_path, cfg, texts={}, model=model, noise=SeededNoise(1))
+    alone = FakeTextModel()
+    write_fresh(METHOD.fresh(cfg), alone, LABELS, default_rng(1))
+    assert set(model.prompts[1:]) == set(alone.prompts)
+    assert {sample.counts["phrases"] for sample in samples} == {0}
+
+
+def test_evidence_is_that_of_a_phrase_over_the_mean_of_the_other_labels():
+    scores = np.array([[9.0, 3, 0], [3, 3, 3], [0, 3, 9]], np.float32)
+    exact, rough = Structure(0, 1, 1.0, 10**9), Structure(0, 1, 1.0, 81)
+    assert _told_apart(scores, 0, 1, exact).all()
+    assert _told_apart(scores[:1], 9, 1, exact).all()  # nothing to be told from
+    only = [[True, False, False], [False] * 3, [False, False, True]]
+    # 7.5 above the mean of two others, whose variance is half of one's
+    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
+        noise = _told_apart(scores, factor, 1 / math.sqrt(1.5), exact)
+        assert noise.tolist() == found
+    # features alone: 9 / sqrt(81) of two labels, 3 / sqrt(81) of one
+    for factor, found in ((7.4, only), (7.6, [[False] * 3] * 3)):
+        own = factor / math.sqrt(1 + (1 + 1 / 9) / 4)
+        assert _told_apart(scores, own, 0, rough).tolist() == found
+        padded = Structure(0, 2, 1.0, 81)  # scores are less by e^-1
+        assert _told_apart(scores, own / math.e, 0, padded).tolist() == found
+
+
+def test_phrases_that_are_released_themselves_need_no_evidence(terms):
+    assert config(terms, label_evidence=None).label_evidence == 2
+    assert config(terms, label_evidence=None, use_llm=False).label_evidence == 0
 
 
 def test_a_missing_label_takes_no_phrases_along(terms):
@@ -486,7 +544,8 @@ def test_where_all_completions_of_a_sequence_failed_it_is_asked_for_again(
 def test_a_plan_that_does_not_speak_of_them_has_none(terms):
     cfg = config(terms, label_contrast=0, candidates=1, false_discovery_rate=1)
     said = cfg.model_dump(mode="json")
-    assert not {"label_contrast", "candidates", "false_discovery_rate"} & set(said)
+    names = {"label_contrast", "label_evidence", "candidates", "false_discovery_rate"}
+    assert not names & set(said)
     planned = METHOD.Settings.model_validate(said)
     assert (planned.label_contrast, planned.candidates) == (0, 1)
     assert planned.false_discovery_rate == 1

@@ -54,7 +54,12 @@ FALSE_DISCOVERIES = 0.2
 """Share of the chosen terms that may be noise, where the config says nothing [K2]."""
 
 LEAST_TERMS = 50
-"""Terms that are chosen whatever their counts: of a handful all texts would be alike."""
+"""Terms that are chosen whatever their counts, where all are shown: of a handful all texts would be
+alike."""
+
+EVIDENCE = 2.0
+"""Standard deviations by which a phrase in a prompt is its label's, where the config says nothing
+[K12]."""
 
 CONTRAST = 2.0
 """Power of a label's share of a phrase's scores, where the config says nothing [K10]."""
@@ -123,6 +128,9 @@ class KeyphraseSeeding:
             "score_power": cfg.score_power or (1.0 if cfg.ensemble == "independent" else 40.0),
             "vocabulary_noise": cfg.vocabulary_noise or cfg.noise,
             "false_discovery_rate": cfg.false_discovery_rate or FALSE_DISCOVERIES,
+            "label_evidence": cfg.label_evidence
+            if cfg.label_evidence is not None
+            else EVIDENCE * cfg.use_llm,
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
@@ -220,19 +228,24 @@ class KeyphraseSeeding:
                 )
 
         # Step 4: sequences; from here on nothing private is read
-        least = settings.score_threshold * mechanism.score_deviation
         for number, sequences in enumerate(
-            draw_sequences(settings, shapes, vectors, sums, len(buckets), least)
+            draw_sequences(settings, shapes, vectors, sums, len(buckets), mechanism.score_deviation)
         ):
             cell = buckets[number].cell
-            lists = [[vocabulary.terms[i] for i in row] for row in sequences.phrases]
+            told = settings.label_evidence == 0 or ~sequences.uniform  # [K12]
+            shown = np.broadcast_to(told, sequences.phrases.shape)
+            lists = [
+                [vocabulary.terms[i] for i in dict.fromkeys(row[own].tolist())]
+                for row, own in zip(sequences.phrases, shown, strict=True)
+            ]
             if settings.use_llm:  # step 5
                 texts = _texts(settings, cell, lists, models, journal, steps)
             else:
                 texts = iter([", ".join(row) for row in lists])
-            for text, uniform in zip(texts, sequences.uniform.tolist(), strict=True):
+            uniform = (sequences.uniform & shown).sum(axis=1).tolist()
+            for text, phrases, drawn_uniformly in zip(texts, lists, uniform, strict=True):
                 yield Sample(
-                    cell, text, {"phrases": settings.sequence_length, "uniform_phrases": uniform}
+                    cell, text, {"phrases": len(phrases), "uniform_phrases": drawn_uniformly}
                 )
 
 
@@ -278,7 +291,8 @@ def _believed(
     expected = terms * mechanism.reached_by_noise(highest)
     rank = np.arange(1, len(highest) + 1)
     fine = np.flatnonzero(expected <= settings.false_discovery_rate * rank)
-    return max(LEAST_TERMS, int(fine[-1]) + 1 if len(fine) else 0)
+    least = 1 if settings.label_evidence else LEAST_TERMS
+    return max(least, int(fine[-1]) + 1 if len(fine) else 0)
 
 
 def _noisy(
@@ -371,6 +385,7 @@ def _nearest(
         near = _normalised(models.embedder.embed(texts)).reshape(*shape, -1)
         phrases = _normalised(models.embedder.embed([", ".join(row) for row in lists]))
         nearness = np.einsum("scw,sw->sc", near, phrases)  # (sequences, candidates)
+        nearness[[not row for row in lists]] = 0  # of no phrases any completion is as good
     row = np.arange(len(lists))
     nearest = np.argmax(nearness - 2 * failed, axis=1)
     taken = np.reshape(texts, shape)[row, nearest]

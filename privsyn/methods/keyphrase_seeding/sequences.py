@@ -7,6 +7,7 @@ guarantee.md.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,12 +25,12 @@ class LabelSequences:
 
     Attributes:
         phrases: Numbers of the phrases so far, shape (sequences, length).
-        uniform: Phrases of each sequence drawn uniformly, as no score was positive; (sequences,).
+        uniform: Whether each was drawn uniformly, as no weight was positive; as ``phrases``.
     """
 
     def __init__(self, count: int) -> None:
         self.phrases = np.empty((count, 0), np.int64)
-        self.uniform = np.zeros(count, np.int64)
+        self.uniform = np.empty((count, 0), np.bool_)
 
 
 def draw_sequences(
@@ -38,16 +39,32 @@ def draw_sequences(
     vectors: NDArray[np.float32],
     sums: Mapping[tuple[int, int], NDArray[np.int64]],
     labels: int,
-    least: float,
+    deviation: float,
 ) -> list[LabelSequences]:
-    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws."""
+    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws.
+
+    Args:
+        settings: How phrases are drawn.
+        shapes: The structures that score.
+        vectors: Of the terms, shape (N, width).
+        sums: Noisy sums of each label and structure, shape (I,).
+        labels: How many there are.
+        deviation: Standard deviation of the noise on a score.
+    """
+    least = settings.score_threshold * deviation
     rng = _public_rng(sums)
     drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
     shape, angles = shapes[0], shapes[0].angles(vectors)
-    shares = _label_shares(angles, [sums[number, shape.number] for number in range(labels)])
+    scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
+    by_label = np.concatenate(
+        [scorer.scores(sums[number, shape.number], nothing) for number in range(labels)]
+    )  # (labels, N): of each phrase by itself
+    shares = _label_shares(by_label)
     # [K10] A label's likeliest phrase weighs 1, whatever the power.
     highest = shares.max(axis=1, keepdims=True)
     favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
+    told = _told_apart(by_label, settings.label_evidence, deviation, shape)
+    favour[~told] = 0  # [K12]
     for step in range(1, settings.sequence_length + 1):
         structure = shapes[queried(settings.ensemble, step)]
         if structure is not shape:
@@ -67,24 +84,50 @@ def draw_sequences(
                 parts.append(_pick(weights, part, rng))
             picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
             sequence.phrases = np.column_stack([begun, picked])
-            sequence.uniform += uniform
+            sequence.uniform = np.column_stack([sequence.uniform, uniform])
     return drawn
 
 
-def _label_shares(
-    angles: NDArray[np.uint16], sums: Sequence[NDArray[np.int64]]
-) -> NDArray[np.float32]:
+def _label_shares(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each label's share of what a phrase by itself scores over all labels; shape (labels, N).
 
     1 where there is one label [K10].
     """
-    scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
-    scores = np.maximum(np.concatenate([scorer.scores(one, nothing) for one in sums]), 0)
     if len(scores) == 1:
-        return np.ones_like(scores, np.float32)
+        return np.ones_like(scores)
+    scores = np.maximum(scores, 0)
     total = scores.sum(axis=0)  # (N,)
     shares: NDArray[np.float32] = (scores / np.where(total > 0, total, 1)).astype(np.float32)
     return shares
+
+
+def _told_apart(
+    scores: NDArray[np.float32], evidence: float, deviation: float, shape: Structure
+) -> NDArray[np.bool_]:
+    """Whether a label has more of a phrase than the others have, beyond what errors explain.
+
+    Errors are the noise, and those of random features: a kernel of them is off by 1 / sqrt I, and
+    so is a score by that of what lies apart from the phrase, about as much as the label's commonest
+    phrase scores without padding [K7]. All are told apart where there is one label, or no evidence
+    is asked for [K12].
+
+    Args:
+        scores: Of phrases by themselves, shape (labels, N).
+        evidence: Standard deviations of these errors.
+        deviation: Standard deviation of the noise on a score.
+        shape: The structure that scores.
+
+    Returns:
+        Shape (labels, N).
+    """
+    others = len(scores) - 1
+    if not others or not evidence:
+        return np.ones_like(scores, np.bool_)
+    mass = scores.max(axis=1, keepdims=True) * math.exp(shape.block_norm * (shape.blocks - 1))
+    variance = deviation**2 + mass**2 / shape.features  # (labels, 1)
+    of_difference = variance + (variance.sum() - variance) / others**2
+    mean = (scores.sum(axis=0) - scores) / others
+    return np.asarray(scores - mean > evidence * np.sqrt(of_difference))
 
 
 def _weights(

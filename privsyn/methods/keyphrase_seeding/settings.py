@@ -109,6 +109,15 @@ class KeyphraseSeedingConfig(ReadsFiles):
         "scores over all labels, too: 0 is the paper's draw, which a label's common phrases win. "
         "Null: 2.",
     )
+    label_evidence: float | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Standard deviations of the noise by which a phrase's score has to be above "
+        "the mean of the other labels' to stand in a prompt; a prompt may have none then. 0: all "
+        "do, as in the paper. Null: 2 where there is a language model, else 0.",
+    )
     sequence_length: int = Field(
         default=10, ge=1, le=1000, description="Phrases of a sequence (L)."
     )
@@ -183,8 +192,8 @@ class KeyphraseSeedingConfig(ReadsFiles):
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
     """Settings with vocabulary, kernel and prompt filled in.
 
-    A plan that says nothing of a false discovery rate, of contrast or candidates has none, and one
-    that says nothing of the noise on its terms has Laplace noise.
+    A plan that says nothing of a false discovery rate, of contrast, evidence or candidates has
+    none, and one that says nothing of the noise on its terms has Laplace noise.
     """
 
     vocabulary_digest: Sha256
@@ -206,6 +215,13 @@ class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
         le=1000,
         allow_inf_nan=False,
         exclude_if=lambda power: power == 0,  # ids of releases stay what they were
+    )
+    label_evidence: float = Field(
+        default=0.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        exclude_if=lambda deviations: deviations == 0,  # ids of releases stay what they were
     )
     candidates: int = Field(
         default=1,
