@@ -10,13 +10,28 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
     patch.syspath_prepend(BENCHMARKS)
-    from side_by_side import METHODS, RESULTS, SETS, own_settings, table
+    from side_by_side import (
+        COLUMNS,
+        FOR_CHOOSING,
+        METHODS,
+        RESULTS,
+        SETS,
+        own_settings,
+        table,
+    )
 
 
-def test_the_table_of_the_results_is_that_of_the_rows_on_file() -> None:
-    written = (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8")
-    start = written.index("--table -->\n") + len("--table -->\n")
-    assert written[start : written.index("\n<!-- end", start)] == table(RESULTS)
+@pytest.mark.parametrize(
+    ("page", "option", "columns"),
+    [("benchmarks/RESULTS.md", "--table", COLUMNS),
+     ("docs/choosing.md", "--for-choosing", FOR_CHOOSING)],
+)  # fmt: skip
+def test_tables_of_methods_side_by_side_are_of_the_rows_on_file(page, option, columns) -> None:
+    written = (BENCHMARKS.parent / page).read_text(encoding="utf-8")
+    mark = f"side_by_side.py STATE {option} -->\n"
+    start = written.index(mark) + len(mark)
+    end = written.index("\n<!-- end of the rows on file -->", start)
+    assert written[start:end] == table(RESULTS, columns)
 
 
 def test_rows_are_of_known_sets_and_methods_and_none_is_there_twice() -> None:
