@@ -10,8 +10,8 @@ from privsyn.api.shown import Shown
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Terms
 from privsyn.release.plan import Plan
+from privsyn.stages.cost import cost_rows
 from privsyn.stages.pace import Pace
-from privsyn.stages.summary import cost_rows
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,7 +32,7 @@ def ledger_show(
     params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
 ) -> None:
     """Accounts, what is left of them, their releases, who asked, and what was refused."""
-    from privsyn.stages.summary import account_rows, accounts
+    from privsyn.stages.accounts import account_rows, accounts
     from privsyn.stages.sweep import leftovers
 
     ctx = context_of(params, overrides)

@@ -76,10 +76,10 @@ def plan(
         return
     if releases is not None:
         raise ConfigError("--releases needs --release.")
+    from privsyn.stages.cost import cost_of_all, cost_of_release
     from privsyn.stages.pace import last
     from privsyn.stages.plan import plan as make_plan
     from privsyn.stages.plan import preview, preview_all, report, report_account
-    from privsyn.stages.summary import cost_of_all, cost_of_release
 
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
@@ -131,7 +131,7 @@ def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_js
         ConfigError: No store is named.
         DataError: It holds no such plan.
     """
-    from privsyn.stages.summary import guaranteed
+    from privsyn.stages.cost import guaranteed
 
     store = _reading(releases, params).store
     if store is None:

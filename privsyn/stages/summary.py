@@ -1,30 +1,17 @@
-"""What a person wants to know at the end of a run, and of the accounts."""
+"""What a person wants to know at the end of a run."""
 
 from __future__ import annotations
 
 import json
-import math
 import socket
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from privsyn.dp.accountant import percent, shown
-from privsyn.dp.events import load
-from privsyn.dp.risk import risk
 from privsyn.evaluation.beside import verdict
-from privsyn.ledger.caps import MOST_COPIES
-from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import State, said_who
-from privsyn.ledger.statements import Preview, Statement
-from privsyn.ledger.store import Ledger
-from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.modalities.registry import modality_of
-from privsyn.progress import duration
 from privsyn.publishing.git import in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
@@ -33,11 +20,10 @@ from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
 from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.pace import Pace
 from privsyn.stages.partition import source_changed
-from privsyn.stages.plan import lasts_until, room
+from privsyn.stages.plan import room
 from privsyn.stages.publish import published
-from privsyn.tables import Verbatim, facts, note, show, table
+from privsyn.tables import Verbatim, facts, show
 
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",
@@ -168,258 +154,6 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def cost_of_release(
-    console: Console,
-    plan: Plan,
-    account: Preview,
-    earlier: Pace | None,
-    cron: str | None = None,
-    terms: Terms = NONE,
-) -> None:
-    """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
-    rows = cost_rows(plan, account, earlier, cron, terms)
-    facts(console, rows, title=f"{plan.method}: what it would cost")
-    for warning in plan.warnings:
-        note(console, warning)
-
-
-def guaranteed(plan: Plan) -> str:
-    """What a release promises, on a line."""
-    return (
-        f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
-        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}"
-    )
-
-
-def cost_rows(
-    plan: Plan,
-    account: Preview,
-    earlier: Pace | None,
-    cron: str | None = None,
-    terms: Terms = NONE,
-) -> dict[str, str]:
-    """What a release would cost, and whether the account pays for it, line by line.
-
-    Args:
-        plan: The release.
-        account: What its reservation would meet.
-        earlier: The last release like it here.
-        cron: Schedule of its DAG.
-        terms: What the account is held to.
-    """
-    balance = account.balance
-    name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
-    rows = {
-        "release": name,
-        "guarantee": guaranteed(plan),
-        **_accuracy_bought(plan),
-        "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
-        "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
-        **{key: f"{value:.6g}" for key, value in plan.derived.items()},
-        f"synthetic {plan.things}": plan.rows_said,
-        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
-        f"spent",
-        "takes": share_taken(account),
-        "fits": _fits(plan, account),
-        "room": f"for a release of this method up to epsilon {account.room:.4g}; "
-        f"{_copies(account.copies)} like this one fit, one after the other"
-        + _until(cron, account.copies),
-    }
-    if approvals := _approvals(plan, account, terms):
-        rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
-    if earlier is not None:
-        rows["time (internal)"] = (
-            f"{earlier.release_id}, by the same method and models, was drawn here in "
-            f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
-        )
-    return rows
-
-
-def _accuracy_bought(plan: Plan) -> dict[str, str]:
-    """What of a release's cost pays for an accuracy that is published with it."""
-    mechanism = plan.accuracy
-    if mechanism is None:
-        return {}
-    scale, unit = mechanism.scale, plan.unit
-    return {
-        "accuracy": f"epsilon {shown(mechanism.event.epsilon)} of that buys the accuracy on "
-        f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
-        f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
-    }
-
-
-def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
-    """What a person has to approve of a release."""
-    found = []
-    above = terms.spend_above
-    if account.entry is None and above is not None and _judged(plan, account) > above:
-        found.append(f"its cost is reserved (epsilon above {above:g})")
-    if terms.publish:
-        found.append("it is published")
-    return found
-
-
-def _judged(plan: Plan, account: Preview) -> float:
-    """Epsilon by which a release is judged: see Asked.judged."""
-    asked = Asked(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
-    return asked.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
-
-
-def _until(cron: str | None, copies: int) -> str:
-    """What a schedule makes of the releases that fit, a new one at each of its runs."""
-    until = lasts_until([cron], copies, datetime.now(UTC)) if cron and copies else None
-    return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
-
-
-def cost_of_all(
-    console: Console, plans: Sequence[Plan], previews: Sequence[Preview], together: Preview
-) -> None:
-    """Print what the releases of a pipeline cost, one by one and together."""
-    rows = [
-        (
-            plan.method,
-            f"({shown(plan.epsilon)}, {plan.delta:g})",
-            share_taken(one),
-            _fits(plan, one),
-        )
-        for plan, one in zip(plans, previews, strict=True)
-    ]
-    balance, name = together.balance, plans[0].account
-    table(console, ("method", "guarantee", "takes", "fits"), rows)
-    fits = (
-        "yes" if together.fits else "no: name fewer methods in pipeline, or lower privacy.epsilon"
-    )
-    totals = {
-        "together": share_taken(together),
-        "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
-        f"{percent(balance.share)} spent",
-        "fits": fits,
-    }
-    facts(console, totals)
-
-
-def share_taken(account: Preview) -> str:
-    """The part of an account's whole budget that a release takes. These parts add up."""
-    if account.entry is not None:
-        return "nothing more"
-    if not math.isfinite(account.asked):
-        return "what the account cannot account for"
-    if account.takes > 1:
-        return "more than the account's whole budget"
-    return f"{percent(account.takes)} of the account's whole budget"
-
-
-def _copies(count: int) -> str:
-    """A number of releases; it is not counted further than MOST_COPIES."""
-    return f"{count:,} and more" if count >= MOST_COPIES else f"{count}"
-
-
-def _fits(plan: Plan, account: Preview) -> str:
-    """Whether a release can be made, in words; one that exists says so."""
-    if account.entry is None:
-        if account.fits:
-            return "yes"
-        full = [one for one in account.filters if not one.cap.fits(one.held, one.asked)]
-        names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
-        return f"no: {names} cannot pay for it" if full else "no"
-    state = account.entry.state
-    if state is State.COMMITTED:
-        return f"exists already: free. A fresh one: privacy.draw={plan.draw + 1}"
-    if state is State.LOST:
-        return f"LOST: spent, and cannot be made. A fresh one: privacy.draw={plan.draw + 1}"
-    return f"{state.value} already: going on with it is free"
-
-
-def accounts(console: Console, statements: list[Statement]) -> None:
-    """Print accounts and their releases."""
-    if not statements:
-        show(console, "The ledger holds no account yet.")
-    for statement in statements:
-        spec, balance = statement.spec, statement.balance
-        rows = [
-            (
-                str(entry.number),
-                entry.release_id,
-                entry.state.value,
-                f"({shown(entry.epsilon)}, {entry.delta:g})",
-                f"{entry.reserved_at:%Y-%m-%d %H:%M}",
-                said_who(entry.reserved_by),
-                entry.reason or "",
-            )
-            for entry in statement.releases
-        ]
-        why = "why" if any(entry.reason for entry in statement.releases) else ""
-        who = "by" if any(entry.reserved_by for entry in statement.releases) else ""
-        table(
-            console,
-            ("#", "release", "state", "guarantee", "reserved (UTC)", who, why),
-            rows,
-            title=f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
-            f"{spec.adjacency}; {percent(balance.share)} spent, room for one more release of "
-            f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; of another method: privsyn plan)",
-        )
-        if spec.terms != NONE:
-            facts(console, _terms(spec.terms), title=f"{spec.name}: held to", style="")
-        if statement.decisions:
-            table(
-                console,
-                ("decided (UTC)", "what", "approver", "comment", "row"),
-                [
-                    (
-                        f"{decision.at:%Y-%m-%d %H:%M}",
-                        f"{'approved' if decision.approved else 'REJECTED'} to {decision.what} "
-                        f"{decision.name} ({decision.digest[:12]})",
-                        decision.approver + _written(decision),
-                        decision.comment,
-                        str(decision.seq),
-                    )
-                    for decision in statement.decisions
-                ],
-                title=f"{spec.name}: decisions",
-            )
-        refused = statement.refusals[-REFUSALS_SHOWN:]
-        if refused:
-            table(
-                console,
-                ("refused (UTC)", "release", "by", "why"),
-                [
-                    (
-                        f"{refusal.at:%Y-%m-%d %H:%M}",
-                        refusal.release_id or "-",
-                        said_who(refusal.refused_by),
-                        f"{refusal.error}: {refusal.message}",
-                    )
-                    for refusal in refused
-                ],
-                title=f"{spec.name}: {len(statement.refusals)} refused, at no cost"
-                + (f"; the last {len(refused)}" if len(refused) < len(statement.refusals) else ""),
-            )
-
-
-def _terms(terms: Terms) -> dict[str, str]:
-    """The rules of an account, by name."""
-    said = {key: value for key, value in terms.dump().items() if key != "file"}
-    return {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
-        for key, value in said.items()
-    }
-
-
-def _written(decision: Decision) -> str:
-    """Who wrote a decision down, where that is another name."""
-    user = decision.by.get("user")
-    return "" if user in (None, decision.approver) else f" (written by {user})"
-
-
-REFUSALS_SHOWN = 10
-"""The newest that ``ledger show`` prints; ``--json`` has all."""
-
-
-def account_rows(ledger: Ledger) -> list[dict[str, Any]]:
-    """Accounts and their releases for JSON."""
-    return [statement.as_dict() for statement in ledger.statements()]
 
 
 def _validation(folder: Path | None) -> str:

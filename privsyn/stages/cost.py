@@ -1,0 +1,184 @@
+"""What a release would cost, and whether its account pays for it, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from privsyn.dp.accountant import percent, shown
+from privsyn.dp.events import load
+from privsyn.dp.risk import risk
+from privsyn.ledger.caps import MOST_COPIES
+from privsyn.ledger.entries import State
+from privsyn.ledger.statements import Preview
+from privsyn.ledger.terms import NONE, Asked, Terms
+from privsyn.progress import duration
+from privsyn.release.plan import Plan
+from privsyn.stages.pace import Pace
+from privsyn.stages.plan import lasts_until
+from privsyn.tables import Verbatim, facts, note, table
+
+
+def cost_of_release(
+    console: Console,
+    plan: Plan,
+    account: Preview,
+    earlier: Pace | None,
+    cron: str | None = None,
+    terms: Terms = NONE,
+) -> None:
+    """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
+    rows = cost_rows(plan, account, earlier, cron, terms)
+    facts(console, rows, title=f"{plan.method}: what it would cost")
+    for warning in plan.warnings:
+        note(console, warning)
+
+
+def guaranteed(plan: Plan) -> str:
+    """What a release promises, on a line."""
+    return (
+        f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
+        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}"
+    )
+
+
+def cost_rows(
+    plan: Plan,
+    account: Preview,
+    earlier: Pace | None,
+    cron: str | None = None,
+    terms: Terms = NONE,
+) -> dict[str, str]:
+    """What a release would cost, and whether the account pays for it, line by line.
+
+    Args:
+        plan: The release.
+        account: What its reservation would meet.
+        earlier: The last release like it here.
+        cron: Schedule of its DAG.
+        terms: What the account is held to.
+    """
+    balance = account.balance
+    name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
+    rows = {
+        "release": name,
+        "guarantee": guaranteed(plan),
+        **_accuracy_bought(plan),
+        "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
+        "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
+        **{key: f"{value:.6g}" for key, value in plan.derived.items()},
+        f"synthetic {plan.things}": plan.rows_said,
+        "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
+        f"spent",
+        "takes": share_taken(account),
+        "fits": _fits(plan, account),
+        "room": f"for a release of this method up to epsilon {account.room:.4g}; "
+        f"{_copies(account.copies)} like this one fit, one after the other"
+        + _until(cron, account.copies),
+    }
+    if approvals := _approvals(plan, account, terms):
+        rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
+    if earlier is not None:
+        rows["time (internal)"] = (
+            f"{earlier.release_id}, by the same method and models, was drawn here in "
+            f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
+        )
+    return rows
+
+
+def _accuracy_bought(plan: Plan) -> dict[str, str]:
+    """What of a release's cost pays for an accuracy that is published with it."""
+    mechanism = plan.accuracy
+    if mechanism is None:
+        return {}
+    scale, unit = mechanism.scale, plan.unit
+    return {
+        "accuracy": f"epsilon {shown(mechanism.event.epsilon)} of that buys the accuracy on "
+        f"held-out {unit}s, with noise of scale {scale:.4g} {unit}s on how many are answered right "
+        f"and wrong; the generator is made for epsilon {shown(plan.target.epsilon)}",
+    }
+
+
+def _approvals(plan: Plan, account: Preview, terms: Terms) -> list[str]:
+    """What a person has to approve of a release."""
+    found = []
+    above = terms.spend_above
+    if account.entry is None and above is not None and _judged(plan, account) > above:
+        found.append(f"its cost is reserved (epsilon above {above:g})")
+    if terms.publish:
+        found.append("it is published")
+    return found
+
+
+def _judged(plan: Plan, account: Preview) -> float:
+    """Epsilon by which a release is judged: see Asked.judged."""
+    asked = Asked(plan.method, plan.epsilon, plan.delta, plan.adjacency, plan.unit)
+    return asked.judged(plan.privacy_event(), account.balance.cap.delta).epsilon
+
+
+def _until(cron: str | None, copies: int) -> str:
+    """What a schedule makes of the releases that fit, a new one at each of its runs."""
+    until = lasts_until([cron], copies, datetime.now(UTC)) if cron and copies else None
+    return f": on the schedule {cron} until {until:%Y-%m-%d}" if until else ""
+
+
+def cost_of_all(
+    console: Console, plans: Sequence[Plan], previews: Sequence[Preview], together: Preview
+) -> None:
+    """Print what the releases of a pipeline cost, one by one and together."""
+    rows = [
+        (
+            plan.method,
+            f"({shown(plan.epsilon)}, {plan.delta:g})",
+            share_taken(one),
+            _fits(plan, one),
+        )
+        for plan, one in zip(plans, previews, strict=True)
+    ]
+    balance, name = together.balance, plans[0].account
+    table(console, ("method", "guarantee", "takes", "fits"), rows)
+    fits = (
+        "yes" if together.fits else "no: name fewer methods in pipeline, or lower privacy.epsilon"
+    )
+    totals = {
+        "together": share_taken(together),
+        "account": f"{name}: cap ({balance.cap.epsilon:g}, {balance.cap.delta:g}), "
+        f"{percent(balance.share)} spent",
+        "fits": fits,
+    }
+    facts(console, totals)
+
+
+def share_taken(account: Preview) -> str:
+    """The part of an account's whole budget that a release takes. These parts add up."""
+    if account.entry is not None:
+        return "nothing more"
+    if not math.isfinite(account.asked):
+        return "what the account cannot account for"
+    if account.takes > 1:
+        return "more than the account's whole budget"
+    return f"{percent(account.takes)} of the account's whole budget"
+
+
+def _copies(count: int) -> str:
+    """A number of releases; it is not counted further than MOST_COPIES."""
+    return f"{count:,} and more" if count >= MOST_COPIES else f"{count}"
+
+
+def _fits(plan: Plan, account: Preview) -> str:
+    """Whether a release can be made, in words; one that exists says so."""
+    if account.entry is None:
+        if account.fits:
+            return "yes"
+        full = [one for one in account.filters if not one.cap.fits(one.held, one.asked)]
+        names = " and ".join(f"{one.setting}={one.cap.epsilon:g}" for one in full)
+        return f"no: {names} cannot pay for it" if full else "no"
+    state = account.entry.state
+    if state is State.COMMITTED:
+        return f"exists already: free. A fresh one: privacy.draw={plan.draw + 1}"
+    if state is State.LOST:
+        return f"LOST: spent, and cannot be made. A fresh one: privacy.draw={plan.draw + 1}"
+    return f"{state.value} already: going on with it is free"
