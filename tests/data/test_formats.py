@@ -16,9 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 import privsyn.data.readers.streams
@@ -483,13 +486,78 @@ def test_a_line_beyond_the_bound_is_dropped_without_being_held(
 ) -> None:
     monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
     path = tmp_path / f"a{suffix}"
-    for length in (99, 100, 101, 250, 1000):
+    for length in (98, 99, 100, 101, 250, 1000):
         rows = [{"text": "a"}, {"text": "x" * length}, {"text": "b"}]
         path.write_bytes(as_jsonl(rows) if suffix == ".jsonl" else as_csv(rows))
         found = texts(path)
         assert found == (
-            ["a", "x" * length, "b"] if length == 99 and suffix == ".csv" else ["a", "b"]
+            ["a", "x" * length, "b"] if length == 98 and suffix == ".csv" else ["a", "b"]
         ), length
+
+
+def _to_csv(rows: list[list[str]], out: io.StringIO) -> None:
+    pd.DataFrame(rows[1:], columns=rows[0]).to_csv(out, index=False, lineterminator="\n")
+
+
+WRITERS: Mapping[str, Callable[[list[list[str]], io.StringIO], Any]] = {
+    "csv": lambda rows, out: csv.writer(out).writerows(rows),
+    "csv, lines end in LF": lambda rows, out: csv.writer(out, lineterminator="\n").writerows(rows),
+    "csv, all quoted": lambda rows, out: csv.writer(out, quoting=csv.QUOTE_ALL).writerows(rows),
+    "pandas": _to_csv,
+}
+"""What writes CSVs. Not all of these quote a carriage return that stands alone."""
+
+
+@pytest.mark.parametrize("unit", [None, "unit"])
+@pytest.mark.parametrize("writer", WRITERS)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.sampled_from(["late", "\r", "\n", "\r\n", '"', '""', ",", "\0", "\x0b", "\u2028",
+                              "\ufeff", "ghost,forged", " " * 50])),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_whatever_one_csv_record_holds_the_others_are_what_they_were(
+    tmp_path: Path, writer: str, unit: str | None, pieces: list[str], place: int
+) -> None:
+    """Their texts, and their units where these are the numbers of rows."""
+    found = []
+    for text in ("late today", "".join(["I was ", *pieces]), ""):
+        rows = [[f"u{n}", f"visit number {n}", "monday"] for n in range(3)]
+        rows.insert(place, ["victim", text, "monday"])
+        out = io.StringIO(newline="")
+        WRITERS[writer]([["unit", "text", "day"], *rows], out)
+        path = tmp_path / "a.csv"
+        path.write_bytes(out.getvalue().encode())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 60)
+            found.append([record for record in records(config(path, unit=unit)) if "visit" in
+                          record[2]])  # fmt: skip
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 3
+
+
+def test_a_csv_record_beyond_the_bound_is_one_row_wherever_its_quotes_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One long line that closes its field, and many lines, some that look like records."""
+    monkeypatch.setattr(privsyn.data.readers.streams, "LONGEST_LINE", 100)
+    ghosts = "".join(f"ghost{n},forged\n" for n in range(50))
+    for text in ("first line\n" + "x" * 300, "\n".join(["y" * 10] * 40) + "\n" + ghosts + "end",
+                 'a "quoted" word\n' * 20, '"' * 301):  # fmt: skip
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+            rows = [["unit", "text"], ["u1", "a"], ["victim", text], ["u2", "b"], ["u3", "c"]]
+            out = io.StringIO(newline="")
+            csv.writer(out, quoting=quoting).writerows(rows)
+            path = tmp_path / "a.csv"
+            path.write_bytes(out.getvalue().encode())
+            tally = Tally()
+            wanted = [("u1", None, "a"), ("u2", None, "b"), ("u3", None, "c")]
+            assert records(config(path, unit="unit"), tally) == wanted
+            assert (tally.rows, dict(tally.dropped)) == (4, {"row: a line is too long": 1})
+            numbers = [unit for unit, _, _ in records(config(path))]
+            assert numbers == ["0", "2", "3"]
 
 
 def test_without_a_unit_column_the_row_number_is_the_unit_and_nothing_renumbers(

@@ -1,8 +1,8 @@
 """Rows of JSON Lines and CSV files. A row that cannot be read is a reason instead of values.
 
 Files are in UTF-8 or in an encoding of a byte per character (``dataset.encoding``), so that what a
-row reads as depends on that row alone. A CSV is read as the table its writer meant: an unclosed
-quote takes the rows it swallows with it.
+row reads as depends on that row alone. A CSV is read as the table its writer meant
+(csv_records.py): an unclosed quote takes the rows it swallows with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from privsyn.data import tally
 from privsyn.data.address import Source
 from privsyn.data.readers.columns import check_header, refuse_missing
+from privsyn.data.readers.csv_records import split_records
 from privsyn.data.readers.streams import (
     LONGEST_LINE,
     bounded_lines,
@@ -187,24 +189,40 @@ class CSV:
     def _table(self, path: Source) -> Iterator[list[str] | str]:
         """The header, then the rows; a reason for one malformed or not of the header's length."""
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+        # privacy: as the header ends, which is no record: a record may hold the other line end
+        end = "\r" if self._header(path).endswith("\r") else "\n"
+        width = -1
+        with self._text(path, end) as text:
+            for record in split_records(text, self.delimiter, end):
+                row = self._parsed(record)
+                if isinstance(row, list):
+                    width = len(row) if width < 0 else width
+                    row = row if len(row) == width else tally.FIELDS
+                yield row
+
+    def _parsed(self, record: str | None) -> list[str] | str:
+        """The fields of one record, by itself: what another holds is nothing to it."""
+        if record is None:
+            return tally.TOO_LONG
+        try:
+            return next(csv.reader((record,), delimiter=self.delimiter, strict=True))
+        except csv.Error:
+            return tally.UNPARSED
+
+    def _header(self, path: Source) -> str:
+        """The first record with its line end, whatever that is; empty where there is none."""
+        with self._text(path, "") as text:
+            return next(split_records(text, self.delimiter), "") or ""
+
+    @contextmanager
+    def _text(self, path: Source, end: str) -> Iterator[io.TextIOWrapper]:
+        """The file as text, whose lines end as ``end`` says and are left as they are."""
         codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with (
             open_bytes(path) as stream,
-            io.TextIOWrapper(stream, codec, errors="surrogateescape", newline="") as text,
+            io.TextIOWrapper(stream, codec, errors="surrogateescape", newline=end) as text,
         ):
-            lines = ("\n" if line is None else line for line in bounded_lines(text.readline))
-            reader, width = csv.reader(lines, delimiter=self.delimiter, strict=True), -1
-            while True:
-                try:
-                    row = next(reader)
-                except StopIteration:
-                    return
-                except csv.Error:
-                    yield tally.UNPARSED
-                    continue
-                if width < 0:
-                    width = len(row)
-                yield row if len(row) == width else tally.FIELDS
+            yield text
 
 
 def _missing(columns: Mapping[str, str], header: Sequence[str]) -> bool:
