@@ -28,6 +28,7 @@ class Circumstances:
         encoder: Why no encoder can compare images, in words; None where one can.
         rows: Synthetic records.
         levers: The settings of the method that raise what the data is worth.
+        failed: What could not be measured: name and error of each, in words; empty for nothing.
         aside: What else there is to say where a release is not good, in words; empty for nothing.
         proportions: What decides how many records a label has, in a sentence.
         longest: The setting that bounds a text's length.
@@ -45,6 +46,7 @@ class Circumstances:
     enabled: bool = True
     measured: bool = True
     encoder: str | None = None
+    failed: str = ""
     aside: str = ""
     proportions: str = ""
     longest: str = "max_tokens"

@@ -41,7 +41,7 @@ def downstream(
     if not train or not test:
         return []
     texts, truth = [text for text, _ in test], [label for _, label in test]
-    if not any(re.search(r"\b\w\w+\b", text) for text, _ in train):
+    if not any(_has_word(text) for text, _ in train):
         commonest = Counter(label for _, label in train).most_common(1)[0][0]
         return score([commonest], truth, lambda: [])
     return score([label for _, label in train], truth, lambda: _predict(train, texts))
@@ -65,10 +65,15 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
     return answer
 
 
+def _has_word(text: str) -> bool:
+    """Whether the vectorizer finds a word: it looks for them in lower case, which may split one."""
+    return re.search(r"\b\w\w+\b", text.lower()) is not None
+
+
 def _only_answer(train: Sequence[tuple[str, str]]) -> str | None:
     """The commonest label where there is nothing to tell labels apart by; else None."""
     names = Counter(label for _, label in train)
-    if len(names) > 1 and any(re.search(r"\b\w\w+\b", text) for text, _ in train):
+    if len(names) > 1 and any(_has_word(text) for text, _ in train):
         return None
     return names.most_common(1)[0][0] if names else ""
 

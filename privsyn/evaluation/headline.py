@@ -208,6 +208,8 @@ def _why_no_headline(about: Circumstances) -> tuple[str, ...]:
         f"the release holds {about.rows} records, fewer than {least}": about.rows < least,
     }
     why = [reason for reason, holds in reasons.items() if holds]
+    if about.failed:
+        why.append(f"measuring failed ({about.failed})")
     why = why or [f"one side has fewer than {least}{' labelled' * about.labelled} records"]
     what = "Accuracy" if about.labelled else "Nearness"
     what += " by sentence vectors, with an interval and beside what is free"

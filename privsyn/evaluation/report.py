@@ -59,9 +59,11 @@ def _likeness(
             if not about.held_out
             else "evaluate.enabled is off"
             if not about.enabled
-            else "there are too few records"
-            if about.measured
             else CUT_OFF
+            if not about.measured
+            else f"measuring failed ({about.failed})"
+            if about.failed
+            else "there are too few records"
         )
         missing = missing or (f"UNAVAILABLE, since {why}.",)
         return graded_section("likeness", title, None, "Not measured.", (), numbers, missing)
@@ -247,6 +249,8 @@ def _why_unread(
         return "no real records are held out"
     if not about.measured:
         return CUT_OFF
+    if about.failed:
+        return f"measuring failed ({about.failed})"
     asked = about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
     if not asked:
         return f"evaluate.{setting} is 0"

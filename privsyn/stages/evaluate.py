@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.beside import verdict
 from privsyn.methods.base import Backends
 from privsyn.modalities.registry import modality_of
@@ -15,10 +16,12 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import WARNING, traced, validated
-from privsyn.stages.measure import MEASURES
+from privsyn.stages.measure import MEASURES, Failures
 from privsyn.stages.report import report
 from privsyn.stages.trend import fallen
 from privsyn.stages.validate import place
+
+_AUDIT = "disclosure audit"
 
 
 @traced("evaluate")
@@ -28,6 +31,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     The held-out records were never in the private training part: units held out by keyed hash, or
     a file of their own. What is computed from them is not differentially private: it is labelled
     ``internal``, stays in the state folder and in MLflow runs tagged so, and is never published.
+    What cannot be measured is left out and named there: no held-out record stops a release.
 
     Args:
         ctx: Config and ledger.
@@ -52,10 +56,18 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     folder = ctx.workspace.internal(plan.id)
     private_folder(folder)
     measure = MEASURES[modality_of(plan.dataset).name].beside
-    metrics, plot_into = measure(ctx, plan, artifact, real, backends)
+    failures = Failures()
+    metrics, plot_into = measure(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     said, fell = verdict(numbers), fallen(ctx, plan, numbers)
-    audited = audit_release(ctx, plan, artifact.parent)
+    audited: Audit | None = None
+    plots: list[Path] = []
+    with failures.within(_AUDIT):
+        audited = audit_release(ctx, plan, artifact.parent)
+    if _AUDIT in failures.found:  # and is withheld where it blocks, as one that could not be made
+        audited = Audit(f"it failed ({failures.found[_AUDIT]})")
+    with failures.within("plots"):
+        plots = plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]
     write_json_atomic(
         folder / EVALUATION,
@@ -64,6 +76,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
             **({"verdict": said} if said else {}),
             **({"audit": audited.to_json()} if audited else {}),
             **({"warning": fell} if fell else {}),
+            **({"failed": failures.found} if failures.found else {}),
             "metrics": [metric.to_json() for metric in metrics],
         },
         mode=0o600,
@@ -72,7 +85,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
     ctx.lineage.log_metrics(run, numbers)
     if fell:
         ctx.lineage.set_tags(run, {WARNING: fell})
-    for plot in plot_into(folder):
+    for plot in plots:
         ctx.lineage.log_artifact(run, plot, "plots")
     for file in report(ctx, plan):
         ctx.lineage.log_artifact(run, file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,6 +53,27 @@ Labelled = tuple[Sequence[str], Sequence[str | None]]
 """Texts, and the label of each."""
 
 
+class Failures:
+    """What could not be measured, by name. Internal.
+
+    privacy: what a held-out record makes fail must not decide whether its release is published, nor
+    be seen in a log: the other measurements go on, and the name of the error stays in the state
+    folder.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Keep the class and the place of an exception, not what it says, and go on behind it."""
+        try:
+            yield
+        except Exception as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            self.found[name] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+
+
 def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
     texts = [row.text or "" for row in read_rows(artifact)]
     quality = fidelity(texts)
@@ -69,7 +92,12 @@ def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
 
 
 def _texts(
-    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
 ) -> tuple[list[Metric], Plotter]:
     rows, settings = read_rows(artifact), ctx.config.evaluate
     synthetic = [row.text or "" for row in rows], [row.label for row in rows]
@@ -92,7 +120,8 @@ def _texts(
     metrics: list[Metric] = []
     for done, (name, part) in enumerate(parts.items(), start=1):
         _begins(ctx, name, done, total)
-        metrics += part() if real else []
+        with failures.within(name):
+            metrics += part() if real else []
     if not real:
         return [], _no_plots
     return metrics, partial(draw_plots, texts=synthetic[0], labels=synthetic[1], metrics=metrics)
@@ -216,7 +245,12 @@ def _called(ctx: Context) -> str:
 
 
 def _images(
-    ctx: Context, plan: Plan, artifact: Path, real: Sequence[Record], backends: Backends | None
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
 ) -> tuple[list[Metric], Plotter]:
     encoder = _encoder(ctx, plan, backends)  # privacy: loaded whether there is a record or not
     if not real:
@@ -224,18 +258,20 @@ def _images(
     rows = read_image_rows(artifact)
     pairs = list(load_images(artifact.parent, rows))
     synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
-    images = [decode(record.content) for record in real]
-    theirs = [record.label for record in real]
-    several = len(plan.dataset.labels) > 1
-    metrics = downstream_beside(synthetic, labels, images, theirs) if several else []
-    if encoder is not None:
-        metrics += compare_images(
-            synthetic,
-            images,
-            lambda: encoder,
-            ctx.config.evaluate.encoded_images,
-            str(measuring_encoder(ctx)),
-        )
+    metrics: list[Metric] = []
+    with failures.within("pixels"):
+        images = [decode(record.content) for record in real]
+        if len(plan.dataset.labels) > 1:
+            theirs = [record.label for record in real]
+            metrics += downstream_beside(synthetic, labels, images, theirs)
+        if encoder is not None:
+            metrics += compare_images(
+                synthetic,
+                images,
+                lambda: encoder,
+                ctx.config.evaluate.encoded_images,
+                str(measuring_encoder(ctx)),
+            )
     sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
     return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
 
@@ -264,7 +300,8 @@ class Measures:
 
     alone: Callable[[Context, Path], list[Metric]]
     beside: Callable[
-        [Context, Plan, Path, Sequence[Record], Backends | None], tuple[list[Metric], Plotter]
+        [Context, Plan, Path, Sequence[Record], Backends | None, Failures],
+        tuple[list[Metric], Plotter],
     ]
 
 

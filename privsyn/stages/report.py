@@ -78,6 +78,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=_levers(ctx, plan, method),
+        failed=failed(measured),
         aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", settings),
         longest=_longest(f"methods.{plan.method}", settings),
@@ -166,6 +167,12 @@ def _measured(ctx: Context, name: str) -> Mapping[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def failed(measured: Mapping[str, Any]) -> str:
+    """What of an evaluation could not be measured, in words; empty for nothing."""
+    found = measured.get("failed", {})
+    return "; ".join(f"{name}: {error}" for name, error in found.items())
 
 
 def _plots(folder: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
+from privsyn.stages.report import failed
 from privsyn.tables import Verbatim, facts, show
 
 UTILITY = {
@@ -171,10 +172,10 @@ def _utility(ctx: Context, plan: Plan) -> str:
         return "nothing is held out (dataset.holdout, dataset.test_path)"
     if not file.is_file():
         return "not measured"
-    metrics = {
-        metric["name"]: metric["value"]
-        for metric in json.loads(file.read_text(encoding="utf-8"))["metrics"]
-    }
+    measured = json.loads(file.read_text(encoding="utf-8"))
+    metrics = {metric["name"]: metric["value"] for metric in measured["metrics"]}
+    if missed := failed(measured):
+        return f"measuring failed ({missed}); what is left lies in {short(file)}"
     told = [text.format(metrics[name]) for name, text in UTILITY.items() if name in metrics]
     words = verdict(metrics)
     if words is None:

@@ -107,17 +107,25 @@ def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
 ):
     project, planned = released(tmp_path / "project")
     ctx = project.context(*QUIET, "evaluate.audit=block")
-    for found in (Audit("fewer than 20 units on one side", 3, 2), LEAK):  # both are said alike
-        leaks(monkeypatch, found)
+
+    def fails(*_):
+        raise ZeroDivisionError(CANARY)
+
+    few = Audit("fewer than 20 units on one side", 3, 2)
+    for attempt in (lambda *_: few, lambda *_: LEAK, fails):  # all are said alike
+        monkeypatch.setattr(stage, "audit", attempt)
         with pytest.raises(ValidationFailed) as blocked:
             evaluate(ctx, planned)
         assert "held back by its disclosure audit" in str(blocked.value)
         assert "20 units" not in f"{blocked.value} {blocked.value.hint}"
+        assert "fail" not in f"{blocked.value} {blocked.value.hint}"
         assert not ctx.workspace.release(planned.id).exists()
         with pytest.raises(ValidationFailed, match="held back"):
             publish(ctx, planned)
     evaluation = ctx.workspace.internal(planned.id) / "evaluation.json"
     written = json.loads(evaluation.read_text())
+    assert "it failed (ZeroDivisionError at test_audit.py:" in written["audit"]["unavailable"]
+    assert CANARY not in evaluation.read_text()
     for damaged in ({}, {"exceeds": False}, {"unavailable": None}, {"exceeds": 0}):
         evaluation.write_text(json.dumps(written | {"audit": damaged}))
         with pytest.raises(ValidationFailed, match="held back"):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
@@ -35,6 +36,7 @@ from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
+from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import place, validate
@@ -503,6 +505,44 @@ def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, 
     [compared] = compare(ctx, [planned.id]).releases
     assert compared.utility.value == metrics["nearness.cosine"]
     assert compared.utility.public == metrics["nearness.public"]
+
+
+def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake, monkeypatch):
+    """A record decides neither whether a release is published nor what a log says."""
+
+    def fails(texts, real):
+        raise ValueError(CANARY)
+
+    def draws(*_, **__):
+        raise ZeroDivisionError
+
+    said, project = [], make_project()
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setattr("privsyn.stages.measure.compare_words", fails)
+            monkeypatch.setattr("privsyn.stages.measure.draw_plots", draws)
+        ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
+        heard = []
+        ctx = replace(ctx, progress=lambda *told, heard=heard: heard.append(told))
+        ctx.tracker = NullTracker()
+        planned, _ = release(ctx, fake)
+        settle(ctx, planned)
+        validate(ctx, planned)
+        models = Backends({**fake.models, "embedder": Letters()})
+        inside = evaluate(ctx, planned, backends=models)
+        found = json.loads((inside / "evaluation.json").read_text())
+        page = (inside / "report.html").read_text()
+        assert ("failed" in found) is ("measuring failed" in page) is broken
+        assert CANARY not in page + json.dumps(found)
+        assert publish(ctx, planned)["release_id"] == planned.id
+        said.append([told[:3] for told in heard])
+    assert found["failed"].keys() == {"words, lengths, labels", "plots"}
+    assert found["failed"]["plots"].startswith("ZeroDivisionError at test_stages.py:")
+    assert (
+        "measuring failed (words, lengths, labels: ValueError"
+        in outcome(ctx, planned)["utility (internal)"]
+    )
+    assert said[0] == said[1]
 
 
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(

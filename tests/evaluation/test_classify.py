@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.classify import downstream, text_classifier
 from privsyn.evaluation.metrics import Metric, wilson
 
 TOPICS = {
@@ -68,11 +68,18 @@ def test_a_single_synthetic_label_is_always_answered() -> None:
     )
 
 
-@pytest.mark.parametrize("texts", [["", " ", "!"], ["a", "b", "\ufffd"]])
+@pytest.mark.parametrize("texts", [["", " ", "!"], ["a", "b", "\ufffd"], ["\u0130\u0130", "", "a"]])
 def test_texts_without_words_answer_the_commonest_label(texts: list[str]) -> None:
     measured = values(downstream(texts, ["A", "B", "B"], ["x y", "z w"], ["A", "B"]))
     assert measured["accuracy"] == 0.5
     assert measured["recall.b"] == 1
+
+
+def test_a_classifier_without_words_is_asked_all_the_same() -> None:
+    """In lower case a capital I with a dot is two characters, and no letter of a word."""
+    assert (
+        text_classifier([("\u0130\u0130", "A"), ("\u0130", "B"), ("!", "B")])("\u0130\u0130") == "B"
+    )
 
 
 def test_a_label_the_release_never_saw_counts_against_it() -> None:

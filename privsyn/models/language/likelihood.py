@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.models.language.prompts import PromptEncoder
+from privsyn.models.language.prompts import CHARS_PER_TOKEN, PromptEncoder
 from privsyn.models.protocols import PromptTemplate
 
 Parts = tuple[Sequence[int], Sequence[int]]
@@ -39,7 +39,11 @@ def log_likelihoods(
         pairs: Prompt and text.
         most: Tokens of a pair.
     """
-    rows = [_cut(_tokens(model, prompt), _tokens(model, text), most) for prompt, text in pairs]
+    letters = CHARS_PER_TOKEN * most  # before tokenising, which takes time and memory by length
+    rows = [
+        _cut(_tokens(model, prompt[-letters:]), _tokens(model, text[:letters]), most)
+        for prompt, text in pairs
+    ]
     nats = of_sequences(model.network, rows).tolist()
     return [(value, len(tail)) for value, (_, tail) in zip(nats, rows, strict=True)]
 
