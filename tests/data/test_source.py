@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.data import source
+from privsyn.data.readers import objects
 from privsyn.data.source import fingerprint
 from privsyn.errors import DataError
 
@@ -52,6 +53,19 @@ def test_a_folder_counts_with_the_names_in_it(tmp_path: Path) -> None:
     assert fingerprint(other, KEY) == first
     (other / "a" / "1.png").rename(other / "b" / "3.png")
     assert fingerprint(other, KEY) != first
+
+
+def test_parts_are_read_by_name_in_whatever_order_the_disk_gives_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a unit column the number of a row is its unit, on every machine."""
+    names = ["b.jsonl", "a/2.jsonl", "a/10.jsonl", "c.jsonl"]
+    for order in (names, names[::-1]):
+        monkeypatch.setattr(
+            objects, "_files", lambda path, order=order: [path / name for name in order]
+        )
+        found = [str(part) for part in objects.parts(tmp_path)]
+        assert found == [f"{tmp_path}/{name}" for name in sorted(names)]
 
 
 def old(path: Path) -> None:

@@ -49,6 +49,15 @@ def test_private_prediction_numbers() -> None:
     assert guarantee(both, 1e-6).epsilon == pytest.approx(2.0963, abs=5e-5)
 
 
+@pytest.mark.parametrize("other", [ZCDP(2.0), Pure(3.0), Gaussian(0.5), Disjoint((ZCDP(2.0),), 4)])
+def test_a_sequence_with_a_sampled_gaussian_costs_no_less_than_any_part_of_it(other) -> None:
+    """Whatever kind the part is: a histogram of labels beside the training, say."""
+    trained = SampledGaussian(0.01, 1.0, 1000)
+    both = epsilon_at(Composed((trained, other)), 1e-5)
+    assert both >= epsilon_at(other, 1e-5)
+    assert both > epsilon_at(trained, 1e-5)
+
+
 @pytest.mark.parametrize(
     ("sigma", "rounds", "epsilon"),
     [

@@ -22,6 +22,7 @@ from privsyn.errors import (
     BudgetExceeded,
     ConfigError,
     DataError,
+    ModelError,
     ReleaseLost,
     ValidationFailed,
     VerificationError,
@@ -34,6 +35,7 @@ from privsyn.stages.certify import certify
 from privsyn.stages.compare import compare
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
+from privsyn.stages.held import held_out
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
@@ -233,6 +235,23 @@ def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake)
     with pytest.raises(ReleaseLost, match=r"privacy\.draw=1"):
         reserve(ctx, planned)
     assert settle(ctx, planned) == "LOST"
+
+
+def test_an_error_of_ours_that_comes_again_after_a_draw_loses_the_release_too(make_project, fake):
+    """It says what is wrong, and may do so by what was drawn: the draw is not made again."""
+
+    class Breaks(type(fake.language)):
+        def decode(self, tokens):
+            raise ModelError("the text was: CANARY")
+
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    with pytest.raises(ReleaseLost) as lost:
+        generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
+    assert "CANARY" not in str(lost.value)
+    assert ctx.ledger.entry(planned.id).state == "LOST"
 
 
 def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
@@ -538,11 +557,31 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
         said.append([told[:3] for told in heard])
     assert found["failed"].keys() == {"words, lengths, labels", "plots"}
     assert found["failed"]["plots"].startswith("ZeroDivisionError at test_stages.py:")
-    assert (
-        "measuring failed (words, lengths, labels: ValueError"
-        in outcome(ctx, planned)["utility (internal)"]
-    )
+    told = outcome(ctx, planned)["utility (internal)"]
+    assert told.startswith("measuring failed (plots: ZeroDivisionError at test_stages.py:")
+    assert "; words, lengths, labels: ValueError at test_stages.py:" in told
     assert said[0] == said[1]
+
+
+def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
+    make_project, fake, monkeypatch
+):
+    project = make_project()
+    ctx = project.context("dataset.holdout=0.5")
+    planned, _ = release(ctx, fake)
+    validate(ctx, planned)
+    models = Backends({**fake.models, "embedder": Letters()})
+    evaluate(ctx, planned, backends=models)  # from here on what the public model wrote is on file
+    told = []
+    for real in (held_out(ctx, planned), []):
+        heard = []
+        watched = replace(ctx, progress=lambda *said, heard=heard: heard.append(said))
+        watched.tracker = NullTracker()
+        monkeypatch.setattr("privsyn.stages.evaluate.held_out", lambda *_, real=real: real)
+        evaluate(watched, planned, backends=models)
+        told.append(heard)
+    assert told[0] == told[1]
+    assert told[0]
 
 
 def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from privsyn.data.artifacts import sha256_file
 from privsyn.errors import VerificationError
 from privsyn.ledger.chain import VALIDATED
 from privsyn.methods.base import Backends
@@ -102,6 +103,30 @@ def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
         assert failed(copy, ledger)
         for check in verification.verify(copy, ledger):
             assert "\n" not in check.detail
+
+
+def test_a_link_among_the_named_files_is_no_file_of_a_release(tmp_path):
+    """It holds the same bytes, and may hold others tomorrow."""
+    folder = tmp_path / "exhibits"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"a")
+    named = [("exhibits/a.png", sha256_file(folder / "a.png"))]
+    assert verification._files("exhibits", folder, named).passed
+    (folder / "a.png").rename(tmp_path / "elsewhere.png")
+    (folder / "a.png").symlink_to(tmp_path / "elsewhere.png")
+    assert not verification._files("exhibits", folder, named).passed
+
+
+def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
+    """Without a ledger, too: they are recomputed."""
+    file = copy / "certificate.json"
+    sealed = json.loads(file.read_text())
+    name, value = next(iter(sealed["plan"]["derived"].items()))
+    sealed["plan"]["derived"][name] = value * 2
+    sealed.pop("seal")
+    sealed["seal"] = certificate.seal_of(sealed)
+    file.write_bytes(certificate.canonical(sealed))
+    assert "event" in failed(copy, None)
 
 
 def test_a_page_of_another_release_or_time_is_seen(made, copy):

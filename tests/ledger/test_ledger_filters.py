@@ -20,6 +20,7 @@ from privsyn.dp.events import (
     DiscreteGaussian,
     Disjoint,
     Event,
+    Gaussian,
     Pure,
     SampledGaussian,
 )
@@ -182,6 +183,31 @@ def test_repeats_are_of_the_first_event_alone():
     held = [cap.charge(event)] * 60
     assert cap.admits(held, cap.charge(event)) == "repeats"
     assert cap.admits(held, cap.charge(other)) is None
+
+
+def test_repeats_are_of_one_event_whatever_came_between():
+    """The last event is the first one again, and another was in between, which is not priced."""
+    cap = Cap.of(3.0, 1e-5, Split())
+    event, between = cap.charge(SampledGaussian(0.01, 1.0, 300)), cap.charge(Gaussian(1.9))
+    held = [event, between]
+    assert cap.admits([event], between) is not None
+    while cap.fits(held, event):
+        held.append(event)
+    together = Composed((SampledGaussian(0.01, 1.0, 300 * (len(held) - 1)), Gaussian(1.9)))
+    assert epsilon_at(together, 1e-5) <= 3.0
+    assert cap.admits([event, between], event) != "repeats"
+
+
+def test_a_release_with_a_part_that_is_no_gaussian_is_not_repeated():
+    """Its accuracy, say: the copies would be priced without it."""
+    with_accuracy = Composed((SampledGaussian(0.01, 1.0, 1000), Pure(1.0)))
+    assert repeated(with_accuracy, 3) is None
+    assert repeated(Pure(1.0), 3) is None
+    cap = Cap.of(8.0, 1e-5, Split())
+    asked, held = cap.charge(with_accuracy), []
+    while cap.fits(held, asked):
+        held.append(asked)
+    assert epsilon_at(Composed((with_accuracy,) * len(held)), 1e-5) <= 8.0
 
 
 def test_repeats_keep_to_their_share_of_delta():

@@ -278,6 +278,22 @@ def test_an_edited_folder_is_refused_in_one_line(made, edit):
     assert "the secret" not in str(refused.value)
 
 
+def test_a_number_that_is_not_to_leave_is_not_shown(made):
+    """Whatever wrote it into the checks of the release."""
+    folder = made(good_rows())
+    file = folder / layout.VALIDATION
+    said = json.loads(file.read_text())
+    numbers = [
+        {"name": "free number", "value": 0.125, "note": "of these records"},
+        {"name": "secret number", "value": 0.625, "note": "of real ones", "class": "internal"},
+    ]
+    file.write_text(json.dumps(said | {"numbers": numbers}))
+    page = page_of(folder)
+    assert "free number" in page.text
+    assert "secret number" not in page.text
+    assert "0.625" not in outward(folder).to_html()
+
+
 def test_no_link_or_pipe_of_a_folder_is_followed(made):
     folder = made(good_rows())
     secret = folder.parent / "secret.png"
