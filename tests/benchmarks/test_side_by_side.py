@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_tables_of_methods_side_by_side_are_of_the_rows_on_file(page, option, co
     start = written.index(mark) + len(mark)
     end = written.index("\n<!-- end of the rows on file -->", start)
     assert written[start:end] == table(RESULTS, columns)
+
+
+def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
+    written = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
+    section = written[written.index("## How good\n") :].partition("\n## ")[0]
+    said = re.findall(r"\| ([01]?\.\d+ \[[^]]+\]) \|", section)
+    assert len(said) > 10
+    known = table(RESULTS, ["accuracy"])
+    assert [one for one in said if one not in known] == []
 
 
 def test_rows_are_of_known_sets_and_methods_and_none_is_there_twice() -> None:

@@ -26,6 +26,8 @@ PROMPT = "The following is a message to a clinic.\nTopic: flip coin\nWords to bu
         ("Message to a clinic\n\nI cannot come.", True),
         ('"Flip coin"\nSo I did.', True),
         ('I\'m sorry, but "Topic: Flip coin" is a term.', True),
+        ("c, b, coin", True),  # the words to build on, and no other
+        ("c, b, coins", False),
         ("Subject: my bill\n\nPlease send it again.", False),
         ("Dear clinic,\n\nI would like to flip a coin.", False),
         ("The following day I was ill.", False),

@@ -47,6 +47,8 @@ _ASSISTANT = re.compile("|".join(_OPENINGS), re.IGNORECASE)
 def says_its_prompt(text: str, prompt: str) -> bool:
     """Whether a text repeats its prompt: words in a row, its first ones, a slot, or a whole line.
 
+    Or has no word but those of its prompt, in whatever order.
+
     >>> says_its_prompt("Topic: my bill", "Topic: bills")
     True
     """
@@ -54,6 +56,7 @@ def says_its_prompt(text: str, prompt: str) -> bool:
     lines = (f"{name}: {value}" for name, value in _slots(prompt) if value)
     return (
         not set(runs(said, _ECHO)).isdisjoint(runs(asked, _ECHO))
+        or (said != [] and set(said) <= set(asked))
         or _begin_alike(said, asked)
         or _begin_alike(said[1:], asked[2:])  # This is a note: The following is a note
         or any(line in text.casefold() for line in lines)
