@@ -16,6 +16,7 @@ from privsyn.methods.base import SizedFor
 from privsyn.release.cautions import (
     factor,
     of_account,
+    of_bound,
     of_epsilon,
     of_labels,
     of_release,
@@ -215,6 +216,12 @@ def test_where_nobody_knows_how_many_there_are_the_plan_says_what_it_suits():
     assert of_sizes("methods.m", mechanism, 1, None) == (
         "methods.m: a=1 suit some 1001 records: privsyn check says whether there are as many.",
     )
+
+
+def test_a_bound_that_many_records_of_a_unit_would_need_is_warned_of():
+    assert of_bound(1, "patient") == of_bound(9, "patient") == ()
+    [said] = of_bound(80, "patient")
+    assert "dataset.max_records_per_unit=80 hides a patient with 80 records" in said
 
 
 def test_labels_that_hardly_differ_are_named():

@@ -133,6 +133,8 @@ def _aside(about: Circumstances) -> str:
     return f" And {about.aside}." if about.aside else ""
 
 
+_ALL = 0.99
+"""Share of a label that is all of it, as two digits say it."""
 _DRAWN = 20
 """Labels whose shares are drawn at most; of more there is a table."""
 
@@ -155,6 +157,8 @@ def _least_found(
     if not recalls:
         return ""
     least = min(recalls, key=lambda recall: recall.value)
+    if least.value > _ALL:
+        return ""
     label = least.name
     said = f" Of {label} the smallest share is found, {least.value:.2f}"
     for metric in metrics:

@@ -85,12 +85,14 @@ def _likeness(
         advice += f" Many look like no real image: raise {about.levers}."
     if "recall" in weak:
         advice += " Many real images look like none of these: let it make more of them."
+    if about.aside:
+        advice += f" And {about.aside}."
     return graded_section("likeness", title, worst, advice, (), numbers, missing)
 
 
 def _of_lengths(shift: float | None, longest: str) -> str:
     """Which way lengths differ, and the next step; ``shift`` in words, None where unknown."""
-    if not shift:
+    if shift is None or abs(shift) < 1:
         how = "differ" if shift is None else "differ, but not their median"
         return f" Lengths {how}: look at {longest} and at the method's prompt."
     than = f"than real ones, by {abs(shift):g} words in the median"

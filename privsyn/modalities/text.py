@@ -97,7 +97,7 @@ class Texts:
         for column, value in zip(self.columns.values(), values, strict=True):
             text = as_text(value)
             if text is None:
-                return Unusable(f"text: {fault(value)}")
+                return Unusable(f"text ({column}): {fault(value)}")
             texts[column] = text
         return PLACEHOLDER.sub(lambda found: texts[found[1]], self.text)
 

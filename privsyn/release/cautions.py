@@ -122,6 +122,25 @@ def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def of_bound(records: int, unit: str) -> tuple[str, ...]:
+    """Advice where a unit may have so many records that little is left of any.
+
+    Args:
+        records: Of a unit at most.
+        unit: Who is protected.
+    """
+    if records < MANY:
+        return ()
+    return (
+        f"dataset.max_records_per_unit={records} hides a {unit} with {records} records, and what "
+        f"{records} can move: noise is that of one record many times over, or what is released of "
+        f"each is that much less. Most releases are better at 1 to {MANY // 3}: of a {unit} with "
+        "more, some are left out, chosen by a keyed hash.",
+    )
+
+
+MANY = 10
+"""Records of a unit from which on a bound is worth a word."""
 CROWDED = 3
 """Times batch_size from which on a bucket's records are worth a word."""
 SCARCE = 1.25

@@ -81,14 +81,14 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
         },
         mode=0o600,
     )
-    run = ctx.lineage.start_stage(plan.id, "evaluate")
-    ctx.lineage.log_metrics(run, numbers)
-    if fell:
-        ctx.lineage.set_tags(run, {WARNING: fell})
-    for plot in plots:
-        ctx.lineage.log_artifact(run, plot, "plots")
-    for file in report(ctx, plan):
-        ctx.lineage.log_artifact(run, file)
+    with ctx.lineage.stage_run(plan.id, "evaluate") as run:  # which ends, published or not
+        ctx.lineage.log_metrics(run, numbers)
+        if fell:
+            ctx.lineage.set_tags(run, {WARNING: fell})
+        for plot in plots:
+            ctx.lineage.log_artifact(run, plot, "plots")
+        for file in report(ctx, plan):
+            ctx.lineage.log_artifact(run, file)
     if layout.passed(artifact.parent):
         lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
         if ctx.config.evaluate.audit == "block":  # validate could not say it yet

@@ -30,6 +30,7 @@ from privsyn.models.roles import describe_role
 from privsyn.release.cautions import (
     of_account,
     of_accuracy,
+    of_bound,
     of_labels,
     of_release,
     of_sizes,
@@ -163,6 +164,7 @@ def plan(
             *of_release(config.privacy, config.account, cost.epsilon),
             *of_account(config.account),
             *of_labels(dataset.labels),
+            *of_bound(config.dataset.max_records_per_unit, config.account.unit),
             *of_sizes(
                 f"methods.{method_name}", mechanism, cells, publicly(dataset, config.account)
             ),

@@ -18,6 +18,7 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.scratch import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
+from privsyn.stages.evaluate import evaluate
 from privsyn.stages.generate import generate
 from privsyn.stages.lineage_sync import sync
 from privsyn.stages.partition import partition
@@ -318,6 +319,22 @@ def test_lineage_sync_writes_the_same_into_another_store(make_project, tmp_path,
     assert run.data.tags["privsyn.dvc_revision"]
     inputs = {item.dataset.name: item.tags[0].value for item in run.inputs.dataset_inputs}
     assert inputs == {"letters": "private", planned.id: "synthetic"}
+
+
+def test_a_published_release_that_is_evaluated_again_leaves_no_run_open(make_project, tracker):
+    ctx = make_project().context(
+        "dataset.holdout=0.5", "evaluate.embeddings=false", "evaluate.public_alone=false",
+        "evaluate.perplexity_texts=0", tracker=tracker,
+    )  # fmt: skip
+    planned, _ = release(ctx)
+    validate(ctx, planned)
+    for _ in range(2):
+        evaluate(ctx, planned)
+        [run] = tracker._client.search_runs(
+            [tracker._experiment_id], "attributes.run_name = 'evaluate'"
+        )
+        assert run.info.status == "FINISHED"
+        publish(ctx, planned)
 
 
 def test_a_run_says_who_made_it_where_and_with_which_code(make_project, tracker):

@@ -338,6 +338,7 @@ def test_a_gain_that_is_shown_is_worth_its_epsilon_however_good_the_public_model
         (-12, "shorter than real ones, by 12 words in the median: raise methods.m.max_tokens"),
         (3.5, "longer than real ones, by 3.5 words in the median: lower methods.m.max_tokens"),
         (0, "differ, but not their median: look at methods.m.max_tokens"),
+        (-0.5, "differ, but not their median: look at methods.m.max_tokens"),
         (None, "Lengths differ: look at methods.m.max_tokens"),
     ],
 )
@@ -345,6 +346,19 @@ def test_it_is_said_which_way_lengths_differ(shift, said):
     metrics = measured(length_ks=0.4, length_shift=shift)
     _, found, *_ = sections(metrics, about(longest="methods.m.max_tokens"))
     assert said in found.advice
+
+
+def test_what_may_be_the_reason_is_said_of_likeness_too():
+    for metrics, said in ((measured(length_ks=0.4), True), (measured(), False)):
+        _, found, *_ = sections(metrics, about(aside="what else may be the reason"))
+        assert found.advice.endswith("And what else may be the reason.") is said
+
+
+def test_a_label_of_which_all_is_found_is_not_named_as_the_weakest():
+    for share, said in ((0.99, True), (1.0, False)):
+        recall = {"name": "downstream.recall.a", "value": share, "note": "n", "label": "a"}
+        found, *_ = sections([*measured(**{"vectors.real": 0.85}), recall], ABOUT)
+        assert ("the smallest share is found" in found.advice) is said
 
 
 def test_what_decides_the_shares_of_labels_is_said():

@@ -41,6 +41,12 @@ def test_a_text_repeats_its_prompt_by_its_first_words_a_slot_or_a_line(text, rep
     assert says_its_prompt(text, PROMPT) == repeats
 
 
+def test_a_slot_behind_a_special_token_is_one_of_the_prompt():
+    prompt = "<|start|>Text: fever, cough<|end|>Text:"
+    assert says_its_prompt("Text: In 1984 it was cold.", prompt)
+    assert not says_its_prompt("In 1984 it was cold, and no text.", prompt)
+
+
 @pytest.mark.parametrize("prompt", ["", "Text:", "<|start|>Text:", "Go on:"])
 def test_a_prompt_of_few_words_is_not_repeated_by_a_text_of_few(prompt):
     assert not says_its_prompt("fine", prompt)

@@ -15,6 +15,7 @@ _FIRST = 3
 
 _SLOT = re.compile(r"(?m)^[\W_]*(\w[\w ]{0,39}?)[ \t]*:(?:[ \t]*(\S.*))?")
 """What stands before a colon at the beginning of a line, and behind it."""
+_SPECIAL = re.compile(r"<\|[^|\s]{1,40}\|>")
 _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
 _WORDS_PER_PLACE = 30
 """Words of a text for each of its placeholders, at most: speeches have brackets too."""
@@ -95,8 +96,12 @@ def _begin_alike(said: list[str], asked: list[str]) -> bool:
 
 
 def _slots(text: str) -> list[tuple[str, str]]:
-    """What stands before and behind the colons of lines, in small letters."""
-    return [(name, value.strip()) for name, value in _SLOT.findall(text.casefold())]
+    """What stands before and behind the colons of lines, in small letters.
+
+    A special token ends a line.
+    """
+    lines = _SPECIAL.sub("\n", text.casefold())
+    return [(name, value.strip()) for name, value in _SLOT.findall(lines)]
 
 
 def _is_within(line: list[str], of: list[str]) -> bool:
