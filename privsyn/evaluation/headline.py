@@ -84,9 +84,9 @@ def downstream(
     grade, advice = _worth(value, about.levers)
     if grade != "good" and recalls:
         # Recalls are those of the classifier over words, which is not the one that is graded.
-        advice += f" {by.capitalize()}:" + _least_found(
-            recalls, metrics, " Say in dataset.label_descriptions how they differ."
-        )
+        help_ = " Say in dataset.label_descriptions how they differ."
+        if weakest := _least_found(recalls, metrics, help_):
+            advice += f" {by.capitalize()}:{weakest}"
     if grade != "good":
         advice += _aside(about)
     found = graded_section("downstream", title, grade, advice, bars, words, missing)

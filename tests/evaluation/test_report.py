@@ -359,6 +359,7 @@ def test_a_label_of_which_all_is_found_is_not_named_as_the_weakest():
         recall = {"name": "downstream.recall.a", "value": share, "note": "n", "label": "a"}
         found, *_ = sections([*measured(**{"vectors.real": 0.85}), recall], ABOUT)
         assert ("the smallest share is found" in found.advice) is said
+        assert ("By words:" in found.advice) is said
 
 
 def test_what_decides_the_shares_of_labels_is_said():
