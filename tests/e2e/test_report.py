@@ -17,7 +17,7 @@ from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.measure import MEASURES
+from privsyn.stages.measure import MEASURES, Failures
 from privsyn.stages.plan import plan
 from privsyn.stages.report import _longest, _proportions, _rows, report
 from privsyn.stages.reserve import reserve, settle
@@ -215,7 +215,9 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
         Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
     ]
     artifact = written(tmp_path, rows, labels)
-    metrics, _ = MEASURES["text"].beside(ctx, planned, artifact, real, Backends(stand_ins()))
+    metrics, _ = MEASURES["text"].beside(
+        ctx, planned, artifact, real, Backends(stand_ins()), Failures()
+    )
     about = Circumstances(
         texts=True, held_out=True, labelled=True, embedded=True, rows=rows, levers="the dial"
     )
@@ -245,7 +247,9 @@ def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_
     planned = plan(ctx, "invisible_ink", open_account=True)
     real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
     with pytest.raises(ModelError, match="damaged"):
-        MEASURES["text"].beside(ctx, planned, written(tmp_path, 40, ("Billing",)), real, None)
+        MEASURES["text"].beside(
+            ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures()
+        )
 
 
 @pytest.mark.parametrize("embeddings", [True, False])
@@ -275,7 +279,7 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
         ctx.progress = lambda *counts: shown.append(counts)
         planned = plan(ctx, "invisible_ink", open_account=True)
         loaded.clear()
-        metrics, plots = MEASURES["text"].beside(ctx, planned, artifact, real, None)
+        metrics, plots = MEASURES["text"].beside(ctx, planned, artifact, real, None, Failures())
         return bool(metrics), bool(plots(tmp_path)), shown, list(loaded)
 
     labelled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
