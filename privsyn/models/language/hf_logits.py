@@ -76,7 +76,8 @@ class HFLogitModel:
         self._cache_bytes = cache_bytes
         self._prompts = PromptEncoder(tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        if "past_key_values" not in self._forward_takes:
+        self._cache_argument = rowwise.cache_argument(model)
+        if self._cache_argument is None:
             raise ModelError(
                 f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
                 hint="Name a transformer model.",
@@ -237,7 +238,7 @@ class HFLogitModel:
             mask: Shape (rows, columns so far and new), 1 where attended to.
             positions: Shape (rows, tokens).
         """
-        inputs = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
+        inputs = {"input_ids": ids, "attention_mask": mask, self._cache_argument: cache}
         options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": 1}
         options = {k: v for k, v in options.items() if k in self._forward_takes}
         with torch.inference_mode():

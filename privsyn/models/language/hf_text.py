@@ -72,7 +72,8 @@ class HFTextModel:
                 hint="Set it in tokenizer_config.json.",
             )
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        if "past_key_values" not in self._forward_takes:
+        self._cache_argument = rowwise.cache_argument(model)
+        if self._cache_argument is None:
             raise ModelError(
                 f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
                 hint="Name a transformer model.",
@@ -225,8 +226,9 @@ class HFTextModel:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         options = {"position_ids": positions, "logits_to_keep": 1}
         options = {k: v for k, v in options.items() if k in self._forward_takes}
+        options[self._cache_argument] = cache
         logits: Tensor = self.network(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **options
+            input_ids=ids, attention_mask=mask, use_cache=True, **options
         ).logits[:, -1]
         return logits
 

@@ -19,6 +19,7 @@ HFLogitModel probes the outcome before the first private row.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -215,6 +216,19 @@ def _lengthened(states: Tensor, length: int) -> tuple[int, ...]:
     """The shape of the states with another number of columns."""
     rows, heads, _, size = states.shape
     return rows, heads, length, size
+
+
+def cache_argument(model: Any) -> str | None:
+    """What ``forward`` of a model calls its keys and values: transformers 5.24 renamed it.
+
+    An unknown name would go into ``**kwargs`` in silence, and every token would be read without
+    those before it. None for a model without attention: its state goes by the newer name, too.
+    """
+    layers = DynamicCache(config=model.config).layers
+    if layers and not any(isinstance(layer, DynamicLayer) for layer in layers):
+        return None
+    takes = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in takes), None)
 
 
 def attends_fully(config: Any) -> bool:
