@@ -171,15 +171,18 @@ class Floor:
         """Decode, taking the likeliest token of the public row."""
         import torch
 
+        from privsyn.models.language.rowwise import cache_argument
+
+        name = cache_argument(self.model)
         with torch.inference_mode():
             for _ in range(self.runs):
                 ids, mask, cache = self.ids, self.mask, None
                 for _ in range(tokens):
                     out = self.model(
-                        input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True,
-                        logits_to_keep=1,
+                        input_ids=ids, attention_mask=mask, use_cache=True, logits_to_keep=1,
+                        **{name: cache},
                     )  # fmt: skip
-                    cache = out.past_key_values
+                    cache = out[name]
                     best = int(out.logits[-1, -1].argmax())
                     ids = torch.full((len(mask), 1), best, device=self.device)
                     mask = torch.cat([mask, torch.ones_like(ids)], dim=1)

@@ -76,12 +76,13 @@ class HFLogitModel:
         self._cache_bytes = cache_bytes
         self._prompts = PromptEncoder(tokenizer, source)
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        self._cache_argument = rowwise.cache_argument(model)
-        if self._cache_argument is None:
+        cache_argument = rowwise.cache_argument(model)
+        if cache_argument is None:
             raise ModelError(
                 f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
                 hint="Name a transformer model.",
             )
+        self._cache_argument = cache_argument
         self._probed: set[tuple[int, int, int]] = set()
         self._prefixes: dict[tuple[int, ...], Any] = {}
         self._full = rowwise.attends_fully(model.config)

@@ -72,12 +72,13 @@ class HFTextModel:
                 hint="Set it in tokenizer_config.json.",
             )
         self._forward_takes = set(inspect.signature(model.forward).parameters)
-        self._cache_argument = rowwise.cache_argument(model)
-        if self._cache_argument is None:
+        cache_argument = rowwise.cache_argument(model)
+        if cache_argument is None:
             raise ModelError(
                 f"models.language={source}: {type(model).__name__} keeps no key-value cache.",
                 hint="Name a transformer model.",
             )
+        self._cache_argument = cache_argument
         self.revision = revision
         self.network, self._tokenizer, self._source = model, tokenizer, source
         self._rows, self._top_k, self._top_p = rows_per_pass, top_k, top_p
