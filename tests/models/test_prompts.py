@@ -205,3 +205,147 @@ def test_empty_prompt_is_refused(encoder: Encoders) -> None:
     _, prompts = encoder("tiny")  # its tokenizer adds no BOS
     with pytest.raises(ModelError, match="empty before its first token"):
         prompts.public(PromptTemplate("{reference}", ""), None)
+
+
+# Shapes of chat templates in use, cut down to what is peculiar to each.
+LOOP = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+)
+SHAPES = {
+    "Mistral Small 3": "{%- set today = strftime_now('%Y-%m-%d') %}\n"
+    "{%- set default_system = 'Today is ' + today + '.' %}\n{{- bos_token }}\n"
+    "{%- if messages[0]['role'] == 'system' %}{%- set system = messages[0]['content'] %}"
+    "{%- set loop_messages = messages[1:] %}\n{%- else %}{%- set system = default_system %}"
+    "{%- set loop_messages = messages %}\n{%- endif %}\n"
+    "{{- '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}\n"
+    "{%- for m in loop_messages %}{%- if m['role'] == 'user' %}"
+    "{{- '[INST]' + m['content'] + '[/INST]' }}{%- else %}{{- m['content'] + eos_token }}"
+    "{%- endif %}{%- endfor %}",
+    "Granite 3": "{%- macro system() %}Knowledge cutoff: April 2024.\nToday's Date: "
+    "{{ strftime_now('%B %d, %Y') }}.{% endmacro %}\n"
+    "<|start_of_role|>system<|end_of_role|>{{ system() }}<|end_of_text|>\n"
+    "{%- for m in messages %}<|start_of_role|>{{ m['role'] }}<|end_of_role|>"
+    "{{ m['content'] }}<|end_of_text|>\n{% endfor %}"
+    "{%- if add_generation_prompt %}<|start_of_role|>assistant"
+    "{%- if controls %} {{ controls | tojson }}{% endif %}<|end_of_role|>{% endif %}",
+    "SmolLM3": "{%- if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}"
+    "\n{%- set today = strftime_now('%d %B %Y') -%}\n"
+    "<|im_start|>system\nToday Date: {{ today }}\n"
+    "Reasoning Mode: {{ '/think' if enable_thinking else '/no_think' }}<|im_end|>\n"
+    + LOOP
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if not enable_thinking %}"
+    "{{ '<think>\n\n</think>\n' }}{% endif %}{% endif %}",
+    "Llama 3": "{{- bos_token }}\n{%- if not date_string is defined %}\n"
+    "    {%- if strftime_now is defined %}\n"
+    "        {%- set date_string = strftime_now('%d %b %Y') %}\n    {%- else %}\n"
+    "        {%- set date_string = '26 Jul 2024' %}\n    {%- endif %}\n{%- endif %}\n"
+    "{{- 'Today Date: ' + date_string + '\n\n' }}\n"
+    "{%- for m in messages %}\n{{- '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' "
+    "+ m['content'] | trim + '<|eot_id|>' }}\n{%- endfor %}\n"
+    "{%- if add_generation_prompt %}\n"
+    "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n",
+    "Qwen3": LOOP + "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}",
+    "Gemma 3": "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}{% if m['role'] not in ['user', 'assistant'] or "
+    "(m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate') }}{% endif %}"
+    "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
+    "DeepSeek R1": "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}"
+    "<\uff5cUser\uff5c>{{ m['content'] }}{% else %}<\uff5cAssistant\uff5c>"
+    "{{ m['content'].split('</think>')[-1] }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<\uff5cAssistant\uff5c><think>\n{% endif %}",
+    "Phi 4": "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}",
+    "gpt-oss": "<|start|>system<|message|>Current date: {{ strftime_now('%Y-%m-%d') }}\n"
+    "# Valid channels: analysis, commentary, final.<|end|>{% for m in messages %}"
+    "<|start|>{{ m['role'] }}<|message|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if false %}<|channel|>{% endif %}{% if add_generation_prompt %}<|start|>assistant"
+    "{% endif %}",
+}
+
+
+def templated(encoder: Encoders, template: Any) -> tuple[Any, PromptEncoder]:
+    tokenizer, _ = encoder("chat")
+    tokenizer.chat_template = template
+    return tokenizer, PromptEncoder(tokenizer, "m")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_of_chat_templates(
+    encoder: Encoders, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datetime
+
+    from transformers.utils import chat_template_utils
+
+    from privsyn.models.language import prompts as module
+
+    class Day(datetime.datetime):
+        day_of = datetime.date(2031, 2, 3)
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.datetime.combine(cls.day_of, datetime.time())
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Day)
+    template = PromptTemplate("Write one.\n{reference}", "Write one.", chat=True)
+    rendered = []
+    for day in (datetime.date(2031, 2, 3), datetime.date(2032, 5, 6)):
+        Day.day_of = day
+        tokenizer, prompts = templated(encoder, SHAPES[name])
+        before, _, after = prompts.private(template, None)
+        rendered.append(tokenizer.decode([*before, *after]))
+        assert prompts.whole("Write one.", 200)
+        assert "Write one." in tokenizer.decode(prompts.public(template, None))
+    assert rendered[0] == rendered[1]  # on two days
+    assert "203" not in rendered[0]
+    if "strftime_now" in SHAPES[name]:
+        assert "2025" in rendered[0]
+    assert module.thought_closed(rendered[0]) == rendered[0]  # no thought is left open
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("%d %b %Y", "01 Jan 2025"),
+        ("%Y-%m-%d", "2025-01-01"),
+        ("%B %-d, %Y", "January 1, 2025"),
+        ("%A, 100%%", "Wednesday, 100%"),
+        ("%H:%M:%S", "00:00:00"),
+    ],
+)
+def test_a_template_sees_one_public_day(encoder: Encoders, form: str, says: str) -> None:
+    template = "\n  {% if true %}{{ strftime_now(FORM) }}{% endif %}{{ messages[0].content }}"
+    tokenizer, prompts = templated(encoder, template.replace("FORM", repr(form)))
+    ids = prompts.public(PromptTemplate("{reference}", " go", chat=True), None)
+    assert tokenizer.decode(ids) == f"\n{says} go"  # and its own white space stays
+
+
+SYSTEM = PromptTemplate("[system]\nBe brief.\n[user]\n{reference}", "[user]\nGo.", chat=True)
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "says"),
+    [
+        (SHAPES["Gemma 3"], SYSTEM, r"refuses the prompt: System role not supported \(Templ"),
+        ("{{ raise_exception('only with tools') }}", CHAT, "refuses the prompt: only with tools"),
+        ("{% for m in messages %}", CHAT, r"refuses .*Unexpected end of template"),
+        ("{{ tools[0].name }}{{ messages[0].content }}", CHAT, r"refuses the prompt: .*None"),
+        ({"rag": "x", "tool_use": "y"}, CHAT, r"several chat templates \(rag, tool_use\)"),
+        ("{{ messages[0].content | upper }}", CHAT, "does not keep a message whole"),
+    ],
+)
+def test_a_template_that_raises_is_quoted(
+    encoder: Encoders, template: Any, prompt: PromptTemplate, says: str
+) -> None:
+    _, prompts = templated(encoder, template)
+    with pytest.raises(ModelError, match=says) as caught:
+        prompts.length(prompt, [None])
+    assert len(str(caught.value).splitlines()) == 1
+    assert "performance.device" not in str(caught.value)
+    assert "privsyn reference" not in str(caught.value)

@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any
 
 from privsyn.errors import ModelError
+from privsyn.models.language.answers import thought_closed
 from privsyn.models.protocols import PromptTemplate
 
 CHARS_PER_TOKEN = 32
@@ -22,6 +23,20 @@ LABEL_TOKENS = 32
 
 _REFERENCE = "{reference}"
 _ROLE = re.compile(r"^\[(user|assistant|system)\][ \t]*(?:\n|$)", re.MULTILINE)
+DAY = date(2025, 1, 1)
+"""Today, to chat templates."""
+_DIRECTIVES = [
+    (f"%{flag}{letter}", DAY.strftime(f"%{flag}{letter}"))
+    for letter in "aAwdbBmyYHIpMSfzZjUWcxXGuVeDFThRntCgklPr%"
+    for flag in ("-", "")
+]
+_DAY_MACRO = (
+    "{%- macro strftime_now(form) -%}{%- set made = namespace(text=form) -%}"
+    "{%- for name, value in privsyn_day -%}"
+    "{%- set made.text = made.text.replace(name, value) -%}"
+    "{%- endfor -%}{{- made.text -}}{%- endmacro %}\n"
+)
+"""transformers hands templates no function of ours: their own ``strftime_now`` knows the clock."""
 _SLOT = "\ue000privsyn reference\ue001"  # private-use characters: in no template and no label
 
 _CHAT = (
@@ -196,16 +211,45 @@ class PromptEncoder:
             for message in _messages(text)
         ]
         opening = messages.pop()["content"] if messages[-1]["role"] == "assistant" else ""
-        rendered: str = self._tokenizer.apply_chat_template(
-            messages,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,  # read by the templates of reasoning models, ignored by others
-            # A prompt that names the day would differ between begin and resume.
-            date_string="1 January 2025",
-            strftime_now=lambda form: date(2025, 1, 1).strftime(form),
-        )
-        return rendered + opening
+        return thought_closed(self._templated(messages)) + opening
+
+    def _templated(self, messages: list[dict[str, str]]) -> str:
+        """The messages in the tokenizer's chat template, which sees one public day.
+
+        A prompt that names today would differ between begin and resume.
+
+        Raises:
+            ModelError: What the template says. It sees public text alone.
+        """
+        options: dict[str, Any] = {
+            "enable_thinking": False,  # read by the templates of reasoning models alone
+            "date_string": f"{DAY.day} {DAY:%B %Y}",
+        }
+        template = self._tokenizer.chat_template
+        if isinstance(template, dict):
+            if "default" not in template:
+                raise ModelError(
+                    f"models.language={self._source} has several chat templates "
+                    f"({', '.join(sorted(template))}) and none is called default.",
+                    hint="Keep one in chat_template.jinja of the model's folder.",
+                )
+            template = template["default"]
+        if isinstance(template, str) and "strftime_now" in template:
+            options |= {"chat_template": _DAY_MACRO + template, "privsyn_day": _DIRECTIVES}
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **options
+            )
+        except Exception as error:  # a template is a program, and raises what it likes
+            words = " ".join(str(error).replace(_SLOT, "{reference}").split())[:200]
+            kind = type(error).__name__
+            raise ModelError(
+                f"models.language={self._source}: its chat template refuses the prompt: "
+                f"{words.rstrip('.') or kind} ({kind}).",
+                hint="Change the prompt (a [system] line, for a model that takes none), repair the "
+                "template, or name another model.",
+            ) from None
+        return rendered
 
     def _prefix(self, text: str, chat: bool) -> list[int]:
         ids = self._ids(text)

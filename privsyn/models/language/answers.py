@@ -1,0 +1,168 @@
+"""What of a language model's answer is text: not its thoughts, nor what a machine adds.
+
+Public rules on one answer, so post-processing wherever it was drawn from. JSON keeps its entities.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+_NAME = (
+    r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflect(?:ion)?|scratch_?pad|rationale"
+    r"|(?:inner|internal)_monologue|chain_of_thought|deliberation)"
+)
+# <think>, </think>, <|END_THINKING|>, <|begin_of_thought|>, <seed:think>, <think id=1>
+_MARK = re.compile(
+    rf"(?i:[<\u25c1]\|?\s*(?P<end>/|end_(?:of_)?)?(?:start_|begin_of_)?(?:\w{{1,20}}[:_])?{_NAME}"
+    r"(?:\s[^<>\n]{0,80})?(?P<empty>/)?\|?[>\u25b7])"
+    r"|\[(?P<end_bracket>/)?THINK(?:ING)?\]"
+)
+# gpt-oss: <|channel|>analysis<|message|>..., the text in channel "final"
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)[^<]{0,80}<\|message\|>")
+_FINAL = "final"
+# The same without its special tokens: "analysisWe need to ...assistantfinalDear clinic"
+_BARE_CHANNEL = re.compile(r"(?:assistant)?analysis(?=[A-Z])")
+_BARE_FINAL = re.compile(r"assistant\s?final(?=\S|\s)")
+# Gemma 4: <|channel>thought\n...<channel|>
+_PIPED_CHANNEL = re.compile(r"<\|channel>.*?(?:<channel\|>|\Z)", re.DOTALL)
+# Granite 3.2
+_ANNOUNCED = re.compile(r"(?i)\s*here(?:'s| is) my (?:thought process|thinking|reasoning)\b\s*:")
+_RESPONSE = re.compile(r"(?i)here(?:'s| is) my (?:response|answer|text)\b\s*:")
+
+_SPECIAL = re.compile(
+    r"<\|[^|<>\n]{1,40}\|>|<\uff5c[^\uff5c<>\n]{1,40}\uff5c>|<\|\w{1,20}>|<\w{1,20}\|>"
+    r"|</?s>|<(?:bos|eos|pad|unk|mask|sop|eop|eot|start_of_turn|end_of_turn|endoftext"
+    r"|end_of_utterance|extra_id_\d+|unused\d+|reserved_\d+|0x[0-9A-Fa-f]{2})>"
+    r"|\[/?(?:INST|BOS|EOS|PAD|UNK|CLS|SEP|MASK|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS)\]"
+    r"|<<SYS>>|</?tool_calls?>"
+)
+"""What stands for no text in the tokenizers in use."""
+_BEGINS = re.compile(
+    r"\s*(?:<(?:\||\uff5c)?(?:im_start|start_header_id|start|start_of_turn|turn|START_OF_TURN_TOKEN"
+    r"|start_of_role)(?:\||\uff5c)?>\s*(?:assistant|model)?\s*"
+    r"(?:<\|(?:end_header_id|message|end_of_role)\|>)?"
+    r"|<(?:\||\uff5c)(?:assistant|Assistant|CHATBOT_TOKEN|message|begin_of_text|begin_of_solution"
+    r"|START_RESPONSE|begin\u2581of\u2581sentence)(?:\||\uff5c)>|<s>|<bos>|\[BOS\])(?!\s*user\b)\s*"
+)
+"""Special tokens behind which an answer begins."""
+_WRAPPED = re.compile(r"(?is)\s*<(answer|response|output|final|text|solution)>\s*(.*)")
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
+)
+_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060-\u2064\u202a-\u202e\u2066-\u206f\ufeff"
+    "\ufff9-\ufffb\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"
+)
+"""Controls, and marks without width that hide, reorder or carry text."""
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+
+
+def as_text(answer: str) -> str:
+    """The text of an answer: without thoughts, up to the first special token, with plain marks.
+
+    Empty where a model was still thinking, or where another turn begins. Total, and linear in the
+    answer's length; spaces at its ends stay where nothing before or behind them goes.
+
+    >>> as_text("<think>They want a note.</think>Bills &amp; visits<|im_end|>more")
+    'Bills & visits'
+    """
+    text = plain_marks(answer)
+    text = without_thoughts(text)
+    begun = True
+    while begun and (match := _BEGINS.match(text)):
+        text = text[match.end() :]
+        begun = match.end() > 0
+    if wrapped := _WRAPPED.match(text):
+        name, text = wrapped[1].lower(), wrapped[2]
+        text = re.split(rf"(?i)\s*</{name}>", text, maxsplit=1)[0]
+    end = _SPECIAL.search(text)
+    return text[: end.start()].rstrip() if end else text
+
+
+def plain_marks(text: str) -> str:
+    """The text without control characters, and with the marks that HTML entities stand for.
+
+    >>> plain_marks("Babies &amp; toddlers\\x1b[31m, now\\x00")
+    'Babies & toddlers, now'
+    """
+    if not is_json(text):
+        for _ in range(3):  # "&amp;amp;"
+            plain = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+            if plain == text:
+                break
+            text = plain
+    text = _ESCAPES.sub("", text)
+    text = _BREAKS.sub("\n", text)
+    return _CONTROLS.sub("", text).replace("\xa0", " ")
+
+
+def without_thoughts(text: str) -> str:
+    """What follows the thoughts of an answer, and stands between them. See as_text.
+
+    >>> without_thoughts("They want a note.</think>My bill is late.")
+    'My bill is late.'
+    """
+    channels = list(_CHANNEL.finditer(text))
+    if channels:
+        last = channels[-1]
+        text = text[last.end() :] if last[1] == _FINAL else text[: channels[0].start()]
+    elif _BARE_CHANNEL.match(text):
+        final = _BARE_FINAL.search(text)
+        text = text[final.end() :] if final else ""
+    text = _PIPED_CHANNEL.sub("", text)
+    if announced := _ANNOUNCED.match(text):
+        response = _RESPONSE.search(text, announced.end())
+        text = text[response.end() :].lstrip() if response else ""
+    parts, start, depth = [], 0, 0
+    for mark in _MARK.finditer(text):
+        if mark["empty"]:  # <think/>
+            if not depth:
+                parts.append(text[start : mark.start()])
+                start = mark.end()
+        elif mark["end"] or mark["end_bracket"]:
+            if not depth:  # its opening is in the prompt, or in none
+                parts = []
+            depth = max(0, depth - 1)
+            start = mark.end()
+        else:
+            if not depth:
+                parts.append(text[start : mark.start()])
+            depth += 1
+    if not depth:
+        parts.append(text[start:])
+    whole = "".join(parts)
+    return whole.lstrip() if start else whole
+
+
+def thought_closed(prompt: str) -> str:
+    """A rendered prompt that leaves no thought open: some templates begin the answer with one.
+
+    >>> thought_closed("<|assistant|><think>\\n")
+    '<|assistant|><think>\\n\\n</think>\\n\\n'
+    """
+    if prompt.endswith("<|start|>assistant") and "<|channel|>" in prompt:  # gpt-oss
+        return prompt + f"<|channel|>{_FINAL}<|message|>"
+    marks = list(_MARK.finditer(prompt[-200:]))
+    if not marks or marks[-1]["end"] or marks[-1]["end_bracket"] or marks[-1]["empty"]:
+        return prompt
+    last = marks[-1]
+    if prompt[-200:][last.end() :].strip():
+        return prompt
+    lines = last[0][0] == "<"  # [THINK][/THINK] without them
+    return prompt + (f"\n{_closing(last[0])}\n\n" if lines else _closing(last[0]))
+
+
+def _closing(opening: str) -> str:
+    """What ends a thought that ``opening`` began."""
+    for begin, end in (("START_", "END_"), ("start_", "end_"), ("begin_of_", "end_of_")):
+        if begin in opening:
+            return opening.replace(begin, end)
+    return f"{opening[0]}/{opening[1:]}"
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is a JSON record."""
+    return text.lstrip().startswith(("{", "[{"))
