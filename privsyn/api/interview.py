@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.readers.columns import refuse_index, refuse_missing
+from privsyn.data.readers.columns import (
+    PEOPLE,
+    called_after_people,
+    refuse_index,
+    refuse_missing,
+)
 from privsyn.data.readers.header import Header, read_header
+from privsyn.data.readers.objects import parts
 from privsyn.data.readers.streams import split_suffix
 from privsyn.data.settings import LONGEST_DOCUMENT, PLACEHOLDER
 from privsyn.errors import ConfigError, PrivsynError
@@ -34,6 +40,7 @@ class Answers:
         image_size: Side in pixels images are brought to; None for texts.
         document: What a record is, for prompts: public.
         public_size: How many units there are, as is known without the file; None: not said.
+        texts: How many synthetic records a release is to hold; None: as many as are usual.
     """
 
     path: Path
@@ -47,6 +54,7 @@ class Answers:
     image_size: int | None = None
     document: str | None = None
     public_size: int | None = None
+    texts: int | None = None
 
     def settings(self) -> dict[str, Any]:
         """The settings of ``dataset`` and ``account`` that follow, by dotted name.
@@ -71,9 +79,9 @@ class Answers:
             "dataset.labels": list(self.labels),
             "dataset.unit": self.unit,
             "dataset.max_records_per_unit": 1,
-            "dataset.holdout": 0.2,
+            "dataset.holdout": HOLDOUT,
             "account.name": name,
-            "account.unit": self.protects or ("unit" if removable else "record"),
+            "account.unit": self.protects or (word_of(self.unit) if self.unit else "record"),
             "account.adjacency": "add_remove" if removable else "replace_null",
             "account.epsilon": 30.0,
             "account.delta": 1e-6,
@@ -88,6 +96,28 @@ def name_of(path: Path) -> str:
     return name[:64] or "data"
 
 
+def word_of(column: str) -> str:
+    """What a unit is called, after the column of its id; ``unit`` where the name does not say.
+
+    >>> [word_of(name) for name in ("customer_id", "patientId", "Patient no.", "userid", "uid")]
+    ['customer', 'patient', 'patient', 'user', 'unit']
+    """
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column)
+    words = [word.lower() for word in re.split(r"[^A-Za-z0-9\u00c0-\uffff]+", spaced) if word]
+    while words and words[-1] in _MARKS:
+        words.pop()
+    word = "-".join(words)
+    if run_together := re.fullmatch(f"{PEOPLE}(id|no|nr)", word):
+        word = run_together[1]
+    return word if re.fullmatch(r"[a-z][a-z0-9-]{2,63}", word) else "unit"
+
+
+_MARKS = frozenset(
+    "id ids uid uids uuid guid pid sid no nr num number key code hash ref pk name".split()
+)
+"""Last words of a column's name that say that it holds ids, and not whose."""
+
+
 def label_list(text: str) -> tuple[str, ...]:
     """Labels with commas between them; one that holds a comma stands in double quotes.
 
@@ -100,18 +130,20 @@ def label_list(text: str) -> tuple[str, ...]:
 
 def likely(columns: Sequence[str], role: str) -> str | None:
     """The column whose name says that it is there for a role: text, label or unit."""
+    if role == "unit":
+        return next((name for name in columns if called_after_people(name)), None)
     pattern = {
         "text": "text|body|message|content|note|review|comment|abstract",
         "label": "label|category|class|topic|intent|tag",
-        "unit": "(patient|user|customer|client|author|person|member|student|employee)[ _-]?(id)?",
     }[role]
     return next((name for name in columns if re.fullmatch(pattern, name.lower())), None)
 
 
 Ask = Callable[[str, str], str]
-"""Asks a person a question, with a proposal that Enter takes."""
-NONE = "-"
-_NO_COLUMN = (None, "", NONE)
+"""Asks a person a question, with a proposal that Enter takes; an empty one: Enter takes nothing."""
+NONE = "none"
+NOTHING = (NONE, "-")
+"""Answers that say that there is none."""
 _COLUMNS = ("text", "label", "unit")
 """Answers that name columns."""
 OPTION, ARGUMENT = "--", "argument "
@@ -156,9 +188,12 @@ def ask_for(
         elif sure and proposal:
             answer = proposal
         else:
-            option = "--unit COLUMN or --rows-are-units" if field == "unit" else named(field)
-            raise ConfigError(f"{option} is missing: {question[0].lower()}{question[1:]}.")
-        said[field] = None if answer in ("", NONE) else answer
+            option = _EITHER[prefix] if field == "unit" else named(field)
+            raise ConfigError(f"{option} is missing.", hint=question)
+        said[field] = None if answer == "" or nothing(answer) else answer
+
+    def nothing(answer: str) -> bool:
+        return answer.casefold() in NOTHING and (header is None or answer not in header)
 
     def named(field: str) -> str:
         if ask is not None and field not in given:
@@ -172,12 +207,18 @@ def ask_for(
                 _CHECKS[field](named(field), value)
         if header is None:
             return
-        if answers.get("text", "text") in _NO_COLUMN and answers["text"] not in header:
+        if answers.get("text", "text") in ("", None, *NOTHING) and answers["text"] not in header:
             raise ConfigError(
                 f"{named('text')}={answers['text']!r} names no column.",
                 hint="A project of texts needs one, or a form over several.",
             )
-        names = {k: answers[k] for k in _COLUMNS if answers.get(k) not in _NO_COLUMN}
+        if "unit" in answers and ask is not None and answers["unit"] in ("", "-"):
+            raise ConfigError("This needs an answer: nobody but you can say who is protected.")
+        names = {
+            k: answers[k]
+            for k in _COLUMNS
+            if answers.get(k) not in (None, "") and not nothing(answers[k])
+        }
         in_text = PLACEHOLDER.findall(names.get("text", ""))
         if in_text and names["text"] not in header:
             del names["text"]
@@ -187,7 +228,8 @@ def ask_for(
         if "unit" in names:
             refuse_index(names["unit"])
 
-    images = path.is_dir() or path.suffix == ".npz" or "image_size" in said
+    table = _table(path)
+    images = (path.is_dir() and table is None) or path.suffix == ".npz" or "image_size" in said
     header: Header | None = None
     for field in ("label", "unit"):
         if said.get(field) == "":  # else who is protected would be left open by a slip
@@ -195,42 +237,98 @@ def ask_for(
     if images:
         refuse(said)
         said["text"] = None
-        size = "Side in pixels that images are brought to"
+        size = "To how many pixels a side are images brought?"
         settle("image_size", size, "28", sure=False)
-        settle("label", "Column of the label; in a folder any word", "label", sure=True)
+        settle("label", "Which column holds the label? (in a folder any word)", "label", sure=True)
         if path.is_dir():
             said.setdefault("unit", "file")
     else:
-        header = read_header(path, setting=named("data"))
+        header = read_header(table or path, setting=named("data"))
         columns, delimiter = header.names, header.delimiter
         refuse(said)
-        usual = "\t" if split_suffix(path)[0] == ".tsv" else ","
+        usual = "\t" if split_suffix(table or path)[0] == ".tsv" else ","
         said["delimiter"] = None if delimiter in (None, usual) else delimiter
-        text, listed = likely(columns, "text"), f"Column of the text, of {', '.join(columns)}"
+        text, listed = likely(columns, "text"), f"Which column holds the text? ({_some(columns)})"
         settle("text", listed, text, sure=True)
-        what = f"What a text is: The following is a ..., in public English words ({NONE}: not said)"
-        settle("document", what, NONE, sure=True)
+        settle("document", _WHAT, NONE, sure=True)
         # Labels must be listed by a person: where there is none, no column is proposed.
         label = likely(columns, "label") if ask is not None else None
-        settle("label", f"Column of the label ({NONE}: none)", label or NONE, sure=True)
+        settle(
+            "label", f"Which column holds the label? ({NONE}: no labels)", label or NONE, sure=True
+        )
     if said["label"] and not said.get("labels"):
-        question = "All labels, with commas between; public, so not read from the file"
+        question = (
+            "Which labels are there? All of them, with commas between; they are public, so they "
+            "are not read from the file."
+        )
         said.pop("labels", None)
         settle("labels", question, None, sure=False)
     if isinstance(said.get("labels"), str):
         said["labels"] = label_list(said["labels"])
-    whose = f"Column of the id of those who are protected ({NONE}: every row is one by itself)"
     unit = None if header is None else likely(header.names, "unit")
-    settle("unit", whose, unit or NONE, sure=False)
+    settle("unit", _WHOSE + (f" {unit} looks like one." if unit else ""), None, sure=False)
     if said["unit"]:
-        word = re.sub(r"[ _-]?id$", "", said["unit"].lower())
-        proposal = word if re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", word) else "unit"
-        settle("protects", "What such a one is called", proposal, sure=True)
+        settle("protects", "What is one of them called?", word_of(said["unit"]), sure=True)
     settle("public_size", _how_many(said), NONE, sure=True)
     for field in _WHOLE_NUMBERS:
         if said.get(field) is not None:
             said[field] = int(said[field])
+    usual = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
+    settle("texts", _HOW_MANY_TEXTS, str(usual), sure=True)
+    said["texts"] = int(said["texts"])
     return Answers(path=path, **said)
+
+
+def usual_number(labels: int, public_size: int | None, *, images: bool = False) -> int:
+    """How many synthetic records are proposed: by public numbers alone.
+
+    Some for each label; of texts, where there are many people, about one for each eight of them
+    that train, since private evolution chooses among eight candidates a text.
+    """
+    labels = max(1, labels)
+    if images:
+        return labels * _IMAGES_EACH
+    most = 0 if public_size is None else int((1 - HOLDOUT) * public_size) // _PEOPLE_A_TEXT
+    return labels * max(_EACH, min(_MOST, most) // labels)
+
+
+HOLDOUT = 0.2
+"""Share of the people that a new project holds out for its internal evaluation."""
+_EACH, _IMAGES_EACH = 20, 60
+"""Texts and images of a label that are proposed at least."""
+_PEOPLE_A_TEXT, _MOST = 8, 300
+"""People that a proposed text has, and texts that are proposed at most for them: a small model
+writes eight candidates for each of them."""
+
+
+def _table(path: Path) -> Path | None:
+    """The first of a folder's files where its files are rows; None for images and for a file."""
+    if not path.is_dir():
+        return None
+    rows = [part for part in path.iterdir() if part.is_file() and part.name[:1] not in ("_", ".")]
+    if not any(split_suffix(part)[0] in _TABLES for part in rows):
+        return None
+    return next(part for part in parts(path) if isinstance(part, Path))
+
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+def _some(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:_SHOWN]) + (", ..." if len(columns) > _SHOWN else "")
+
+
+_SHOWN = 20
+"""Columns that a question lists."""
+_WHAT = (
+    "In a few English words, what is one text? It is public and ends the sentence The following is "
+    f"a ... ({NONE}: the prompts do not say it, and texts come from anywhere)"
+)
+_WHOSE = (
+    "Which column says whose row it is (patient, customer)? It is who is protected. Write "
+    f"{NONE} only if no two rows can be the same person's: then rows, not people, are protected."
+)
+_HOW_MANY_TEXTS = "How many synthetic records do you want in all?"
 
 
 def _check_labels(option: str, labels: Any) -> None:
@@ -253,14 +351,14 @@ def _check_labels(option: str, labels: Any) -> None:
 def _how_many(said: Mapping[str, Any]) -> str:
     whose = f"{said.get('protects') or ('row' if said['unit'] is None else 'unit')}s"
     return (
-        f"How many {whose} there are about, by what is known without the file; settings are judged "
-        f"by it ({NONE}: not known)"
+        f"About how many {whose} are there, by what is known without the file? A number that you "
+        f"may publish: settings are judged by it ({NONE}: not known)"
     )
 
 
 def _check_whole(option: str, number: Any) -> None:
     field = re.sub("[ -]", "_", option.removeprefix(OPTION).removeprefix(ARGUMENT))
-    if number == NONE and field == "public_size":
+    if number in NOTHING and field == "public_size":
         return
     if not re.fullmatch(r"[1-9]\d{0,17}", str(number)):
         raise ConfigError(
@@ -285,6 +383,7 @@ _NO_COMMAS = (";", "|", "\t", "\n")
 _WHOLE_NUMBERS = {
     "image_size": "Write pixels, such as 28.",
     "public_size": f"Write a public estimate, such as 5000, or {NONE} where there is none.",
+    "texts": "Write how many, such as 200.",
 }
 """Fields that are whole numbers, and what to write."""
 _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
@@ -296,7 +395,9 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
 """Field -> what refuses a value that its setting could not have."""
 _EMPTY = {
     ("label", OPTION): f"Name a column, or write {NONE} for none.",
-    ("unit", OPTION): "Name a column, or say --rows-are-units: every row is one by itself.",
+    ("unit", OPTION): "Name a column, or say --rows-are-units if no two rows can be the same "
+    "person's.",
     ("label", ARGUMENT): "Name a column, or give None for none.",
-    ("unit", ARGUMENT): "Name a column, or give None: every row is one by itself.",
+    ("unit", ARGUMENT): "Name a column, or give None if no two rows can be the same person's.",
 }
+_EITHER = {OPTION: "--unit COLUMN or --rows-are-units", ARGUMENT: "argument unit"}

@@ -13,8 +13,10 @@ from privsyn.api.interview import Answers
 from privsyn.config import parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError
+from privsyn.methods.registry import METHODS
 from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
+from privsyn.stages.plan import for_texts
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """The files of the repository's own project, as an installed package holds them."""
@@ -33,7 +35,7 @@ COMMENTS = {
     "dataset.document": "what a record is, for the prompts: public; e.g. message to a clinic",
     "dataset.label": "column of the label",
     "dataset.labels": "public; records with any other label are dropped",
-    "dataset.unit": "column of the stable unit id: who is protected; null: every row for itself",
+    "dataset.unit": "column of the id of who is protected; null: rows, not people, are protected",
     "dataset.max_records_per_unit": "so many records of a unit are used at most",
     "dataset.holdout": "share of units kept for internal evaluation",
     "dataset.delimiter": "between the columns",
@@ -67,8 +69,25 @@ def params(answers: Answers | None, method: str, changes: Mapping[str, Any] | No
         if answers.image_size is not None:
             for key, value in IMAGES.items():
                 text = _with_line(text, f"    {key}", value, r"\[.*\]|\S+")
+    config = parse_config(yaml.safe_load(text))
+    if answers is None or answers.texts is None:
+        return text
+    for name in METHODS:
+        for override in for_texts(config, name, answers.texts):
+            text = _with_override(text, override)
     parse_config(yaml.safe_load(text))
     return text
+
+
+def _with_override(text: str, override: str) -> str:
+    """The text with one setting of a method in place of the template's."""
+    place, _, value = override.partition("=")
+    _, method, key = place.split(".")
+    pattern = rf"(?m)^(  {method}:\n(?:    .*\n)*?    {key}: )\S+"
+    changed, count = re.subn(pattern, lambda found: found[1] + value, text)
+    if count != 1:
+        raise AssertionError(f"the template has {count} lines {place}")
+    return changed
 
 
 def yaml_of(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from privsyn.data.sample import write_sample
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
 from privsyn.models.language.articles import with_document
-from privsyn.tables import Verbatim, facts, show
+from privsyn.release.cautions import of_unit
+from privsyn.tables import Verbatim, facts, note, show
 
 
 def sample_data(
@@ -86,21 +88,26 @@ def init(
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="What a text is: public; ends the English sentence The following is a ...",
+            help="What one text is, in a few public English words: ends The following is a ...",
         ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the label; - for none.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label, or none.")] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="A,B", help="All labels: public, never read from data.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="Column of the id of those who are protected.")
+        str | None,
+        typer.Option(help="Column that says whose row it is: who is protected."),
     ] = None,
     rows_are_units: Annotated[
-        bool, typer.Option("--rows-are-units", help="There is none: every row is one by itself.")
+        bool,
+        typer.Option(
+            "--rows-are-units",
+            help="There is none, and no two rows can be the same person's: rows are protected.",
+        ),
     ] = False,
     protects: Annotated[
-        str | None, typer.Option(metavar="WORD", help="What such a one is called: patient.")
+        str | None, typer.Option(metavar="WORD", help="What one of them is called: patient.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of dataset and account.")] = None,
     image_size: Annotated[
@@ -108,7 +115,10 @@ def init(
     ] = None,
     public_size: Annotated[
         int | None,
-        typer.Option(help="How many of those who are protected there are: public, never counted."),
+        typer.Option(help="About how many of them there are: a number you may publish."),
+    ] = None,
+    texts: Annotated[
+        int | None, typer.Option(help="How many synthetic records are wanted in all.")
     ] = None,
 ) -> None:
     """Begin a project: params.yaml, dvc.yaml, dags, .gitignore. Asks what is not given."""
@@ -124,13 +134,16 @@ def init(
         "name": name,
         "image_size": image_size,
         "public_size": public_size,
+        "texts": texts,
     }
     said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if said and data is None:
         raise ConfigError(f"--{next(iter(said)).replace('_', '-')} needs --data.")
-    if said.get("label") == interview.NONE:
+    if said.get("label") in interview.NOTHING:
         said["label"] = None
     if rows_are_units:
+        said["unit"] = None
+    if unit == interview.NONE:
         said["unit"] = None
     new_project.refuse_existing(folder)
     ask = _ask if sys.stdin.isatty() else None
@@ -138,18 +151,41 @@ def init(
     params = new_project.params(answers, method or FIRST)
     written, kept = new_project.write(folder, params)
     show(out, *(f"wrote {file}" for file in written), *(f"left {file} as it is" for file in kept))
-    if answers is not None and answers.document:
-        show(out, "prompts: " + with_document("The following is a {document}.", answers.document))
+    if answers is not None:
+        _say_choices(answers)
     show(out, "")
-    facts(out, _first_steps(folder, answers is None), title="What next", style="")
+    steps = _first_steps(
+        folder, sample=answers is None, texts=answers is None or answers.image_size is None
+    )
+    facts(out, steps, title="What next", style="")
 
 
 def _ask(question: str, proposal: str) -> str:
-    answer: str = typer.prompt(question, default=proposal, err=True)
+    answer: str = typer.prompt(question, default=proposal, show_default=bool(proposal), err=True)
     return answer
 
 
-def _first_steps(folder: Path, sample: bool) -> dict[str, str]:
+def _say_choices(answers: interview.Answers) -> None:
+    """What follows from what was said, or was not."""
+    if answers.document:
+        show(out, "prompts: " + with_document("The following is a {document}.", answers.document))
+    for caution in of_unit(answers.unit, images=answers.image_size is not None):
+        note(out, caution)
+    if answers.document is None and answers.image_size is None:
+        note(
+            out,
+            "dataset.document is not set: the prompts do not say what a text is, and texts come "
+            "from anywhere. Set it in params.yaml.",
+        )
+    if answers.public_size is None:
+        note(
+            out,
+            "account.public_size is not set: nothing says whether settings suit the number of "
+            f"{answers.settings()['account.unit']}s. Set it in params.yaml.",
+        )
+
+
+def _first_steps(folder: Path, *, sample: bool, texts: bool) -> dict[str, str]:
     """The commands of a new project, in order."""
     steps = {
         "look over": "params.yaml",
@@ -157,12 +193,13 @@ def _first_steps(folder: Path, sample: bool) -> dict[str, str]:
         "what it costs": "privsyn plan",
         "one release": "privsyn run",
         "what is left": "privsyn ledger show",
-        "by Airflow": f"PRIVSYN_PARAMS={(folder / 'params.yaml').resolve()}, and add "
-        f"{(folder / 'dags').resolve()} to a DAG bundle",
+        "by Airflow": f"PRIVSYN_PARAMS={shlex.quote(str((folder / 'params.yaml').resolve()))}, "
+        f"and add {shlex.quote(str((folder / 'dags').resolve()))} to a DAG bundle",
     }
-    steps = {"language model": "privsyn models fetch smollm2"} | steps
+    if texts:
+        steps = {"language model": "privsyn models fetch smollm2"} | steps
     if sample:
         steps = {"invented data": "privsyn sample-data"} | steps
     if folder.resolve() != Path.cwd():
-        steps = {"go there": f"cd {folder}"} | steps
+        steps = {"go there": f"cd {shlex.quote(str(folder))}"} | steps
     return {name: Verbatim(step) for name, step in steps.items()}

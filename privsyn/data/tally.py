@@ -28,15 +28,16 @@ IMAGE = "image: cannot be read"
 MISSING = "missing or empty"
 KIND = "of another type"
 ENCODING = "not in dataset.encoding"
-_NEAR = "but for case, spaces or punctuation"
+_NEAR = "by capitals, spaces or punctuation alone"
 _WORST = 10
 
 _ADVICE: Mapping[str, str] = {
     NO_OBJECT: "Write one JSON object a line.",
     FIELDS: "Check the quotes of the CSV, and dataset.delimiter.",
     ENCODING: "Set dataset.encoding, such as latin-1 or windows-1252.",
-    _NEAR: "Write it in dataset.labels as the file has it.",
-    UNDECLARED: "Declare what is public of them in dataset.labels.",
+    _NEAR: "They are dropped: correct them in the file, or write the label in dataset.labels as "
+    "files of this kind have it.",
+    UNDECLARED: "Declare in dataset.labels those of them that are public.",
     KIND: "A text is a string; a label or unit id a string or a whole number.",
     IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
 }
@@ -58,7 +59,7 @@ def folded(label: str) -> str:
 
 
 def _nearly(declared: str) -> str:
-    return f"label: {declared!r} {_NEAR}"
+    return f"label: differs from {declared!r} {_NEAR}"
 
 
 @dataclass
@@ -74,6 +75,8 @@ class Tally:
         labels: Declared label -> records kept.
         long: Records of eight words or more.
         long_without_english: Of these, records without any of the commonest English words.
+        words: Words of a record -> records kept with so many; the longest are one class.
+        letters: The same of its letters, in tens.
     """
 
     rows: int = 0
@@ -82,6 +85,8 @@ class Tally:
     labels: Counter[str] = field(default_factory=Counter)
     long: int = 0
     long_without_english: int = 0
+    words: Counter[int] = field(default_factory=Counter)
+    letters: Counter[int] = field(default_factory=Counter)
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
@@ -100,6 +105,8 @@ class Tally:
             self.labels[label] += 1
         self._units.add(hash(unit))
         self._contents.add(hash(content))
+        self.words[min(len(content.split()), _LONGEST)] += 1
+        self.letters[min(len(content) // 10, _LONGEST)] += 1
         words = content[:_READ].casefold().split()
         if len(words) >= _LONG:
             self.long += 1
@@ -130,9 +137,24 @@ class Tally:
             "units_above_the_bound": above,
             "records_above_the_bound": beyond,
             "duplicate_texts": self.kept - distinct,
+            "median_words": _median(self.words),
+            "median_letters": 10 * _median(self.letters),
             "long": self.long,
             "long_without_english": self.long_without_english,
         }
+
+
+_LONGEST = 100_000
+
+
+def _median(counts: Counter[int]) -> int:
+    """The number that half of what was counted has at least; 0 of nothing."""
+    left = (counts.total() + 1) // 2
+    for number in sorted(counts, reverse=True):
+        left -= counts[number]
+        if left <= 0:
+            return number
+    return 0
 
 
 def of_another_language(counts: Mapping[str, Any]) -> bool:
@@ -152,5 +174,5 @@ def advice(reason: str, labels: Mapping[str, int]) -> str:
     """
     spelt = (label for label, records in labels.items() if records)
     if any(reason == _nearly(label) for label in spelt):
-        return "Correct these rows in the file, which has the label as declared, too."
+        return "They are dropped: correct them in the file."
     return next((step for end, step in _ADVICE.items() if reason.endswith(end)), "")

@@ -114,11 +114,14 @@ class SizedFor:
         records: Of the part that is trained on.
         settings: Those that say so.
         otherwise: What happens with far fewer, and what to set.
+        shares: Of the records that each label needs, in the order of the labels; empty where the
+            labels need nothing each.
     """
 
     records: float
     settings: str
     otherwise: str
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -338,6 +341,35 @@ class DrawsSamples(Protocol):
         self, settings: Any, mechanism: Any, buckets: Sequence[Bucket], draw: Draw
     ) -> Iterator[Sample | Exhibit]:
         """Draw the samples of some cells."""
+
+
+@runtime_checkable
+class SizedByTexts(Protocol):
+    """A method that says by which of its settings a release holds a wanted number of records."""
+
+    def for_texts(
+        self, cfg: Any, texts: int, labels: Sequence[str], records: int | None
+    ) -> Mapping[str, Any]:
+        """Settings on top of ``cfg`` with which a release holds so many, the same of each label.
+
+        It holds a few more where the labels do not divide the number; where a release may hold
+        fewer than its settings say, so many are the most.
+
+        Args:
+            cfg: Settings of the method as the config gives them.
+            texts: How many records a release is to hold.
+            labels: The public labels.
+            records: How many records train, by a public estimate: sizes that depend on it follow
+                it. None: they stay.
+
+        Raises:
+            ConfigError: Another setting says how many there are.
+        """
+
+
+def each(texts: int, parts: int) -> int:
+    """What each of some parts holds so that all hold at least so many."""
+    return -(-texts // max(1, parts))
 
 
 @runtime_checkable

@@ -7,14 +7,17 @@ policy, with ``account.limits``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from privsyn.data.readers.image_files import FILE
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import folded
 from privsyn.dp.adjacency import Adjacency
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
+from privsyn.models.references import ENGLISH, TINY_NAMES
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
 """From the first on a release protects weakly; from the second on in name only."""
@@ -122,6 +125,90 @@ def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def unnamed(unit: str | None, *, images: bool = False) -> str:
+    """What is protected in place of people where no column says whose a record is; else empty.
+
+    Args:
+        unit: Column of the unit, ``dataset.unit``.
+        images: Whether records are images, of which each file may be a unit.
+    """
+    if unit is None:
+        return "rows"
+    return "files" if images and unit == FILE else ""
+
+
+def of_each(most: int, things: str, unit: str | None, *, images: bool = False) -> str:
+    """How many records of a unit are used, in words; or that nobody is named as the unit.
+
+    Args:
+        most: Of a unit.
+        things: What the records are: texts.
+        unit: Column of the unit.
+        images: As ``unnamed`` has it.
+    """
+    if rows := unnamed(unit, images=images):
+        return f"{rows}, not people, are protected: no unit is named"
+    return f"at most {most} {things if most > 1 else things.removesuffix('s')} of each"
+
+
+def of_unit(unit: str | None, *, images: bool = False) -> tuple[str, ...]:
+    """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
+    rows = unnamed(unit, images=images)
+    if not rows:
+        return ()
+    named = "No unit is named (dataset.unit)" if unit is None else f"No unit but {FILE} is named"
+    return (
+        f"{named}: {rows}, not people, are protected. Whoever has several {rows} is protected "
+        "less, and less the more there are.",
+    )
+
+
+def of_prompts(
+    document: str | None, labels: Sequence[str], models: Collection[str], *, own: bool
+) -> tuple[str, ...]:
+    """What helps before any epsilon does, by public facts: what a text is, its language, the model.
+
+    Args:
+        document: What a record is, ``dataset.document``.
+        labels: The public labels.
+        models: The language models as a plan names them.
+        own: Whether the settings bring prompts of their own, which need not say what a record is.
+    """
+    found = []
+    if document is None and not own and models:
+        found.append(
+            "dataset.document is not set: the prompts do not say what a text is, and texts come "
+            "from anywhere. Set it first, in a few English words such as: message from a patient "
+            "to a clinic."
+        )
+    if (english := [name for name in models if name in ENGLISH]) and _foreign(document, labels):
+        found.append(
+            f"dataset.document or dataset.labels seem to be in another language than English, and "
+            f"{english[0]}, the default prompts, the embedder and the vocabulary know English "
+            "alone: see docs/models.md, Other languages."
+        )
+    if any(name in TINY_NAMES for name in models):
+        found.append(
+            "models.language=tiny is there to try things and writes hardly a sentence. For texts "
+            "to read: privsyn models fetch smollm2, then models.language=smollm2."
+        )
+    return tuple(found)
+
+
+def _foreign(document: str | None, labels: Sequence[str]) -> bool:
+    """Whether public words are in another language than English, as far as letters tell."""
+    words = re.findall(r"[^\W\d_]+", " ".join([document or "", *labels]).casefold())
+    return any(not word.isascii() for word in words) or not _ELSEWHERE.isdisjoint(words)
+
+
+_ELSEWHERE = frozenset(
+    "der das ein eine einer eines einem einen und von vom für mit zum zur ist nicht "
+    "un une le les des du et pour avec dans aux el los las una del para con por "
+    "il gli di della delle dei degli per uma dos em het een van voor met och till från".split()
+)
+"""Small words of other languages that are none of English."""
+
+
 def of_bound(records: int, unit: str) -> tuple[str, ...]:
     """Advice where a unit may have so many records that little is left of any.
 
@@ -154,13 +241,15 @@ class TrainedOn:
     Attributes:
         units: With a record each at least.
         records: At most.
-        said: What the number was taken from: a setting for advice that may leave the room; the
-            private file, whose exact counts may not.
+        said: What the number was taken from, for messages.
+        public: Whether that is a public setting, by which sizes may be set. Of exact counts of the
+            private file advice gives the direction alone: a setting is published.
     """
 
     units: float
     records: int
     said: str
+    public: bool
 
 
 def publicly(dataset: DatasetConfig, account: AccountConfig) -> TrainedOn | None:
@@ -169,7 +258,7 @@ def publicly(dataset: DatasetConfig, account: AccountConfig) -> TrainedOn | None
         return None
     units = account.public_size * (1 - dataset.holdout)
     records = int(units * dataset.max_records_per_unit)
-    return TrainedOn(units, records, f"account.public_size={account.public_size}")
+    return TrainedOn(units, records, f"account.public_size={account.public_size}", public=True)
 
 
 def of_sizes(
@@ -184,16 +273,18 @@ def of_sizes(
         there: Records that train; None where nobody knows.
     """
     suited, divisor = mechanism.sized_for, mechanism.divisor
+    counted = there is not None and not there.public
     if divisor is not None:
         if there is not None and there.units >= CROWDED * divisor * buckets:
             return (_crowded(where, divisor, buckets, there),)
-        fewer = "or write fewer texts"
-        if there is not None:
-            fewer = f"Lower batch_size to {max(1, there.records // buckets)}, {fewer}"
+        lower = "Lower batch_size, or write fewer texts."
+        if there is not None and there.public:
+            to = max(1, there.records // buckets)
+            lower = f"Lower batch_size to {to}, or write fewer texts."
         suited = SizedFor(
             divisor * buckets,
             f"{buckets} buckets of batch_size={divisor}",
-            f"buckets would be part empty and lean on the public model. {fewer}.",
+            f"buckets would be part empty and lean on the public model. {lower}",
         )
     if suited is None:
         return ()
@@ -202,11 +293,63 @@ def of_sizes(
         return (f"{said}: privsyn check says whether there are as many.",)
     if suited.records <= (SCARCE if divisor is None else 1) * there.records:
         return ()
-    return (f"{said}, and {there.said} leaves {there.records} at most: {suited.otherwise}",)
+    publishes = f" {PUBLISHES}" if counted else ""
+    return (
+        f"{said}, and {there.said} leaves {there.records} at most: {suited.otherwise}{publishes}",
+    )
+
+
+def of_label_sizes(
+    where: str, mechanism: Mechanism, buckets: int, train: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Advice where one label has far fewer records than the settings suit: internal.
+
+    Args:
+        where: The method's section, for the message.
+        mechanism: What the settings take the data to hold.
+        buckets: How many cells there are, where each is a bucket of its own.
+        train: Records of each label that train, by exact counts.
+    """
+    if len(train) < 2:
+        return ()
+    if mechanism.divisor is not None:
+        wanted = dict.fromkeys(train, mechanism.divisor * buckets / len(train))
+    elif mechanism.sized_for is not None and mechanism.sized_for.shares:
+        shares = dict(zip(train, mechanism.sized_for.shares, strict=True))
+        wanted = {label: share * mechanism.sized_for.records for label, share in shares.items()}
+    else:
+        return ()
+    few = [label for label, records in train.items() if 0 < records * SCARCE < wanted[label]]
+    if not few:
+        return ()
+    named = ", ".join(
+        f"{label} ({train[label]:.0f} records train, and the settings suit {wanted[label]:.0f})"
+        for label in few
+    )
+    return (
+        f"{where}: too few records of {named}: texts of "
+        f"{'this label' if len(few) == 1 else 'these labels'} will hold more of noise and of the "
+        "public model than of the records. Fewer texts, or candidates, a label help, and so does "
+        f"one label for several. {PUBLISHES}",
+    )
+
+
+PUBLISHES = (
+    "Settings are published, so take the new number from what was known without the file, never "
+    "from the counts shown here: following a count publishes something of it."
+)
+"""Beside advice that hangs on exact counts of records."""
 
 
 def _crowded(where: str, divisor: int, buckets: int, there: TrainedOn) -> str:
     each = int(there.units // buckets)
+    if not there.public:
+        return (
+            f"{where}: {there.said} holds far more records than {buckets} buckets of "
+            f"batch_size={divisor} suit: a token reads all of its bucket, which takes longer in "
+            "proportion, and they outweigh the public model. Raise batch_size, or the number of "
+            f"buckets. {PUBLISHES}"
+        )
     return (
         f"{where}: {there.said} puts about {each} records into each of {buckets} buckets of "
         f"batch_size={divisor}: a token reads them all, which takes {each / divisor:.0f} times as "

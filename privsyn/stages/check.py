@@ -14,15 +14,16 @@ from typing import Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import has_training
-from privsyn.data.readers.formats import read_records
+from privsyn.data.readers.formats import read_records, repeated
+from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
-from privsyn.release.cautions import TrainedOn, of_sizes
+from privsyn.release.cautions import TrainedOn, of_label_sizes, of_prompts, of_sizes
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.plan import plan
+from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
 
 CHECK = "check.json"
 
@@ -43,7 +44,11 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         tally = Tally()
         for _ in read_records(dataset, ctx.source_path(path), tally):
             pass
-        found[str(path)] = tally.report(dataset.labels, dataset.max_records_per_unit)
+        counts = tally.report(dataset.labels, dataset.max_records_per_unit)
+        if 1 < counts["kept"] == counts["units"] and dataset.images is None:
+            # Ids of rows, it may be: another column may say whose they are.
+            counts["other_units"] = repeated(dataset, ctx.source_path(path))
+        found[str(path)] = counts
     return found
 
 
@@ -58,9 +63,53 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
         return ()
     made_by, settings = ctx.planned(planned)
     cells = len(made_by.cells(settings, planned.dataset.labels))
-    there = _trained_on(planned, counts)
-    found = of_sizes(f"methods.{method}", planned.mechanism(), cells, there)
-    return found or (f"methods.{method}: its settings suit about as many records as there are.",)
+    there, where = _trained_on(planned, counts), f"methods.{method}"
+    mechanism = planned.mechanism()
+    used = there.records / max(1, counts["kept"])
+    train = {label: used * records for label, records in counts["labels"].items()}
+    return (
+        *first_steps(planned, ctx.config.method(method), counts),
+        *(
+            (
+                *of_sizes(where, mechanism, cells, there),
+                *of_label_sizes(where, mechanism, cells, train),
+            )
+            or (f"{where}: settings and number of records fit.",)
+        ),
+    )
+
+
+def first_steps(planned: Plan, given: Any, counts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What helps a release before any epsilon does: what a text is, its length, the model.
+
+    Args:
+        planned: The release.
+        given: Settings of its method as the config gives them.
+        counts: Of the private file, or nothing; what follows from them is internal.
+    """
+    models = [use.source for role, use in planned.models.items() if role in WRITERS]
+    dataset = planned.dataset
+    public = of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given))
+    said = [*public, language(models, counts), length(f"methods.{planned.method}", given, counts)]
+    return tuple(note for note in said if note)
+
+
+def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:
+    """What is to be said of records that are far longer than the texts of a release will be."""
+    setting, tokens = longest(where, settings)
+    if tokens is None or counts.get("median_letters", 0) < _LONGER * LETTERS * tokens:
+        return ""
+    return (
+        f"half of the records have {counts['median_words']:,} words or more, and a text of the "
+        f"release has at most {setting}={tokens} tokens, about {about_words(tokens)} words: it can "
+        f"hold a short piece alone. Raise {setting}, or split the records into short ones before"
+    )
+
+
+LETTERS = 4
+"""Letters of a token, roughly."""
+_LONGER = 2
+"""Times as long as the longest text from which on records are worth a word."""
 
 
 def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
@@ -69,53 +118,85 @@ def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
     return None if counts is None else _trained_on(planned, counts)
 
 
-def language_of(planned: Plan, folder: Path) -> str:
-    """See ``language``, of a release by its internal folder."""
-    counts = _counted(folder) or {}
-    return language([use.source for use in planned.models.values()], counts)
+def helps_first(planned: Plan, given: Any, folder: Path) -> str:
+    """See ``first_steps``, of a release by its internal folder; empty for nothing."""
+    steps = first_steps(planned, given, _counted(folder) or {})
+    return "; ".join(step.rstrip(".") for step in steps)
 
 
 def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
     share = 1 - planned.dataset.holdout
     left = counts["kept"] - counts["records_above_the_bound"]
-    return TrainedOn(share * counts["units"], int(share * left), "the private file")
+    return TrainedOn(share * counts["units"], int(share * left), "the private file", public=False)
 
 
 def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     """The counts of one file for a person."""
-    dataset = ctx.config.dataset
-    said = {
-        "rows": f"{counts['rows']:,}",
-        "kept": f"{counts['kept']:,}",
-        "dropped": f"{counts['dropped']:,}",
-    }
+    dataset, account = ctx.config.dataset, ctx.config.account
+    kind, bound = modality_of(dataset), dataset.max_records_per_unit
+    who = account.unit if dataset.unit is not None else "row"
+    kept, beyond = counts["kept"], counts["records_above_the_bound"]
+    said = {"rows": f"{counts['rows']:,}"}
+    if counts["dropped"]:
+        said |= {"kept": f"{kept:,}", "dropped": f"{counts['dropped']:,}"}
     for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
-        said[f"  reason {place}"] = (
-            f"{rows:,} rows, {reason}. {advice(reason, counts['labels'])}".strip()
-        )
+        advised = advice(reason, counts["labels"])
+        said[f"  reason {place}"] = f"{rows:,} rows, {reason}. {advised}".strip()
     for label, records in counts["labels"].items():
         said[f"label {label}"] = f"{records:,}" if records else _NOBODY
-    bound = dataset.max_records_per_unit
-    said |= {
-        "units": f"{counts['units']:,}, of at most {counts['records_per_unit_at_most']:,} "
-        f"record(s) each",
-        "above the bound": f"{counts['records_above_the_bound']:,} record(s) of "
-        f"{counts['units_above_the_bound']:,} unit(s) are beyond max_records_per_unit={bound}",
-        "left to use": f"{counts['kept'] - counts['records_above_the_bound']:,} record(s), those "
-        "held out among them",
-        "same text again": f"{counts['duplicate_texts']:,}",
-    }
+    said[f"{who}s"] = f"{counts['units']:,}"
+    if dataset.unit is not None:
+        said[f"{who}s"] += f", with {counts['records_per_unit_at_most']:,} {kind.things} at most"
+    if beyond:
+        said["not used"] = (
+            f"{beyond:,} {kind.things}: {counts['units_above_the_bound']:,} {who}s have more than "
+            f"{bound}, and {bound} of each {who} {'is' if bound == 1 else 'are'} used "
+            "(dataset.max_records_per_unit)"
+        )
+    said["used"] = f"{kept - beyond:,} {kind.things}"
+    if dataset.holdout:
+        aside = dataset.holdout * (kept - beyond)
+        said["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
+    if counts["duplicate_texts"]:
+        said["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
+    if dataset.images is None and kept:
+        said["length"] = f"half of the texts have {counts['median_words']:,} words or more"
     if note := _too_few(ctx, counts):
         said["note"] = note
+    if note := whose_rows(dataset, counts):
+        said["who is protected"] = note
     models = ctx.config.models
     if note := language([models.language] if models.server is None else [], counts):
         said["language"] = note
-    return {**said, **modality_of(dataset).read_as}
+    return {**said, **kind.read_as}
+
+
+def whose_rows(dataset: DatasetConfig, counts: Mapping[str, Any]) -> str:
+    """What is to be said where the unit may be the row; it follows from the counts."""
+    others = counts.get("other_units", {})
+    one = (
+        "no unit is named (dataset.unit): rows, not people, are protected"
+        if dataset.unit is None
+        else f"every id in {dataset.unit!r} is on one row alone, so it may be the id of a row"
+        if others
+        else ""
+    )
+    if not others:
+        return one
+    named = "; ".join(
+        f"{column!r} has {values:,} values on {counts['kept']:,} rows"
+        for column, values in others.items()
+    )
+    return (
+        f"{one}. {named}. If such a column says whose row it is, name it in dataset.unit: with "
+        "several rows each, people are protected less than is said"
+    )
 
 
 _NOBODY = (
-    "0: texts of it would be made of noise and the public model alone. Take it out of "
-    "dataset.labels, or write it as the file has it"
+    "0: no record has it, so its texts would be made of noise and the public model alone. Correct "
+    "the file, or the spelling in dataset.labels. To take a label out because no record has it "
+    "publishes that: labels come from what was known without the file"
 )
 _FEW = 100
 """Records below which a release is hardly about anything: a fixed bound, not one of the data."""

@@ -20,7 +20,7 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import Asked
-from privsyn.methods.base import Method, ReleaseFacts, Role, TrainsModel
+from privsyn.methods.base import Method, ReleaseFacts, Role, SizedByTexts, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.cards import visible_cards
@@ -32,8 +32,10 @@ from privsyn.release.cautions import (
     of_accuracy,
     of_bound,
     of_labels,
+    of_prompts,
     of_release,
     of_sizes,
+    of_unit,
     publicly,
 )
 from privsyn.release.plan import (
@@ -161,6 +163,13 @@ def plan(
         derived=dict(mechanism.derived if derived is None else derived),
         invariants=(),
         warnings=(
+            *of_prompts(
+                dataset.document,
+                dataset.labels,
+                [model.source for role, model in models.items() if role in WRITERS],
+                own=own_prompts(given),
+            ),
+            *of_unit(dataset.unit, images=dataset.images is not None),
             *of_release(config.privacy, config.account, cost.epsilon),
             *of_account(config.account),
             *of_labels(dataset.labels),
@@ -178,6 +187,59 @@ def plan(
         ),
         dates=config.dataset.dates(ctx.day),
     )
+
+
+WRITERS: tuple[Role, ...] = ("language", "text", "base")
+"""Roles of models that write texts."""
+
+
+def own_prompts(given: Any) -> bool:
+    """Whether a method's settings bring prompts of their own, or need none."""
+    text = getattr(given, "text", None)
+    return (
+        getattr(given, "prompt", None) is not None
+        or getattr(given, "task", None) is not None
+        or getattr(text, "random_prompt", None) is not None
+        or not getattr(given, "use_llm", True)
+    )
+
+
+def longest(where: str, settings: Any) -> tuple[str, int | None]:
+    """The setting that bounds a text's length, and how many tokens it allows; None: no setting."""
+    found = {"": settings, "text.": getattr(settings, "text", None)}
+    part = next((part for part, own in found.items() if hasattr(own, "max_tokens")), "")
+    return f"{where}.{part}max_tokens", getattr(found[part], "max_tokens", None)
+
+
+def about_words(tokens: int) -> int:
+    """English words of so many tokens, roughly."""
+    return max(1, round(0.75 * tokens))
+
+
+def for_texts(config: Config, method_name: str, texts: int) -> list[str]:
+    """The overrides with which a release of a method holds so many records; sizes go along.
+
+    Public numbers alone decide: the labels and ``account.public_size``.
+
+    Raises:
+        ConfigError: The method has no such settings, or one of them says another number.
+    """
+    method, where = load_method(method_name), f"methods.{method_name}"
+    if texts < 1:
+        raise ConfigError(f"--texts={texts} is not a whole number from 1 on.", hint="Such as 200.")
+    if not isinstance(method, SizedByTexts):
+        raise ConfigError(
+            f"{where} does not say how many records it makes by one setting.",
+            hint=f"See its settings in params.yaml, under {where}.",
+        )
+    there = publicly(config.dataset, config.account)
+    found = method.for_texts(
+        config.method(method_name),
+        texts,
+        config.dataset.labels,
+        None if there is None else there.records,
+    )
+    return [f"{where}.{key}={value}" for key, value in found.items()]
 
 
 def _paid_epsilon(config: Config) -> float | None:

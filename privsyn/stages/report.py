@@ -30,9 +30,10 @@ from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
-from privsyn.stages.check import language_of, trained_on
+from privsyn.stages.check import helps_first, trained_on
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
+from privsyn.stages.plan import longest
 
 
 def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> tuple[Path, Path]:
@@ -79,9 +80,9 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=_levers(ctx, plan, method),
         failed=failed(measured),
-        aside=language_of(plan, ctx.workspace.internal(plan.id)),
+        aside=helps_first(plan, ctx.config.method(plan.method), ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", settings),
-        longest=_longest(f"methods.{plan.method}", settings),
+        longest=longest(f"methods.{plan.method}", settings)[0],
         perplexity_texts=ctx.config.evaluate.perplexity_texts,
         in_context_records=ctx.config.evaluate.in_context_records,
         reader=ctx.config.models.server is None,
@@ -130,13 +131,6 @@ def _proportions(where: str, settings: Any) -> str:
 
 _BY_NOISE = ("noisy_label_split", "label_noise")
 """Settings by which a noisy histogram of the labels splits a release."""
-
-
-def _longest(where: str, settings: Any) -> str:
-    """The setting that bounds a text's length."""
-    found = {"": settings, "text.": getattr(settings, "text", None)}
-    part = next((part for part, own in found.items() if hasattr(own, "max_tokens")), "")
-    return f"{where}.{part}max_tokens"
 
 
 def students(ctx: Context, plan: Plan) -> list[Taught]:

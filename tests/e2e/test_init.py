@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from privsyn import cli
-from privsyn.api.interview import label_list, likely
+from privsyn.api.interview import label_list, likely, word_of
 from privsyn.api.new_project import TEMPLATE, yaml_of
 from privsyn.cli import project
 from privsyn.config import load_config
@@ -98,15 +98,21 @@ def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, 
 
 
 def test_a_document_is_kept_without_its_article_and_said_in_its_sentence(init, tickets, tmp_path):
-    code, out, _, asked = init(*TICKETS, "--label=-", answers={"What a text is": "An SMS."})
+    code, out, _, asked = init(*TICKETS, "--label=-", answers={"what is one text": "An SMS."})
     assert code == 0
     assert load_config(tmp_path / "params.yaml").dataset.document == "SMS"
     assert "prompts: The following is an SMS." in out
-    assert any("The following is a ..., in public English words" in text for text in asked)
+    [question] = [text for text in asked if "The following is a ..." in text]
+    assert "(none: the prompts do not say it, and texts come from anywhere)" in question
 
 
 def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
-    answers = {"label (": "kind", "All labels": "Bug, Praise", "called": "client"}
+    answers = {
+        "holds the label": "kind",
+        "Which labels": "Bug, Praise",
+        "whose row": "customer_id",
+        "one of them called": "client",
+    }
     code, _, _, asked = init("--data", str(tickets), answers=answers)
     config = load_config(tmp_path / "params.yaml")
     assert code == 0
@@ -117,7 +123,7 @@ def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
 
 
 def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets, tmp_path):
-    wrong = {"Column of the text": "nosuch", "label (": "-"}
+    wrong = {"holds the text": "nosuch", "holds the label": "-"}
     code, _, err, asked = init("--data", str(tickets), answers=wrong)
     assert code == 2
     assert "column 'nosuch' (--text) is not in" in err
@@ -125,20 +131,20 @@ def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets
     assert len(asked) == 3
     assert "column 'nosuch'" in asked[1]
     assert asked[1].endswith(asked[0])
-    answers = {"column 'nosuch'": "body", "Column of the text": "nosuch", "label (": "-"}
-    code, _, _, asked = init("--data", str(tickets), answers=answers)
+    answers = {"column 'nosuch'": "body", "holds the text": "nosuch", "holds the label": "-"}
+    code, _, _, asked = init("--data", str(tickets), "--unit", "customer_id", answers=answers)
     assert code == 0
     assert load_config(tmp_path / "params.yaml").dataset.text == "body"
-    assert sum("Column of the text" in question for question in asked) == 2
+    assert sum("holds the text" in question for question in asked) == 2
 
 
 @pytest.mark.parametrize(
     ("option", "answers", "size"),
     [
         (("--public-size", "5000"), {}, 5000),
-        ((), {"How many customers there are": "800"}, 800),
-        ((), {"not a whole number": "20", "How many customers there are": "many"}, 20),
-        ((), {"How many customers there are": "-"}, None),
+        ((), {"how many customers are there": "800"}, 800),
+        ((), {"not a whole number": "20", "how many customers are there": "many"}, 20),
+        ((), {"how many customers are there": "-"}, None),
         ((), None, None),
     ],
 )
@@ -169,15 +175,115 @@ def test_rows_may_be_units(init, tickets, tmp_path):
     assert config.account.unit == "record"
 
 
+@pytest.mark.parametrize("answer", ["", "-", " "])
+def test_who_is_protected_has_no_default_and_enter_asks_again(init, tickets, tmp_path, answer):
+    given = ("--data", str(tickets), "--label", "none")
+    code, _, err, asked = init(*given, answers={"whose row": answer})
+    asked_for = [question for question in asked if "whose row" in question]
+    assert (code, len(asked_for)) == (2, 3)
+    assert "nobody but you can say who is protected" in asked_for[1]
+    assert "customer_id looks like one" in asked_for[0]
+    assert "none only if no two rows can be the same person's" in asked_for[0]
+    assert not (tmp_path / "params.yaml").exists()
+    answers = {"needs an answer": "none", "whose row": answer}
+    code, out, err, _ = init(*given, answers=answers)
+    assert code == 0, err
+    assert load_config(tmp_path / "params.yaml").dataset.unit is None
+    assert "rows, not people, are protected" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [
+        ("uid", "unit"),
+        ("id", "unit"),
+        ("UUID", "unit"),
+        ("user_uuid", "user"),
+        ("userid", "user"),
+        ("patient no.", "patient"),
+        ("PatientID", "patient"),
+        ("customerId", "customer"),
+        ("grid", "grid"),
+        ("author", "author"),
+        ("Größe", "unit"),
+        ("1", "unit"),
+    ],
+)
+def test_the_unit_is_called_after_its_column_where_that_says_a_word(column, word):
+    assert word_of(column) == word
+
+
+@pytest.mark.parametrize(
+    ("size", "labels", "texts", "each"),
+    [
+        ((), "Bug,Praise", (), 20),
+        (("--public-size", "1500"), "Bug,Praise", (), 75),
+        (("--public-size", "1500"), "Bug,Praise", ("--texts", "200"), 100),
+        (("--public-size", "100000"), "Bug,Praise", (), 150),
+    ],
+)
+def test_how_many_texts_are_wanted_sets_the_sizes_of_every_method(
+    init, tickets, tmp_path, size, labels, texts, each
+):
+    given = ("new", "--data", str(tickets), "--unit", "customer_id", "--label", "kind")
+    code, _, err, _ = init(*given, "--labels", labels, *size, *texts)
+    assert code == 0, err
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.method("private_evolution").population == each
+    assert config.method("invisible_ink").texts_per_label == each
+    assert config.method("dp_lora").texts_per_label == each
+    assert config.method("keyphrase_seeding").sequences_per_label == each
+    prediction = config.method("private_prediction")
+    assert 0 <= prediction.max_texts * prediction.buckets_per_label - each <= 1
+    if size:
+        train = int(0.8 * int(size[1]))
+        evolution = config.method("private_evolution")
+        assert evolution.expansion == max(2, min(8, train // (2 * each)))
+        assert config.method("invisible_ink").batch_size == train // (2 * each)
+        assert config.method("dp_lora").expected_batch == round(0.1 * train)
+
+
+def test_a_person_is_asked_how_many_texts_they_want(init, tickets, tmp_path):
+    answers = {"how many customers": "1500", "How many synthetic": "many", "--texts": "90"}
+    answers = {"not a whole number": "90"} | answers
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "none")
+    code, _, err, _ = init(*given, answers=answers)
+    assert code == 0, err
+    assert load_config(tmp_path / "params.yaml").method("private_evolution").population == 90
+
+
+def test_what_next_quotes_a_folder_with_spaces(init, tickets, tmp_path):
+    code, out, _, _ = init("a folder 文", *TICKETS)
+    assert code == 0
+    assert "cd 'a folder 文'" in out
+    assert f"PRIVSYN_PARAMS='{tmp_path}/a folder 文/params.yaml'" in out
+
+
+def test_a_folder_of_csv_parts_is_a_table(init, tmp_path):
+    (tmp_path / "parts").mkdir()
+    for name in ("a.csv", "b.csv", "_SUCCESS"):
+        (tmp_path / "parts" / name).write_text("id,patient,text\n1,p,hello\n")
+    given = ("new", "--data", "parts", "--unit", "patient")
+    code, _, err, _ = init(*given)
+    assert code == 0, err
+    dataset = load_config(tmp_path / "new/params.yaml").dataset
+    assert (dataset.text, dataset.unit, dataset.images) == ("text", "patient", None)
+
+
 def test_a_folder_of_images(init, tmp_path):
     (tmp_path / "scans" / "benign").mkdir(parents=True)
     given = ("new", "--data", "scans", "--labels", "benign,malignant", "--image-size", "28")
-    assert init(*given)[0] == 0
+    code, out, err, _ = init(*given)
+    assert code == 0, err
     config = load_config(tmp_path / "new/params.yaml")
     assert config.dataset.images.size == 28
     assert config.dataset.unit == "file"
     assert config.pipeline == ("private_evolution",)
     assert config.method("private_evolution").modality == "image"
+    assert config.method("private_evolution").population == 60
+    assert config.method("private_evolution").expansion == 1
+    assert "models fetch" not in out  # no text is written
+    assert "files, not people, are protected" in " ".join(out.split())
 
 
 def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
@@ -189,8 +295,8 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
     table = pyarrow.table({"text": [CANARY], "patient": ["p"]})
     pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
     for name in ("a.jsonl", "b.parquet"):
-        _, _, _, asked = init(f"of-{name}", "--data", name, answers={})
-        assert "of text, patient" in asked[0]
+        _, _, _, asked = init(f"of-{name}", "--data", name, answers={"whose row": "patient"})
+        assert "(text, patient)" in asked[0]
         assert "rare" not in asked[0]
         assert load_config(tmp_path / f"of-{name}" / "params.yaml").dataset.unit == "patient"
 
@@ -288,7 +394,7 @@ def test_labels_and_likely_columns():
 def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
     file = tmp_path / "notes.csv"
     file.write_text("id,category,text\n1,a,hello\n2,b,world\n")
-    answers = {"All labels": "a, b"}
+    answers = {"Which labels": "a, b"}
     code, _, _, _ = init("--data", str(file), "--rows-are-units", answers=answers)
     assert code == 0
     assert load_config(tmp_path / "params.yaml").dataset.label == "category"
@@ -297,18 +403,18 @@ def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
 @pytest.mark.parametrize(
     ("question", "wrong", "right", "said"),
     [
-        ("Column of the text", "", "body", "text='' names no column"),
-        ("All labels", "Bug;Praise", "Bug,Praise", "not ';'"),
-        ("All labels", "", "Bug,Praise", "names no label"),
-        ("What a text is", "x" * 201, "a ticket", "of at most 200"),
-        ("called", "a b", "client", "protects='a b' must be up to 64 letters"),
+        ("holds the text", "", "body", "text='' names no column"),
+        ("Which labels", "Bug;Praise", "Bug,Praise", "not ';'"),
+        ("Which labels", "", "Bug,Praise", "names no label"),
+        ("what is one text", "x" * 201, "a ticket", "of at most 200"),
+        ("one of them called", "a b", "client", "protects='a b' must be up to 64 letters"),
     ],
 )
 def test_an_answer_that_would_not_do_is_asked_for_again(
     init, tickets, tmp_path, question, wrong, right, said
 ):
-    answers = {said: right, question: wrong, "label (": "kind"}
-    answers.setdefault("All labels", "Bug,Praise")
+    answers = {said: right, question: wrong, "holds the label": "kind", "whose row": "customer_id"}
+    answers.setdefault("Which labels", "Bug,Praise")
     code, _, err, asked = init("--data", str(tickets), answers=answers)
     assert code == 0, err
     assert sum(question in text for text in asked) == 2
@@ -337,3 +443,36 @@ def test_a_json_file_of_an_object_a_line_is_read_as_check_reads_it(init, tmp_pat
     (tmp_path / "a.json").write_text(json.dumps({"text": CANARY}) + "\n")
     assert init("new", "--data", "a.json", "--rows-are-units")[0] == 0
     assert load_config(tmp_path / "new/params.yaml").dataset.path.name == "a.json"
+
+
+def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
+    """The command itself, with a terminal for its input, as a person has it."""
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "privsyn", "init", "new", "--data", str(tickets)]
+    with subprocess.Popen(
+        [*command, "--label", "none"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,
+        env=os.environ | {"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        heard, answers = "", iter(["", "ticket", "", "customer_id", "", "800", "", ""])
+        while True:
+            try:
+                heard += os.read(ours, 4096).decode()
+            except OSError:
+                break
+            if heard.rstrip(" ").endswith(":") and not heard.endswith("\n"):
+                os.write(ours, next(answers, "").encode() + b"\n")
+                heard += "\n"
+        os.close(ours)
+        assert process.wait() == 0, heard
+    assert "This needs an answer: nobody but you can say who is protected." in heard
+    config = load_config(tmp_path / "new/params.yaml")
+    assert (config.dataset.text, config.dataset.document) == ("body", "ticket")
+    assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
+    assert config.account.public_size == 800
+    assert config.method("private_evolution").population == 80

@@ -95,6 +95,16 @@ def refuse_missing(
         )
 
 
+PEOPLE = "(patient|user|customer|client|author|person|member|student|employee)"
+"""Columns that are called after people hold their ids, as a rule."""
+
+
+def called_after_people(name: str) -> bool:
+    """Whether a column's name says that it holds ids of people."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return bool(re.fullmatch(rf"{PEOPLE}[ _-]?(id|no|nr|number|key)?[.]?", spaced))
+
+
 def looks_like_name(name: str) -> bool:
     """Whether a word of a file's first line may be shown: short, few words, no sentence."""
     pattern = r"[^\W\d][\w.:/()-]*( [\w.:/()-]+){0,2}"

@@ -15,13 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from privsyn.data.address import Source
+from privsyn.data.hashes import Hashes
 from privsyn.data.public_files import pieces
+from privsyn.data.readers.columns import called_after_people
+from privsyn.data.readers.header import read_header
 from privsyn.data.readers.lines import Row
 from privsyn.data.readers.objects import is_folder, parts
 from privsyn.data.readers.streams import bounded_lines, check_file, open_bytes, split_suffix
 from privsyn.data.readers.values import as_identifier, fault
 from privsyn.data.records import Private, Record
-from privsyn.data.settings import DatasetConfig
+from privsyn.data.settings import PLACEHOLDER, DatasetConfig
 from privsyn.data.tally import Tally, folded
 from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
@@ -135,6 +138,58 @@ def lines_and_values(cfg: DatasetConfig) -> Iterator[Private[list[str]]]:
                 if line is not None:
                     text = line.decode(cfg.encoding, "replace")
                     yield Private(list(pieces([text], cfg.delimiter or ",")))
+
+
+def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
+    """Columns of texts that may say whose a row is: their values repeat. How many values each has.
+
+    Counted are columns that are called after people, and those of short values of which each is on
+    a few rows. Exact, hence internal; no value is told.
+
+    Args:
+        cfg: Path and columns; its own columns are left out.
+        path: The file.
+    """
+    try:
+        names = read_header(_parts(cfg, path)[0]).names
+    except (DataError, TypeError):
+        return {}
+    own = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
+    columns = {name: name for name in names if name not in own}
+    columns = dict(sorted(columns.items(), key=lambda item: not called_after_people(item[0])))
+    columns = dict(list(columns.items())[:_MOST_COLUMNS])
+    if not columns:
+        return {}
+    seen: dict[str, Hashes | None] = {name: Hashes() for name in columns}
+    rows = 0
+    for row in _rows(cfg, path, columns):
+        if isinstance(row, str):
+            continue
+        rows += 1
+        for name, value in zip(columns, row, strict=True):
+            hashes, found = seen[name], as_identifier(value)
+            if hashes is None or found is None:
+                continue
+            if len(found) > _LONGEST_ID:
+                seen[name] = None
+            else:
+                hashes.add(hash(found))
+    counts = {
+        name: (sum(map(len, sets)), sum(int(one.sum()) for one in sets))
+        for name, hashes in seen.items()
+        if hashes is not None
+        for sets in [list(hashes.counts())]
+    }
+    return {
+        name: values
+        for name, (values, filled) in counts.items()
+        if 1 < values < filled and (called_after_people(name) or values >= rows / _FEW_ROWS)
+    }
+
+
+_MOST_COLUMNS, _LONGEST_ID, _FEW_ROWS = 16, 64, 5
+"""Columns that are looked at, letters of an id, and rows that a value is on where its column may be
+that of people, all at most."""
 
 
 def _columns(cfg: DatasetConfig, path: Source) -> Mapping[str, str]:

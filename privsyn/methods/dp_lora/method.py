@@ -26,7 +26,7 @@ from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.keyed_sample import sample_key
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, unwatched
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each, unwatched
 from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_split
@@ -100,6 +100,16 @@ class DPLora:
     def cells(self, cfg: DPLoraConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
         return Cell.grid(labels, 1)
+
+    def for_texts(
+        self, cfg: DPLoraConfig, texts: int, labels: Sequence[str], records: int | None
+    ) -> dict[str, Any]:
+        """As many texts of each label, which cost nothing more; a batch of the records' number."""
+        label_split.refuse_for_texts("methods.dp_lora", cfg.label_split)
+        found: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
+        if records is not None:
+            found["expected_batch"] = max(1, round(cfg.sampling_rate * records))
+        return found
 
     def alone(self, settings: DPLoraSettings, labels: Sequence[str]) -> Recipe | None:
         """The prompt, answered by the model before it is trained."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.alone import Recipe
@@ -99,6 +99,16 @@ class InvisibleInk:
     def cells(self, cfg: InvisibleInkConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per text: labels in the config's order, ``texts_per_label`` buckets each."""
         return Cell.grid(labels, cfg.texts_per_label)
+
+    def for_texts(
+        self, cfg: InvisibleInkConfig, texts: int, labels: Sequence[str], records: int | None
+    ) -> dict[str, Any]:
+        """As many texts of each label; all records are shared out among them."""
+        found = {"texts_per_label": each(texts, len(labels))}
+        if records is not None:
+            buckets = len(Cell.grid(labels, found["texts_per_label"]))
+            found["batch_size"] = max(1, records // buckets)
+        return found
 
     def alone(self, settings: InvisibleInkSettings, labels: Sequence[str]) -> Recipe:
         """The public prompt, sampled as a bucket without records is."""

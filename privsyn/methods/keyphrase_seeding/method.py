@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject, each
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
@@ -151,6 +151,12 @@ class KeyphraseSeeding:
     def cells(self, cfg: KeyphraseSeedingConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
         return Cell.grid(labels, 1)
+
+    def for_texts(
+        self, cfg: KeyphraseSeedingConfig, texts: int, labels: Sequence[str], records: int | None
+    ) -> dict[str, Any]:
+        """As many sequences of each label; they cost nothing more."""
+        return {"sequences_per_label": each(texts, len(labels))}
 
     def prompt(self, cfg: KeyphraseSeedingConfig) -> tuple[PromptTemplate, int, int] | None:
         """None: no logits are read."""

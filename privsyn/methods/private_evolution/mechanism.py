@@ -100,12 +100,16 @@ def _mechanism(
     """The one place where noise and cost come from."""
     histogram = _histogram(sigma, facts)
     noise_votes = histogram.sigma / LATTICE
-    rows = sum(sizes_of(settings, list(facts.labels) or [None]))
+    sizes = sizes_of(settings, list(facts.labels) or [None])
+    rows = sum(sizes)
     return PrivateEvolutionMechanism(
         facts=facts,
         warnings=_advice(settings, noise_votes),
         rows=(rows, rows),
-        sized_for=_sized_for(settings, rows * settings.expansion, noise_votes),
+        sized_for=replace(
+            _sized_for(settings, rows * settings.expansion, noise_votes),
+            shares=tuple(size / rows for size in sizes),
+        ),
         histogram=histogram,
         noise_multiplier=sigma,
         threshold=2 * noise_votes if settings.threshold is None else settings.threshold,

@@ -34,6 +34,7 @@ from privsyn.methods.base import (
     Sample,
     Steps,
     Subject,
+    each,
     unwatched,
 )
 from privsyn.methods.private_evolution.candidates import (
@@ -124,6 +125,17 @@ class PrivateEvolution:
     def cells(self, cfg: PrivateEvolutionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per label."""
         return Cell.grid(labels, 1)
+
+    def for_texts(
+        self, cfg: PrivateEvolutionConfig, texts: int, labels: Sequence[str], records: int | None
+    ) -> dict[str, Any]:
+        """As many of each label, with no more candidates than records where that can be."""
+        label_split.refuse_for_texts("methods.private_evolution", cfg.label_split)
+        found = {"population": each(texts, len(labels))}
+        if records is not None:
+            most = records // (found["population"] * max(1, len(labels)))
+            found["expansion"] = min(cfg.expansion, max(2, most))
+        return found
 
     def prompt(self, cfg: PrivateEvolutionConfig) -> None:
         """No language model reads a private record."""

@@ -28,7 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject
+from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
@@ -109,6 +109,16 @@ class PrivatePrediction:
     def cells(self, cfg: PrivatePredictionConfig, labels: Sequence[str]) -> list[Cell]:
         """One cell per bucket: labels in the config's order, ``buckets_per_label`` each."""
         return Cell.grid(labels, cfg.buckets_per_label)
+
+    def for_texts(
+        self, cfg: PrivatePredictionConfig, texts: int, labels: Sequence[str], records: int | None
+    ) -> dict[str, Any]:
+        """As many texts a bucket at most; all records are shared out among the buckets."""
+        buckets = len(self.cells(cfg, labels))
+        found = {"max_texts": each(texts, buckets)}
+        if records is not None:
+            found["batch_size"] = max(1, records // buckets)
+        return found
 
     def alone(self, settings: PrivatePredictionSettings, labels: Sequence[str]) -> Recipe | None:
         """The public prompt, sampled as public tokens are; None under a grammar."""

@@ -44,6 +44,20 @@ def sizes(
     return [split[str(label)] for label in labels]
 
 
+def refuse_for_texts(where: str, split: Mapping[str, int] | None) -> None:
+    """Refuse a wanted number of records beside a public split, which says how many there are.
+
+    Raises:
+        ConfigError: There is a split.
+    """
+    if split is not None:
+        raise ConfigError(
+            f"{where}.label_split says how many records each label has: {sum(split.values())} in "
+            "all, and --texts says another number.",
+            hint=f"Change label_split, or take it out: -S {where}.label_split=null.",
+        )
+
+
 def apportion(total: int, noisy: Sequence[int] | NDArray) -> list[int]:  # type: ignore[type-arg]
     """``total`` split in proportion to noisy counts, at least 1 each, by largest remainder."""
     counts = [max(int(count), 0) for count in noisy]
