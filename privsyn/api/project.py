@@ -21,7 +21,9 @@ from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
 from privsyn.errors import ConfigError, DataError
 from privsyn.methods.registry import FIRST
+from privsyn.modalities.registry import modality_of
 from privsyn.progress import show_progress
+from privsyn.release.cautions import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 
 if TYPE_CHECKING:
@@ -345,11 +347,16 @@ class Project(Shown):
     def _rows(self) -> dict[str, str]:
         config = self._context(()).config
         dataset, account = config.dataset, config.account
+        used = of_each(
+            dataset.max_records_per_unit,
+            modality_of(dataset).things,
+            dataset.unit,
+            images=dataset.images is not None,
+        )
         return {
             "version": dataset.version,
             "labels": ", ".join(dataset.labels) or "none",
-            "protects": f"{account.unit}, at most {dataset.max_records_per_unit} record(s) each, "
-            f"adjacency {account.adjacency.value}",
+            "protects": f"{account.unit}, {used}, adjacency {account.adjacency.value}",
             "account": f"{account.name}: cap epsilon {account.epsilon:g}, delta {account.delta:g}",
             "method": config.first_method,
         }

@@ -19,6 +19,7 @@ from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
 from privsyn.progress import show_progress
 from privsyn.release import certificate, layout, verification
+from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.validate import refuse_unreleased
@@ -291,13 +292,17 @@ class Release(Shown):
     def _rows(self) -> Mapping[str, str]:
         paid = certificate.origin(self._sealed)
         plan, artifact = paid["plan"], self._sealed["artifact"]
+        planned = self.plan
+        images = planned.dataset.images is not None
+        used = of_each(
+            planned.max_records_per_unit, planned.things, planned.dataset.unit, images=images
+        )
         rows = {
             "class": str(self._sealed["class"]),
             "method": str(paid["method"]["title"]),
             "rows": str(artifact["rows"]),
             "guarantee": f"epsilon {shown(plan['epsilon'])}, delta {plan['delta']:g}",
-            "protects": f"{plan['unit']}, at most {plan['max_records_per_unit']} record(s) each, "
-            f"adjacency {plan['adjacency']}",
+            "protects": f"{plan['unit']}, {used}, adjacency {plan['adjacency']}",
             "dataset": f"{plan['dataset']['name']}, version {plan['dataset']['version']}",
         }
         if paid is not self._sealed:

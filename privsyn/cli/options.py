@@ -49,6 +49,19 @@ MethodName = Annotated[
     ),
 ]
 
+Epsilon = Annotated[
+    float | None,
+    typer.Option("--epsilon", help="Cost of the release: -S privacy.epsilon=N."),
+]
+
+Texts = Annotated[
+    int | None,
+    typer.Option(
+        "--texts",
+        help="How many synthetic records; sizes of the method go along, by account.public_size.",
+    ),
+]
+
 Day = Annotated[
     str | None, typer.Option("--date", metavar="YYYY-MM-DD", help="Logical date of the run.")
 ]
@@ -90,6 +103,36 @@ def context_of(
         origin=_origin(),
         group=group,
     )
+
+
+def chosen(
+    params: Path,
+    overrides: list[str] | None,
+    method: str | None,
+    epsilon: float | None,
+    texts: int | None,
+    *,
+    every: bool = False,
+) -> list[str]:
+    """The overrides of a command, with what ``--epsilon`` and ``--texts`` stand for.
+
+    Args:
+        params: The config file.
+        overrides: Of ``-S``: they hold where ``--texts`` would set the same.
+        method: The method, or None for the first of the pipeline.
+        epsilon: Of the release.
+        texts: How many records it is to hold.
+        every: Whether all methods of the pipeline are meant.
+    """
+    given = [*(overrides or ()), *([] if epsilon is None else [f"privacy.epsilon={epsilon!r}"])]
+    if texts is None:
+        return given
+    from privsyn.stages.plan import for_texts
+
+    config = load_config(params, [*environment_overrides(), *given])
+    names = [name for name in config.pipeline if name in METHODS] if every else []
+    names = names or [method or config.first_method]
+    return [*(item for name in names for item in for_texts(config, name, texts)), *given]
 
 
 def workspace_of(params: Path) -> Workspace:

@@ -12,12 +12,15 @@ import typer
 from privsyn.cli.options import (
     PARAMS,
     Day,
+    Epsilon,
     Json,
     MethodName,
     Overrides,
     Params,
     Publish,
     Release,
+    Texts,
+    chosen,
     context_of,
     err,
     out,
@@ -46,10 +49,15 @@ Releases = Annotated[
 
 def plan(
     method: MethodName = None,
+    epsilon: Epsilon = None,
+    texts: Texts = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
     as_json: Json = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Noise, thresholds and the like, too.")
+    ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Every method of `pipeline`, and what all cost together.")
     ] = False,
@@ -70,8 +78,8 @@ def plan(
     With --release: the plan of one that is paid for, from the store of releases.
     """
     if release is not None:
-        if method is not None or every:
-            raise ConfigError("--release excludes --method and --all.")
+        if method is not None or every or epsilon is not None or texts is not None:
+            raise ConfigError("--release excludes --method, --all, --epsilon and --texts.")
         _show_stored_plan(release, releases, params, as_json=as_json)
         return
     if releases is not None:
@@ -85,7 +93,8 @@ def plan(
         raise ConfigError(f"--all and --method={method} exclude each other.")
     with show_progress(err) as progress:
         with under_way(progress, "plan: settings"):
-            ctx = context_of(params, overrides, day)
+            asked = chosen(params, overrides, method, epsilon, texts, every=every)
+            ctx = context_of(params, asked, day)
             names = [method or ctx.config.first_method]
             if every:
                 names = [name for name in ctx.config.pipeline if name in METHODS]
@@ -105,7 +114,16 @@ def plan(
         else:
             schedule = ctx.config.schedule.get(planned.method)
             cron = schedule.cron if schedule else None
-            cost_of_release(out, planned, account, last(ctx, planned), cron, ctx.account.terms)
+            cost_of_release(
+                out,
+                planned,
+                account,
+                last(ctx, planned),
+                cron,
+                ctx.account.terms,
+                ctx.config.account.public_size,
+                details=details,
+            )
         _end_as_refused_unless(account.fits)
         return
     together = preview_all(ctx, plans)
@@ -170,6 +188,8 @@ def _reading(releases: str | None, params: Path) -> Workspace:
 
 def run(
     method: MethodName = None,
+    epsilon: Epsilon = None,
+    texts: Texts = None,
     params: Params = PARAMS,
     overrides: Overrides = None,
     day: Day = None,
@@ -196,7 +216,8 @@ def run(
     began = time.monotonic()
     with show_progress(err) as progress:
         with under_way(progress, "settings"):
-            ctx = context_of(params, overrides, day, progress)
+            asked = chosen(params, overrides, method, epsilon, texts)
+            ctx = context_of(params, asked, day, progress)
         name = method or ctx.config.first_method
         planned = run_stages(ctx, name, published=publish, told=told, planned=cautions)
     summary(out, ctx, planned, internal=at_a_terminal(out))
@@ -298,7 +319,7 @@ def check(
     Exact counts of private records, for the owner's eyes: never publish them.
     """
     from privsyn.stages.check import check as count
-    from privsyn.stages.check import lines, sizes
+    from privsyn.stages.check import first_steps, lines, sizes
 
     ctx = context_of(params, overrides, day)
     found = count(ctx)
@@ -307,7 +328,8 @@ def check(
     else:
         for path, counts in found.items():
             facts(out, lines(ctx, counts), title=f"{path} (internal: exact counts of records)")
-        for said in sizes(ctx, next(iter(found.values())), ctx.config.first_method):
+        method = ctx.config.first_method
+        for said in (*first_steps(ctx, method), *sizes(ctx, next(iter(found.values())), method)):
             note(out, said)
     if not all(counts["kept"] for counts in found.values()):
         empty = next(path for path, counts in found.items() if not counts["kept"])

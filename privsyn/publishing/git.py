@@ -14,6 +14,21 @@ def in_git(root: Path) -> bool:
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
+def ignored(file: Path) -> bool:
+    """Whether git leaves a file out because of a .gitignore; no where there is no git."""
+    try:
+        done = subprocess.run(
+            ["git", "check-ignore", "--quiet", file.name],
+            cwd=file.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
 def commit_files(root: Path, files: Sequence[str], message: str) -> str:
     """Commit those of the files that exist, leaving whatever else is staged; the commit's id.
 
@@ -21,7 +36,8 @@ def commit_files(root: Path, files: Sequence[str], message: str) -> str:
         PublishError: No identity, a lock, or a hook refused.
     """
     present = [file for file in files if (root / file).exists()]
-    _git(root, "add", "--", *present)
+    # Also where a .gitignore has the folder of the releases: to commit them was asked for.
+    _git(root, "add", "--force", "--", *present)
     if _git(root, "status", "--porcelain", "--", *present):
         _git(root, "commit", "--quiet", "--message", message, "--", *present)
     return _git(root, "rev-parse", "HEAD")

@@ -68,30 +68,36 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
     used = there.records / max(1, counts["kept"])
     train = {label: used * records for label, records in counts["labels"].items()}
     return (
-        *first_steps(planned, ctx.config.method(method), counts),
-        *(
-            (
-                *of_sizes(where, mechanism, cells, there),
-                *of_label_sizes(where, mechanism, cells, train),
-            )
-            or (f"{where}: settings and number of records fit.",)
-        ),
+        of_sizes(where, mechanism, cells, there)
+        or of_label_sizes(where, mechanism, cells, train)
+        or (f"{where}: settings and number of records fit.",)
     )
 
 
-def first_steps(planned: Plan, given: Any, counts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What helps a release before any epsilon does: what a text is, its length, the model.
+def first_steps(ctx: Context, method: str) -> tuple[str, ...]:
+    """What helps a release before any epsilon does, by public settings: see ``of_prompts``."""
+    dataset, given = ctx.config.dataset, ctx.config.method(method)
+    models = _writers(ctx) if dataset.images is None else []
+    return of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given))
 
-    Args:
-        planned: The release.
-        given: Settings of its method as the config gives them.
-        counts: Of the private file, or nothing; what follows from them is internal.
-    """
+
+def _writers(ctx: Context) -> list[str]:
+    """The language model that writes, by its setting; of a server nothing is known."""
+    models = ctx.config.models
+    return [models.language] if models.server is None else [f"{models.server}"]
+
+
+def helps_first(ctx: Context, planned: Plan) -> str:
+    """What helps a release before any epsilon does, by its plan and its counts; or nothing."""
+    counts = _counted(ctx.workspace.internal(planned.id)) or {}
     models = [use.source for role, use in planned.models.items() if role in WRITERS]
-    dataset = planned.dataset
-    public = of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given))
-    said = [*public, language(models, counts), length(f"methods.{planned.method}", given, counts)]
-    return tuple(note for note in said if note)
+    given, dataset = ctx.config.method(planned.method), planned.dataset
+    steps = [
+        *of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given)),
+        language(models, counts),
+        length(f"methods.{planned.method}", given, counts) if dataset.images is None else "",
+    ]
+    return "; ".join(step.rstrip(".") for step in steps if step)
 
 
 def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:
@@ -116,12 +122,6 @@ def trained_on(planned: Plan, folder: Path) -> TrainedOn | None:
     """The records that trained a release, by its internal folder; None where that has no counts."""
     counts = _counted(folder)
     return None if counts is None else _trained_on(planned, counts)
-
-
-def helps_first(planned: Plan, given: Any, folder: Path) -> str:
-    """See ``first_steps``, of a release by its internal folder; empty for nothing."""
-    steps = first_steps(planned, given, _counted(folder) or {})
-    return "; ".join(step.rstrip(".") for step in steps)
 
 
 def _trained_on(planned: Plan, counts: Mapping[str, Any]) -> TrainedOn:
@@ -161,6 +161,9 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         said["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
     if dataset.images is None and kept:
         said["length"] = f"half of the texts have {counts['median_words']:,} words or more"
+        method = ctx.config.first_method
+        if note := length(f"methods.{method}", ctx.config.method(method), counts):
+            said["too long"] = note
     if note := _too_few(ctx, counts):
         said["note"] = note
     if note := whose_rows(dataset, counts):

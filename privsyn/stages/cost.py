@@ -16,9 +16,10 @@ from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.progress import duration
+from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
 from privsyn.stages.pace import Pace
-from privsyn.stages.plan import lasts_until
+from privsyn.stages.plan import about_words, lasts_until, longest
 from privsyn.tables import Verbatim, facts, note, table
 
 
@@ -29,9 +30,15 @@ def cost_of_release(
     earlier: Pace | None,
     cron: str | None = None,
     terms: Terms = NONE,
+    public_size: int | None = None,
+    *,
+    details: bool = False,
 ) -> None:
     """Print what a release would cost, and whether the account pays for it: see ``cost_rows``."""
-    rows = cost_rows(plan, account, earlier, cron, terms)
+    rows = cost_rows(plan, account, earlier, cron, terms, public_size)
+    if details:
+        rows |= {"rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-"}
+        rows |= {key: f"{value:.6g}" for key, value in plan.derived.items()}
     facts(console, rows, title=f"{plan.method}: what it would cost")
     for warning in plan.warnings:
         note(console, warning)
@@ -41,8 +48,14 @@ def guaranteed(plan: Plan) -> str:
     """What a release promises, on a line."""
     return (
         f"epsilon {shown(plan.epsilon)}, delta {plan.delta:g}, per {plan.unit} "
-        f"(at most {plan.max_records_per_unit} record(s)), {plan.adjacency}"
+        f"({used_of_each(plan)}), {plan.adjacency}"
     )
+
+
+def used_of_each(plan: Plan) -> str:
+    """How many records of a unit are used; or that nobody is named as the unit."""
+    images = plan.dataset.images is not None
+    return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, images=images)
 
 
 def cost_rows(
@@ -51,6 +64,7 @@ def cost_rows(
     earlier: Pace | None,
     cron: str | None = None,
     terms: Terms = NONE,
+    public_size: int | None = None,
 ) -> dict[str, str]:
     """What a release would cost, and whether the account pays for it, line by line.
 
@@ -60,24 +74,23 @@ def cost_rows(
         earlier: The last release like it here.
         cron: Schedule of its DAG.
         terms: What the account is held to.
+        public_size: How many units there are, as is known without the file.
     """
     balance = account.balance
     name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
     rows = {
-        "release": name,
+        "fits": _fits(plan, account),
         "guarantee": guaranteed(plan),
         **_accuracy_bought(plan),
         "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
-        "rho (zCDP)": f"{plan.rho:.6g}" if plan.rho is not None else "-",
-        **{key: f"{value:.6g}" for key, value in plan.derived.items()},
-        f"synthetic {plan.things}": plan.rows_said,
+        f"synthetic {plan.things}": _number(plan, public_size),
+        "takes": share_taken(account),
         "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
         f"spent",
-        "takes": share_taken(account),
-        "fits": _fits(plan, account),
         "room": f"for a release of this method up to epsilon {account.room:.4g}; "
         f"{_copies(account.copies)} like this one fit, one after the other"
         + _until(cron, account.copies),
+        "release": name,
     }
     if approvals := _approvals(plan, account, terms):
         rows["approval"] = f"by a person, before {' and before '.join(approvals)}"
@@ -87,6 +100,22 @@ def cost_rows(
             f"{duration(earlier.seconds)} for {earlier.rows:,} {plan.things}"
         )
     return rows
+
+
+def _number(plan: Plan, public_size: int | None) -> str:
+    """How many records there will be, how long, and beside how many people."""
+    fewest, most = plan.row_bounds
+    said = [f"{most:,}" if fewest == most else f"{most:,} at most"]
+    if "texts_at_worst" in plan.derived and fewest != most:
+        worst = int(plan.derived["texts_at_worst"])
+        said.append(f"the budget pays for {worst:,} of full length, and more where they are short")
+    _, tokens = longest("", plan.load_method()[1])
+    if tokens is not None:
+        said.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
+    if public_size is not None:
+        said.append(f"you have about {public_size:,} {plan.unit}s (account.public_size)")
+    said.append("another number: --texts N")
+    return "; ".join(said)
 
 
 def _accuracy_bought(plan: Plan) -> dict[str, str]:

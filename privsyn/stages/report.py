@@ -80,7 +80,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=_levers(ctx, plan, method),
         failed=failed(measured),
-        aside=helps_first(plan, ctx.config.method(plan.method), ctx.workspace.internal(plan.id)),
+        aside=helps_first(ctx, plan),
         proportions=_proportions(f"methods.{plan.method}", settings),
         longest=longest(f"methods.{plan.method}", settings)[0],
         perplexity_texts=ctx.config.evaluate.perplexity_texts,

@@ -12,13 +12,14 @@ from rich.console import Console
 from privsyn.dp.accountant import percent, shown
 from privsyn.evaluation.beside import verdict
 from privsyn.modalities.registry import modality_of
-from privsyn.publishing.git import in_git
+from privsyn.publishing.git import ignored, in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.report.certified import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
+from privsyn.stages.cost import used_of_each
 from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
@@ -63,8 +64,7 @@ def outcome(ctx: Context, plan: Plan) -> dict[str, str]:
     balance = ctx.ledger.balance(plan.account)
     lines |= {
         "guarantee": f"({shown(plan.epsilon)}, {plan.delta:g})-DP",
-        "protects": f"{plan.unit}, at most {plan.max_records_per_unit} record(s) each, "
-        f"adjacency {plan.adjacency}",
+        "protects": f"{plan.unit}, {used_of_each(plan)}, adjacency {plan.adjacency}",
         "budget": f"account {plan.account}: {percent(balance.share)} of ({balance.cap.epsilon:g}, "
         f"{balance.cap.delta:g}) spent; room for one more release like it of epsilon "
         f"{room(ctx, plan):.4g}",
@@ -140,7 +140,9 @@ def _next(ctx: Context, plan: Plan, folder: Path) -> dict[str, str]:
         commands["schedule it"] = "make up"
     if ctx.workspace.pointer(plan.id).is_file():
         if in_git(ctx.workspace.root):
-            commands["keep in git"] = f"git add {pointer}"
+            commands["keep in git"] = (
+                f"git add {'-f ' if ignored(ctx.workspace.pointer(plan.id)) else ''}{pointer}"
+            )
         commands["bring back"] = f"dvc pull {pointer}"
     return commands
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from privsyn.errors import DataError
-from privsyn.stages.check import check, kept, lines, sizes
+from privsyn.stages.check import check, first_steps, kept, lines, sizes
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
@@ -121,7 +121,7 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     (counts,) = check(ctx).values()
     assert (counts["rows"], counts["kept"], counts["dropped"]) == (48, 45, 3)
     assert counts["reasons"] == {
-        "label: 'Billing' but for case, spaces or punctuation": 1,
+        "label: differs from 'Billing' by capitals, spaces or punctuation alone": 1,
         "label: not declared": 1,
         "text: missing or empty": 1,
     }
@@ -133,9 +133,9 @@ def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
     )
     said = json.dumps(counts) + json.dumps(lines(ctx, counts))
     assert CANARY not in said
-    assert "max_records_per_unit=2" in said
+    assert "dataset.max_records_per_unit" in said
     left = 45 - counts["records_above_the_bound"]
-    assert lines(ctx, counts)["left to use"].startswith(f"{left} record(s)")
+    assert lines(ctx, counts)["used"].startswith(f"{left} texts, some {left / 4:.0f} of them kept")
 
 
 def test_a_check_costs_and_writes_nothing(make_project):
@@ -166,7 +166,7 @@ def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ((), "its settings suit about as many records as there are."),
+        ((), "settings and number of records fit."),
         (("methods.invisible_ink.batch_size=400",), "buckets of batch_size=400 suit some"),
         (("methods.invisible_ink.batch_size=400",), "and the private file leaves"),
         (("models.language=/no/such/model",), None),
@@ -185,5 +185,107 @@ def test_a_label_that_nobody_has_and_one_that_is_written_in_two_ways_are_named(m
     ctx = project.context(f"dataset.labels={json.dumps([*LABELS, 'Nobody'])}")
     (counts,) = check(ctx).values()
     said = lines(ctx, counts)
-    assert said["label Nobody"].startswith("0: texts of it would be made of noise")
-    assert "Correct these rows in the file" in said["  reason 1"]
+    assert said["label Nobody"].startswith(
+        "0: no record has it, so its texts would be made of noise"
+    )
+    assert "They are dropped: correct them in the file." in said["  reason 1"]
+
+
+def people(count: int, people: int) -> list[dict[str, str]]:
+    """Rows with an id of their own, of fewer people."""
+    return [
+        row | {"visit": f"v{number}", "patient no.": f"p{number % people}", "sex": "fm"[number % 2]}
+        for number, row in enumerate(rows(count, people))
+    ]
+
+
+@pytest.mark.parametrize("unit", ["visit", None])
+def test_ids_of_rows_are_noticed_where_another_column_repeats(make_project, unit):
+    own = {"unit": unit, "max_records_per_unit": 1}
+    account = {"unit": "visit"} if unit else {"unit": "record", "adjacency": "replace_null"}
+    project = make_project(dataset=own, account=account)
+    project.write(people(60, 25))
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert counts["other_units"] == {"patient no.": 25, "unit": 25}
+    said = lines(ctx, counts)["who is protected"]
+    assert "'patient no.' has 25 values on 60 rows" in said
+    assert "'sex'" not in said
+    assert ("every id in 'visit' is on one row alone" in said) == (unit is not None)
+    assert ("rows, not people, are protected" in said) == (unit is None)
+    assert "p1" not in json.dumps(counts)
+
+
+def test_ids_of_people_are_not_suspected(make_project):
+    project = make_project(dataset={"unit": "patient no.", "max_records_per_unit": 1})
+    project.write(people(60, 25))
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert "other_units" not in counts
+    project.write(people(60, 60))  # all write once, and no other column repeats
+    (counts,) = check(project.context()).values()
+    assert counts["other_units"] == {}
+    assert "who is protected" not in lines(ctx, counts)
+
+
+def test_records_that_are_far_longer_than_the_texts_are_said(make_project):
+    project = make_project()
+    project.write([row | {"text": "word " * 4000} for row in rows(48, 20)])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)
+    assert said["length"] == "half of the texts have 4,000 words or more"
+    assert "methods.invisible_ink.max_tokens=6 tokens" in said["too long"]
+    project.write([row | {"text": "Please call me."} for row in rows(48, 20)])
+    (counts,) = check(project.context()).values()
+    assert "too long" not in lines(ctx, counts)
+
+
+def test_one_label_far_smaller_than_the_others_is_said(make_project):
+    project = make_project(methods={"invisible_ink": {"batch_size": 20, "texts_per_label": 3}})
+    many = [row | {"label": LABELS[0], "unit": f"a{n}"} for n, row in enumerate(rows(150, 150))]
+    few = [row | {"label": LABELS[1], "unit": f"b{n}"} for n, row in enumerate(rows(30, 30))]
+    project.write([*many, *few])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    [said] = sizes(ctx, counts, "invisible_ink")
+    assert f"too few records of {LABELS[1]}" in said
+    assert LABELS[0] not in said
+    assert "Settings are published" in said
+
+
+@pytest.mark.parametrize("method", ["invisible_ink", "private_evolution", "dp_lora"])
+def test_advice_by_exact_counts_names_no_number_to_set(make_project, method):
+    from tests.e2e.small_project import METHODS
+
+    big = {
+        "invisible_ink": {"batch_size": 400},
+        "private_evolution": {"population": 400},
+        "dp_lora": {"expected_batch": 800},
+    }
+    project = make_project(methods={method: METHODS[method] | big[method]})
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    [said] = sizes(ctx, counts, method)
+    assert "Settings are published, so take the new number from what was known" in said
+    advised = said[said.index(" at most: ") :]
+    assert not any(letter.isdigit() for letter in advised), advised
+
+
+def test_what_helps_first_is_said_before_money_is_spent(make_project):
+    project = make_project()
+    found = " ".join(first_steps(project.context(), "invisible_ink"))
+    assert "dataset.document is not set" in found
+    assert "models.language=tiny" in found
+    planned = plan(project.context(), "invisible_ink")
+    assert [note for note in planned.warnings if "dataset.document" in note]
+    document = "dataset.document=letter to a clinic"
+    assert "dataset.document" not in " ".join(
+        first_steps(project.context(document), "invisible_ink")
+    )
+    german = "dataset.document=Beschwerde eines Kunden"
+    for told in (
+        first_steps(project.context(german), "invisible_ink"),
+        plan(project.context(german), "invisible_ink").warnings,
+    ):
+        assert "another language than English" in " ".join(told)

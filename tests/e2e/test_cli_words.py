@@ -139,6 +139,49 @@ def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
     assert "fits" in fresh
 
 
+def test_a_plan_begins_with_what_is_wanted_and_keeps_the_rest_for_details(released, say):
+    project, _ = released
+    _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
+    names = [line.split("  ")[0] for line in out.splitlines()[1:]]
+    assert names[:5] == ["fits", "guarantee", "in words", "synthetic texts", "takes"]
+    assert "rho" not in out
+    _, out, _ = say(project, "plan", "--details", "-S", "privacy.draw=1", width=300)
+    assert "rho (zCDP)" in out
+    assert "clip_bound" in out
+    assert "derived" in json.loads(say(project, "plan", "--json")[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [None, 2000])
+def test_texts_and_epsilon_are_options_of_plan_and_run(released, say, method, size):
+    project, _ = released
+    public = () if size is None else ("-S", f"account.public_size={size}")
+    modality = ("-S", "methods.private_evolution.modality=text")
+    given = ("plan", "-m", method, "--json", "--epsilon", "3", *modality, *public)
+    for texts, most in ((40, 40), (41, 44)):
+        code, out, err = say(project, *given, "--texts", str(texts))
+        assert code == 0, err
+        planned = json.loads(out)
+        assert planned["target_epsilon"] == 3
+        assert texts <= planned["rows"] <= most
+    code, _, err = say(project, *given, "--texts", "0")
+    assert code == 2
+    assert "--texts=0 is not a whole number from 1 on" in err
+    code, _, err = say(project, "run", "-m", method, "--epsilon", "-1", "--texts", "4", *modality)
+    assert code == 2
+    assert "privacy.epsilon" in err
+
+
+def test_a_setting_of_its_own_holds_beside_texts(released, say):
+    project, _ = released
+    given = ("plan", "--json", "--texts", "40", "-S", "methods.invisible_ink.texts_per_label=7")
+    assert json.loads(say(project, *given)[1])["rows"] == 14
+    split = "methods.dp_lora.label_split={Billing: 3, Symptoms: 4}"
+    code, _, err = say(project, "plan", "-m", "dp_lora", "--texts", "40", "-S", split)
+    assert code == 2
+    assert "methods.dp_lora.label_split says how many records each label has: 7 in all" in err
+
+
 def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
     project, _ = released
     override = ("-S", "schedule={invisible_ink: {cron: '@monthly'}}", "-S", "privacy.draw=1")
