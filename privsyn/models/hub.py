@@ -12,7 +12,12 @@ from urllib.parse import urlsplit
 from privsyn.errors import ModelError
 from privsyn.models.references import ModelLocation, ModelReference
 
-_SMALL = ("config.json", "tokenizer_config.json", "chat_template.jinja")
+_SMALL = (
+    "config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "adapter_config.json",  # to be refused
+)
 
 
 def hub_cache() -> Path:

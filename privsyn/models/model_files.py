@@ -31,6 +31,7 @@ def check_folder(folder: Path, where: str) -> None:
 
     ``where`` names the setting in messages: ``models.language=tiny``.
     """
+    refuse_adapter(folder, where)
     read_json(folder / "config.json", where)
     if not any(matching(folder, TOKENIZERS)):
         raise ModelError(
@@ -56,6 +57,38 @@ def check_folder(folder: Path, where: str) -> None:
                 f"{where}: {path.name} is truncated or damaged ({path.stat().st_size} bytes).",
                 hint="Copy or download it again.",
             )
+
+
+def refuse_adapter(
+    folder: Path, where: str, names: tuple[str, ...] = ("adapter_config.json",)
+) -> None:
+    """Refuse a folder that holds an adapter.
+
+    privacy: transformers applies it in silence. Whether a model is public is then a question of two
+    sets of weights, and an adapter may have been trained on private records without privacy.
+
+    Raises:
+        ModelError: Names the file and the way out.
+    """
+    for path in matching(folder, names):
+        try:
+            base = str(files.read_json(path).get("base_model_name_or_path") or "")
+        except (OSError, ValueError, AttributeError):
+            base = ""
+        base = base if base.isprintable() and len(base) <= 200 else ""
+        if not (path.parent / "config.json").is_file():
+            raise ModelError(
+                f"{where} is an adapter{f' of {base}' if base else ''}, not a whole model.",
+                hint="If what it was trained on is public, merge it "
+                "(PeftModel.from_pretrained(base, adapter).merge_and_unload()) and name a folder "
+                "of the merged model.",
+            )
+        raise ModelError(
+            f"{where}: {path.relative_to(folder)} lies beside the weights, and loading the model "
+            "would apply that adapter.",
+            hint="If what it was trained on is public and it is meant, merge it and save the "
+            "merged model in a folder of its own; otherwise move its files away.",
+        )
 
 
 def is_whole(path: Path) -> bool:

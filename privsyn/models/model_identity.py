@@ -17,7 +17,7 @@ from privsyn.models import model_store, packaged
 from privsyn.models.hub import fetch_small, hub_cache
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
-from privsyn.models.model_files import READ, check_folder, digest, read_json
+from privsyn.models.model_files import READ, check_folder, digest, read_json, refuse_adapter
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN, ModelLocation, ModelReference
 from privsyn.models.row_independence import refuse_mixing_folder
@@ -70,6 +70,7 @@ def describe(
     place = locate(reference)
     revision = fingerprint(place, cache_dir)
     folder = place.folder or fetch_small(reference, place)
+    refuse_adapter(folder, str(reference))
     if reads_private:
         refuse_mixing_folder(folder, reference)
     template, guidance = read_template(folder, str(reference))
@@ -126,6 +127,7 @@ def _describe_encoder(
     place = locate(reference, check)
     revision = fingerprint(place, cache_dir)
     folder = place.folder or fetch_small(reference, place)
+    refuse_adapter(folder, str(reference))
     refuse_mixing_folder(folder, reference)
     return ModelIdentity(place.source, revision)
 
@@ -142,6 +144,7 @@ def describe_image(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIde
     reference = ModelReference.image(cfg)
     place = locate(reference, image_folders.check_generator)
     folder = place.folder or fetch_small(reference, place, image_folders.SMALL)
+    refuse_adapter(folder, str(reference), image_folders.ADAPTERS)
     facts = image_folders.read_facts(folder, cfg)
     revision = fingerprint(place, cache_dir, image_folders.DIGESTED) + facts.suffix(cfg)
     native = (*facts.size, facts.mode)
@@ -172,6 +175,7 @@ def locate(
     if known is not None and known.setting == reference.setting:
         return ModelLocation(name, model_store.find(known))
     if reference.builtin == BUILTIN and folder.suffix == ".gguf" and folder.is_file():
+        refuse_adapter(folder.parent, str(reference))
         return ModelLocation(folder.stem, model_store.converted(folder))
     if folder.is_dir():
         check(folder, str(reference))

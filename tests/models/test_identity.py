@@ -346,3 +346,70 @@ def test_prompt_is_checked_without_the_weights(llama: Path) -> None:
         check_prompt(cfg, prompts.PLAIN, 100, 100)
     with pytest.raises(ModelError, match="longer than the 32 tokens"):
         check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["late " * 40])
+
+
+def save_adapter(base: Path, folder: Path) -> None:
+    """A real low-rank adapter with weights that change the model's logits."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, target_modules=["q_proj"])
+    )
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight)
+    model.save_pretrained(folder)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
+def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
+    folders: Callable[[str], str], tmp_path: Path
+) -> None:
+    """transformers would apply it in silence: here by as much as the logits differ."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from privsyn.models.roles import describe_role, load_role
+
+    folder = tmp_path / "merged"
+    shutil.copytree(folders("llama"), folder)
+    save_adapter(Path(folders("llama")), folder)
+    ids = torch.tensor([[5, 6, 7]])
+    plain, moved = (
+        AutoModelForCausalLM.from_pretrained(place)(ids).logits
+        for place in (folders("llama"), folder)
+    )
+    assert not torch.allclose(plain, moved)
+    performance = PerformanceConfig(device="cpu")
+    for setting, role in (
+        ("language", "language"),
+        ("language", "text"),
+        ("language", "base"),
+        ("embedder", "embedder"),
+        ("image_embedder", "image_embedder"),
+        ("image", "image"),
+    ):
+        cfg = ModelsConfig(**{setting: str(folder)})
+        for ask in (describe_role, lambda c, r: load_role(c, r, performance)):
+            with pytest.raises(ModelError, match=r"adapter_config.json lies beside the weights"):
+                ask(cfg, role)
+    (folder / "adapter_config.json").unlink()
+    identity(folder)  # its weights alone are never read
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
+def test_an_adapter_alone_names_its_base(folders: Callable[[str], str], tmp_path: Path) -> None:
+    save_adapter(Path(folders("llama")), tmp_path)
+    said = refused(tmp_path, "is an adapter of .*llama, not a whole model")
+    assert "merge it" in said
+    (tmp_path / "adapter_config.json").write_text("[]")
+    refused(tmp_path, "is an adapter, not a whole model")
+
+
+def test_an_adapter_of_a_checkpoint_below_is_not_read(llama: Path) -> None:
+    (llama / "checkpoint-7").mkdir()
+    (llama / "checkpoint-7" / "adapter_config.json").write_text("{}")
+    identity(llama)

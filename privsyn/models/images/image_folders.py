@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ModelError
-from privsyn.models.model_files import READ, WEIGHTS, is_whole, matching, read_json
+from privsyn.models.model_files import READ, WEIGHTS, is_whole, matching, read_json, refuse_adapter
 from privsyn.models.settings import ModelsConfig
 
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
@@ -25,6 +25,8 @@ SETTINGS = "privsyn.json"
 """Optional file of a generator's folder: its labels, null class, block, steps and guidance."""
 
 DIGESTED = (*READ, *(f"*/{pattern}" for pattern in READ))
+ADAPTERS = ("adapter_config.json", "*/adapter_config.json")
+"""In a generator's parts, too: a text encoder is a model of transformers."""
 SMALL = (
     "model_index.json",
     SETTINGS,
@@ -74,6 +76,7 @@ class ImageFacts:
 
 def check_generator(folder: Path, where: str) -> None:
     """Refuse a folder that lacks a part or holds a cut-off file. See model_files.check_folder."""
+    refuse_adapter(folder, where, ADAPTERS)
     _check_index(folder, where)
     weights = matching(folder, _WEIGHT_FILES)
     if not weights:
@@ -86,6 +89,7 @@ def check_generator(folder: Path, where: str) -> None:
 
 def check_encoder(folder: Path, where: str) -> None:
     """The same for an encoder's folder."""
+    refuse_adapter(folder, where)
     read_json(folder / "config.json", where)
     weights = matching(folder, WEIGHTS)
     if not weights:

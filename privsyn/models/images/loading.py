@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.models.hub import fetch_all
 from privsyn.models.images import image_folders
-from privsyn.models.model_files import read_json
+from privsyn.models.model_files import read_json, refuse_adapter
 from privsyn.models.model_identity import describe_image, fingerprint, locate
 from privsyn.models.protocols import VariationAPI
 from privsyn.models.references import ModelReference
@@ -60,6 +60,7 @@ def load_image_model(
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         folder = place.folder or fetch_all(wanted, place)
+        refuse_adapter(folder, str(wanted), image_folders.ADAPTERS)
         facts = image_folders.read_facts(folder, cfg)
         device = device_of(performance.device)
         set_threads(performance)
@@ -133,6 +134,7 @@ def load_encoder(
         from privsyn.models.images import image_embed
 
         folder = place.folder or fetch_all(wanted, place)
+        refuse_adapter(folder, str(wanted))
         device = device_of(performance.device)
         set_threads(performance)
         if image_folders.is_own_encoder(folder, str(wanted)):

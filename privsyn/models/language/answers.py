@@ -83,9 +83,9 @@ def as_text(answer: str) -> str:
 
 
 def plain_marks(text: str) -> str:
-    """The text without control characters, and with the marks that HTML entities stand for.
+    r"""The text without control characters, and with the marks that HTML entities stand for.
 
-    >>> plain_marks("Babies &amp; toddlers\\x1b[31m, now\\x00")
+    >>> plain_marks("Babies &amp; toddlers\x1b[31m, now\x00")
     'Babies & toddlers, now'
     """
     if not is_json(text):
@@ -138,10 +138,10 @@ def without_thoughts(text: str) -> str:
 
 
 def thought_closed(prompt: str) -> str:
-    """A rendered prompt that leaves no thought open: some templates begin the answer with one.
+    r"""A rendered prompt that leaves no thought open: some templates begin the answer with one.
 
-    >>> thought_closed("<|assistant|><think>\\n")
-    '<|assistant|><think>\\n\\n</think>\\n\\n'
+    >>> thought_closed("<|assistant|><think>\n")
+    '<|assistant|><think>\n\n</think>\n\n'
     """
     if prompt.endswith("<|start|>assistant") and "<|channel|>" in prompt:  # gpt-oss
         return prompt + f"<|channel|>{_FINAL}<|message|>"

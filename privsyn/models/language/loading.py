@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privsyn.errors import ModelError
 from privsyn.models.hub import fetch_all
 from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
+from privsyn.models.model_files import refuse_adapter
 from privsyn.models.model_identity import (
     describe,
     describe_base,
@@ -212,6 +213,7 @@ def load_embedder(
         device = device_of(performance.device)
         set_threads(performance)
         folder = place.folder or fetch_all(reference, place)
+        refuse_adapter(folder, str(reference))
         pooling = Pooling.read(folder, str(reference))
         options: dict[str, Any] = {
             "trust_remote_code": cfg.trust_remote_code,
@@ -283,6 +285,11 @@ def _read(cfg: ModelsConfig, place: ModelLocation, attention: str | None = None)
             raise
         model, info = AutoModelForCausalLM.from_pretrained(
             name, attn_implementation="eager", **options
+        )
+    if getattr(model, "_hf_peft_config_loaded", False):  # of a hub model, fetched just now
+        raise ModelError(
+            f"models.language={cfg.language}: loading the model applied an adapter.",
+            hint="Name a model without adapter_config.json.",
         )
     if missing := sorted(info["missing_keys"]):
         raise ModelError(
