@@ -29,9 +29,8 @@ PREFIX = "/privsyn"
 """Where privsyn.airflow.plugin serves pages, on the Airflow server itself."""
 REPORT = PREFIX + "/{dag_id}/reports/{release_id}"
 
-SHARED, EARLIER_SHARED = "shown_by.json", "report.json"
-"""In a release's internal folder: which runs of which DAG validated it, and so may show its page.
-"""
+SHARED = "shown_by.json"
+"""In the internal folder of a release: the runs, by DAG, that validated it and may show it."""
 
 
 def share_report(workspace: Workspace, release_id: str, dag_id: str, run_id: str) -> None:
@@ -84,19 +83,11 @@ def _paid_by(folder: Path, project: Project) -> bool:
 
 
 def _runs(folder: Path) -> dict[str, list[str]]:
-    for name in (SHARED, EARLIER_SHARED):
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            return {dag: runs for dag, runs in found.items() if _is_list(runs)}
-    return {}
-
-
-def _is_list(runs: object) -> bool:
-    """Of runs; the report, which has this name now, holds a list of sections."""
-    return isinstance(runs, list) and all(isinstance(run, str) for run in runs)
+    try:
+        found = json.loads((folder / SHARED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class MlflowRunLink(BaseOperatorLink):  # type: ignore[misc]

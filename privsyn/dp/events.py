@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 FORMAT_VERSION = 1
@@ -208,52 +207,6 @@ def leaves(event: Event) -> Iterator[Event]:
             yield from leaves(child)
     else:
         yield event
-
-
-def as_zcdp(event: Event) -> Event:
-    """An event with bounded-range draws, and pure steps between them, as zCDP: of earlier plans.
-
-    A draw of range eta is eta^2 / 8 zCDP [B4], rounded up; rounds become a sequence of their parts.
-    """
-    match event:
-        case BoundedRange(width, count):
-            return ZCDP(_rho_of(Fraction(width) ** 2 / 8), count)
-        case Rounds(events, count):
-            parts = tuple(_repeated(child, count) for child in reversed(events))
-            return Composed(parts)
-        case Composed(events):
-            return Composed(tuple(as_zcdp(child) for child in events))
-        case Disjoint(events, cells):
-            return Disjoint(tuple(as_zcdp(child) for child in events), cells)
-        case _:
-            return event
-
-
-def agree(one: Event, other: Event, tolerance: float = 1e-12) -> bool:
-    """Whether two events are the same but for the rounding of their numbers."""
-    if type(one) is not type(other):
-        return False
-    for field in fields(one):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if field.name == "events":
-            if len(a) != len(b) or not all(map(agree, a, b)):
-                return False
-        elif abs(a - b) > tolerance * abs(a):
-            return False
-    return True
-
-
-def _repeated(event: Event, count: int) -> Event:
-    exact = Fraction(event.epsilon) ** 2 / 2 if isinstance(event, Pure) else None
-    exact = Fraction(event.range) ** 2 / 8 if isinstance(event, BoundedRange) else exact
-    if exact is None:
-        raise ValueError(f"rounds of {type(event).__name__} were never priced as zCDP")
-    return ZCDP(_rho_of(exact), count)
-
-
-def _rho_of(exact: Fraction) -> float:
-    value = float(exact)
-    return value if Fraction(value) >= exact else math.nextafter(value, math.inf)
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def export(
     try:
         building.mkdir(parents=True)
         inside = copy_release(folder, building / RELEASE)
-        for name in (*layout.NOTED, layout.SIGNATURE):
+        for name in (*layout.REPORTS, layout.SIGNATURE):
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, inside / name)
         # Of the copy: what is exported is what lies beside it.

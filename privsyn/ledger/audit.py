@@ -34,7 +34,6 @@ from privsyn.ledger.chain import (
     RENAMED,
     REQUESTED,
     TERMS,
-    UPGRADED,
     broken,
     digest,
     key_digest,
@@ -93,15 +92,12 @@ class _History:
 
     Attributes:
         costs: Whether the filters are computed again for every row.
-        upgraded: Row after which the period cap counts every release that may still draw; 0 in a
-            ledger that always did.
         requests: Digest of a cost that was asked for -> account and release.
         certificates: Digest of a certificate -> account and release.
         decisions: What people decided, by release.
     """
 
     costs: bool
-    upgraded: int = 0
     seq: int = 0
     head: str = GENESIS
     accounts: Rows = field(default_factory=dict)
@@ -114,8 +110,6 @@ class _History:
 def _replay(connection: Connection, *, costs: bool) -> _History:
     history = _History(costs)
     try:
-        if costs:
-            history.upgraded = next((row.seq for row in walk(connection, change=UPGRADED)), 0)
         for row in walk(connection):
             _check_link(row, history.seq, history.head)
             if row.change == OPENED:
@@ -130,8 +124,6 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
                 _decide(row, history)
             elif row.change in NOTES:
                 _derive(row, history)
-            elif row.change == UPGRADED:
-                _upgrade(row, history)
             else:
                 _move(row, history)
             history.seq, history.head = row.seq, row.hash
@@ -202,14 +194,6 @@ def _check_caps(row: Change, values: Mapping[str, Any]) -> None:
                 )
 
 
-def _upgrade(row: Change, history: _History) -> None:
-    """Check that the upgrade comes once, before later accounts: earlier rows have laxer rules."""
-    if history.costs and row.seq != history.upgraded:
-        _fail(f"history row {row.seq} upgrades the ledger a second time")
-    if any(split_of(account) for account in history.accounts.values()):
-        _fail(f"history row {row.seq} upgrades a ledger that has accounts of a later one")
-
-
 def _rename(row: Change, accounts: Rows) -> None:
     if row.account not in accounts:
         _fail(f"history row {row.seq}: account {row.account} was never opened")
@@ -276,7 +260,7 @@ def _move(row: Change, history: _History) -> None:
             _check_terms(row, accounts[row.account], history)
     elif before and row.account != before["account"]:
         _fail(f"history row {row.seq}: release {name} changes its account")
-    if history.costs and row.change == State.BEGUN and before and row.seq > history.upgraded:
+    if history.costs and row.change == State.BEGUN and before:
         _check_begins(row, accounts[row.account], before, entries)
     if row.change == State.COMMITTED:
         history.certificates[row.body["certificate_sha256"]] = (row.account, name)
@@ -296,13 +280,7 @@ def _check_cost(row: Change, account: Mapping[str, Any], history: _History) -> N
         row, lifetime, row.body["loss"], [_charge(entry, "loss") for entry in charged], "cap"
     )
     if period is not None:
-        if row.seq > history.upgraded:
-            recent = _recent(row, account, charged)
-        else:
-            start = _start(row, account["period_days"])
-            recent = [
-                _charge(entry, "period_loss") for entry in charged if entry["reserved_at"] > start
-            ]
+        recent = _recent(row, account, charged)
         _check_filter(row, period, row.body["period_loss"], recent, "period cap")
 
 
@@ -363,10 +341,6 @@ def _charged(account: str, entries: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def _start(row: Change, days: int) -> str:
-    return stamp(moment(row.at) - timedelta(days=days))
-
-
 def _charge(entry: Mapping[str, Any], loss: str) -> Charge:
     return Charge(entry[loss] or 0.0, entry["mu_squared"], _event(entry["event"]))
 
@@ -386,7 +360,8 @@ def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any
 
 
 def _inside(row: Change, days: int, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    start, still = _start(row, days), (State.RESERVED, State.BEGUN)
+    start = stamp(moment(row.at) - timedelta(days=days))
+    still = (State.RESERVED, State.BEGUN)
     return [entry for entry in entries if entry["state"] in still or entry["changed_at"] > start]
 
 

@@ -201,8 +201,8 @@ def check_fits(
 def check_begins(row: Row, entries: Sequence[Entry], entry: Entry, now: datetime) -> None:
     """Refuse to begin a reserved release while other drawn releases fill the period cap.
 
-    ``reserve`` admits no release that could end here; an older version of privsyn did. Other
-    reservations draw nothing before they begin, and are checked then.
+    ``reserve`` admits no release that could end here, unless the clock was ahead at that time.
+    Other reservations draw nothing before they begin, and are checked then.
 
     Raises:
         BudgetExceeded: As check_fits. The release stays reserved.

@@ -15,8 +15,7 @@ At creation the account splits its delta over three filters and fixes their budg
 Two rules need no delta: *pure* releases whose epsilons add up to the cap, and a *first* release
 within the cap by its own certificate, after which nothing fits. A release is admitted while one of
 the five holds for everything charged; [B16] in dp/bounds.md proves that they are together the cap.
-With delta = 0 the loss is the pure epsilon and the budget the cap. An account opened when there was
-a Renyi filter alone keeps it.
+With delta = 0 the loss is the pure epsilon and the budget the cap.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Charge:
 
     Attributes:
         loss: Renyi loss at the cap's order; pure epsilon where delta is 0.
-        mu_squared: Squared mu of its Gaussian DP; None in an account without such a filter.
+        mu_squared: Squared mu of its Gaussian DP; None where the cap's delta is 0.
         event: The event, as the ledger stores it.
     """
 
@@ -76,7 +75,7 @@ class Cap:
         delta: Delta of that epsilon.
         order: Renyi order, fixed at creation; None where delta is 0.
         budget: Largest sum of losses at that order (nats).
-        split: Shares of delta; None in an account with a Renyi filter alone.
+        split: Shares of delta; None where that is 0.
         gaussian_budget: Largest sum of squared mu; None as ``split``.
     """
 
@@ -242,7 +241,7 @@ class Cap:
     def room_epsilon(self, earlier: Sequence[Charge]) -> float:
         """Epsilon, at the cap's delta, of the largest release of Gaussian noise that fits."""
         left = max(0.0, self.budget - self.total(charge.loss for charge in earlier))
-        if self.order is None or (self.split is None and left == 0):
+        if self.order is None:
             return left
         if self.gaussian_budget is None:
             return guarantee(ZCDP(left / self.order), self.delta).epsilon

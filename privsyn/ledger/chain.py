@@ -22,12 +22,10 @@ from privsyn.ledger.entries import Change, State, stamp
 OPENED = "OPENED"
 RENAMED = "RENAMED"
 DERIVED = "DERIVED"
-UPGRADED = "UPGRADED"
 VALIDATED = "VALIDATED"
 TERMS = "TERMS"
 """Changes that are no state: an account is opened, its column renamed; a release has offspring;
-the rules that later rows are held to have changed; a validation was written; an account got other
-terms."""
+a validation was written; an account got other terms."""
 
 REQUESTED, APPROVED, REJECTED = "REQUESTED", "APPROVED", "REJECTED"
 DECISIONS = (APPROVED, REJECTED)
@@ -139,7 +137,7 @@ def append(
     connection.execute(
         sa.update(tables.head).where(tables.head.c.id == 1).values(seq=seq, hash=row.hash)
     )
-    if change in (*NOTES, *DECISIONS, REQUESTED, UPGRADED):  # charges nothing and changes no table
+    if change in (*NOTES, *DECISIONS, REQUESTED):  # charges nothing and changes no table
         return row
     values = project(row)
     if change in (RENAMED, TERMS):
@@ -157,19 +155,13 @@ def append(
     return row
 
 
-LATER: Mapping[str, None] = dict.fromkeys(
-    ("renyi", "gaussian", "repeats", "gaussian_budget", "period_gaussian_budget", "terms")
-)
-"""Columns that accounts of the first schemas do not have: a single filter has all of delta."""
-
-
 def project(row: Change) -> dict[str, Any]:
     """The columns that a history row sets in the table of accounts or of entries."""
     body = dict(row.body)
     by = body.pop("by", None)
     if row.change == OPENED:
         del body["key_sha256"]
-        return {"name": row.account, "opened_at": row.at, **LATER, **body}
+        return {"name": row.account, "opened_at": row.at, "terms": None, **body}
     if row.change == RENAMED:
         return {"unit_column": body["unit_column"]}
     if row.change == TERMS:

@@ -140,8 +140,8 @@ class Change:
         at: Time (UTC), as written into the hash.
         account: Account it concerns.
         release_id: Release it concerns; None for a change of the account itself.
-        change: ``OPENED`` or ``RENAMED`` for an account, ``UPGRADED`` for the ledger itself, else
-            the release's new state or ``DERIVED``.
+        change: ``OPENED`` or ``RENAMED`` for an account, else the release's new state or
+            ``DERIVED``.
         body: What the change recorded.
         previous: Hash of the row before.
         hash: SHA-256 over ``previous`` and this row's canonical JSON.

@@ -121,8 +121,7 @@ SELECT seq, hash INTO last FROM {schema}.ledger_head WHERE id = 1 FOR UPDATE;
 IF last IS NULL OR NEW.seq <> last.seq + 1 OR NEW.previous <> last.hash THEN
   RAISE EXCEPTION 'privsyn: row % does not follow the end of the history', NEW.seq;
 END IF;
-IF NEW.change <> 'UPGRADED' AND
-  NEW.body::jsonb -> 'by' ->> 'db_user' IS DISTINCT FROM session_user::text THEN
+IF NEW.body::jsonb -> 'by' ->> 'db_user' IS DISTINCT FROM session_user::text THEN
   RAISE EXCEPTION 'privsyn: row % does not name the role that writes it', NEW.seq;
 END IF;
 SELECT state INTO before FROM {schema}.ledger_entry WHERE release_id = NEW.release_id;

@@ -14,15 +14,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from privsyn.errors import BudgetError
-from privsyn.ledger import chain
 from privsyn.ledger.entries import stamp
-from privsyn.ledger.tables import head, migrations
+from privsyn.ledger.tables import migrations
 
 LOCK = 0x7072_6976_7379_6E00  # "privsyn": the advisory lock of PostgreSQL migrations
 
 
 def m001_first_tables(connection: Connection) -> None:
-    """Accounts, entries, history with its head, leases."""
+    """All tables of the first release."""
+    binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
     for statement in (
         "CREATE TABLE ledger_head (id INTEGER PRIMARY KEY CHECK (id = 1), seq BIGINT NOT NULL,"
         " hash TEXT NOT NULL)",
@@ -37,7 +37,9 @@ def m001_first_tables(connection: Connection) -> None:
         " renyi_order DOUBLE PRECISION,"
         " budget DOUBLE PRECISION NOT NULL, period_days INTEGER, period_epsilon DOUBLE PRECISION,"
         " period_order DOUBLE PRECISION, period_budget DOUBLE PRECISION, key_id TEXT NOT NULL,"
-        " partition_key TEXT NOT NULL, opened_at TEXT NOT NULL)",
+        " partition_key TEXT NOT NULL, opened_at TEXT NOT NULL,"
+        " renyi DOUBLE PRECISION, gaussian DOUBLE PRECISION, repeats DOUBLE PRECISION,"
+        " gaussian_budget DOUBLE PRECISION, period_gaussian_budget DOUBLE PRECISION, terms TEXT)",
         "CREATE TABLE ledger_entry (release_id TEXT PRIMARY KEY, number BIGINT NOT NULL UNIQUE,"
         " account TEXT NOT NULL REFERENCES ledger_account (name), method TEXT NOT NULL,"
         " state TEXT NOT NULL"
@@ -45,24 +47,13 @@ def m001_first_tables(connection: Connection) -> None:
         " event TEXT NOT NULL, loss DOUBLE PRECISION NOT NULL, period_loss DOUBLE PRECISION,"
         " epsilon DOUBLE PRECISION NOT NULL, delta DOUBLE PRECISION NOT NULL,"
         " reserved_at TEXT NOT NULL, changed_at TEXT NOT NULL, scratch TEXT, host TEXT,"
-        " nonce TEXT, artifact_sha256 TEXT, certificate_sha256 TEXT, reason TEXT)",
+        " nonce TEXT, artifact_sha256 TEXT, certificate_sha256 TEXT, reason TEXT,"
+        " reserved_by TEXT, mu_squared DOUBLE PRECISION)",
         "CREATE INDEX ledger_entry_account ON ledger_entry (account)",
         "CREATE TABLE ledger_lease (release_id TEXT NOT NULL, part TEXT NOT NULL,"
         " token BIGINT NOT NULL, machine TEXT, host TEXT, pid BIGINT, started BIGINT,"
-        " expires_at TEXT NOT NULL, PRIMARY KEY (release_id, part))",
-    ):
-        connection.exec_driver_sql(statement)
-
-
-def m002_who_sources_steps(connection: Connection) -> None:
-    """Who reserved, refusals, sources of versions, counts of draws.
-
-    A ledger with a history gets a row in it that says so: up to that row the period cap counted by
-    the time of reservation, after it it counts whatever may still draw.
-    """
-    for statement in (
-        "ALTER TABLE ledger_entry ADD COLUMN reserved_by TEXT",
-        "ALTER TABLE ledger_lease ADD COLUMN steps BIGINT NOT NULL DEFAULT 0",
+        " expires_at TEXT NOT NULL, steps BIGINT NOT NULL DEFAULT 0,"
+        " PRIMARY KEY (release_id, part))",
         "CREATE TABLE ledger_refusal (number BIGINT PRIMARY KEY, at TEXT NOT NULL,"
         " account TEXT NOT NULL, release_id TEXT, method TEXT, epsilon DOUBLE PRECISION,"
         " delta DOUBLE PRECISION, error TEXT NOT NULL, message TEXT NOT NULL, refused_by TEXT)",
@@ -72,40 +63,6 @@ def m002_who_sources_steps(connection: Connection) -> None:
         "CREATE TABLE ledger_secret (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
         "INSERT INTO ledger_secret (name, value)"  # noqa: S608
         f" VALUES ('source', '{secrets.token_hex(32)}')",
-    ):
-        connection.exec_driver_sql(statement)
-    if connection.execute(sa.select(head.c.seq)).scalar():
-        now = datetime.now(UTC)
-        chain.append(connection, now, "", None, chain.UPGRADED, {"schema": 2})
-
-
-def m003_filters(connection: Connection) -> None:
-    """Several filters over one cap. Accounts that are open keep the one they have."""
-    for statement in (
-        *(
-            f"ALTER TABLE ledger_account ADD COLUMN {name} DOUBLE PRECISION"
-            for name in (
-                "renyi",
-                "gaussian",
-                "repeats",
-                "gaussian_budget",
-                "period_gaussian_budget",
-            )
-        ),
-        "ALTER TABLE ledger_entry ADD COLUMN mu_squared DOUBLE PRECISION",
-    ):
-        connection.exec_driver_sql(statement)
-
-
-def m004_terms(connection: Connection) -> None:
-    """What an account lets a release ask, and what people must approve."""
-    connection.exec_driver_sql("ALTER TABLE ledger_account ADD COLUMN terms TEXT")
-
-
-def m005_vault(connection: Connection) -> None:
-    """Keys and draws of releases whose private intermediates lie in a vault."""
-    binary = "BYTEA" if connection.dialect.name == "postgresql" else "BLOB"
-    for statement in (
         "CREATE TABLE ledger_vault (release_id TEXT PRIMARY KEY, key_id TEXT NOT NULL,"
         f" wrapped_key {binary} NOT NULL, nonce TEXT NOT NULL, shards INTEGER NOT NULL,"
         " made_at TEXT NOT NULL)",
@@ -116,13 +73,7 @@ def m005_vault(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (
-    m001_first_tables,
-    m002_who_sources_steps,
-    m003_filters,
-    m004_terms,
-    m005_vault,
-)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (m001_first_tables,)
 """Step n brings a ledger from version n-1 to n."""
 
 

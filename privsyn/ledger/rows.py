@@ -47,7 +47,7 @@ SHARES = tuple(item.name for item in fields(Split))
 
 
 def split_of(row: Row) -> Split | None:
-    """How an account shares its delta; None in one with a single filter."""
+    """How an account shares its delta; None where that is 0."""
     if row["renyi"] is None:
         return None
     return Split(**{name: row[name] for name in SHARES})

@@ -352,8 +352,8 @@ class Ledger(EndedLedger):
             ReleaseLost: The release is lost, or is now: its scratch was replaced.
             LeaseHeld: Its scratch lies in another place; or was replaced while a process, this one
                 included, holds a lease on it.
-            BudgetExceeded: Its reservation is of an older version of privsyn, and what was drawn
-                since fills the period cap. It stays reserved.
+            BudgetExceeded: The clock was ahead when it was reserved, and the period cap is full. It
+                stays reserved.
             BudgetError: It is void or already committed.
             VerificationError: The chain or the account's rows were edited.
         """

@@ -53,7 +53,7 @@ accounts = sa.Table(
     sa.Column("key_id", sa.Text, nullable=False),
     sa.Column("partition_key", sa.Text, nullable=False),  # hex; secret
     sa.Column("opened_at", sa.Text, nullable=False),
-    sa.Column("renyi", sa.Double),  # shares of delta; null: one Renyi filter has all of it
+    sa.Column("renyi", sa.Double),  # shares of delta; null where that is 0
     sa.Column("gaussian", sa.Double),
     sa.Column("repeats", sa.Double),
     sa.Column("gaussian_budget", sa.Double),

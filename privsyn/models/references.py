@@ -15,9 +15,7 @@ BUILTIN = Path(__file__).parent / "builtin" / "lm"
 
 TINY = "tiny"
 
-TINY_NAMES = (TINY, "builtin")  # what configs and releases called it at first
-
-ENGLISH = ("smollm2", *TINY_NAMES)
+ENGLISH = ("smollm2", TINY)
 """Names of the language models that are known to know English alone."""
 
 
@@ -40,8 +38,7 @@ class ModelReference:
     @classmethod
     def language(cls, cfg: ModelsConfig) -> ModelReference:
         """The language model."""
-        name = TINY if cfg.language in TINY_NAMES else cfg.language
-        return cls("models.language", name, cfg.revision, BUILTIN)
+        return cls("models.language", cfg.language, cfg.revision, BUILTIN)
 
     @classmethod
     def embedder(cls, cfg: ModelsConfig) -> ModelReference:

@@ -43,7 +43,7 @@ ARTIFACTS = (layout.ARTIFACT, layout.MODEL_ARTIFACT)
 SEALED_FILES = (*ARTIFACTS, layout.CERTIFICATE)
 """Never change once published; the reports beside them may be renewed by a newer suite."""
 
-RELEASE_FILES = frozenset({*SEALED_FILES, *layout.NOTED, layout.SIGNATURE})
+RELEASE_FILES = frozenset({*SEALED_FILES, *layout.REPORTS, layout.SIGNATURE})
 """All files a release folder may hold when it is published."""
 
 RELEASE_FOLDERS = frozenset(layout.FOLDERS)

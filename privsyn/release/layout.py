@@ -39,13 +39,6 @@ REPORT_PAGE, REPORT_JSON = "report.html", "report.json"
 REPORTS = (VALIDATION, REPORT_PAGE, REPORT_JSON, QUALITY)
 """Written after the certificate, by validation; the ledger notes their digests."""
 
-EARLIER_PAGE = "validation.html"
-"""In place of the report in releases that were validated before there was one."""
-
-NOTED = (*REPORTS, EARLIER_PAGE)
-"""All that validation may have written into a release."""
-
-
 QUARANTINE = "quarantine"
 """Folder of releases that are not handed out: for their owner alone."""
 
@@ -57,9 +50,7 @@ def in_quarantine(folder: Path) -> bool:
 
 def page_of(folder: Path) -> Path:
     """Where the page of a release is, or will be."""
-    earlier = folder / EARLIER_PAGE
-    report = folder / REPORT_PAGE
-    return earlier if earlier.is_file() and not report.is_file() else report
+    return folder / REPORT_PAGE
 
 
 def passed(folder: Path) -> bool | None:

@@ -24,7 +24,7 @@ _PLAIN = frozenset(
         layout.MODEL_ARTIFACT,
         layout.CERTIFICATE,
         layout.SIGNATURE,
-        *layout.NOTED,
+        *layout.REPORTS,
     }
 )
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from math import isclose
 from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.dp.events import Composed, Event, agree, as_zcdp, load
+from privsyn.dp.events import Composed, Event, load
 from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 
-PLAN_SCHEMA = "privsyn-plan/2"
-FIRST_PLAN_SCHEMA = "privsyn-plan/1"
-"""Of plans that priced draws of the exponential mechanism as zCDP."""
+PLAN_SCHEMA = "privsyn-plan/1"
 
 SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
 """Derived numbers that plans solve for; all others follow from them and the settings."""
@@ -43,23 +40,6 @@ class DatasetIdentity(Section):
     label_descriptions: dict[str, str] = Field(default={})
     encoding: str = "utf-8"
     delimiter: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Releases that use none of these keep the identity they had before there were any."""
-        fields: dict[str, Any] = dump(self)
-        defaults: dict[str, Any] = {
-            "images": None,
-            "document": None,
-            "label_descriptions": {},
-            "encoding": "utf-8",
-            "delimiter": None,
-        }
-        return {
-            key: value
-            for key, value in fields.items()
-            if key not in defaults or value != defaults[key]
-        }
 
     @property
     def subject(self) -> Subject:
@@ -118,14 +98,6 @@ class Plan(Section):
     dates: tuple[str, ...] = Field(
         default=(), description="What each {date:...} in dataset.path and test_path stands for."
     )
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_asked(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan that pays for no accuracy reads as it did before there was any."""
-        fields: dict[str, Any] = dump(self)
-        if fields.get(PAID, 0) is None:
-            del fields[PAID]
-        return fields
 
     @property
     def id(self) -> str:
@@ -193,27 +165,14 @@ class Plan(Section):
         return method.rebuild(settings, self.target, self.facts, self.derived)
 
     def charged_event(self) -> Event:
-        """The event of generator and accuracy together, as this plan's schema charged it."""
-        event = then_accuracy(self.mechanism().event, self.accuracy)
-        if self.plan_schema == FIRST_PLAN_SCHEMA:
-            earlier, charged = as_zcdp(event), self.privacy_event()
-            return charged if agree(earlier, charged) else earlier
-        return event
+        """The event of generator and accuracy together."""
+        return then_accuracy(self.mechanism().event, self.accuracy)
 
     def priced_again(self) -> tuple[Event, Mapping[str, float]]:
-        """Event and derived numbers with nothing taken from the plan's: solved from the target.
-
-        A plan of the first schema solved for another price: it is priced, not solved again.
-        """
-        if self.plan_schema == FIRST_PLAN_SCHEMA:
-            derived = self.mechanism().derived
-            return self.charged_event(), self.derived if _close(self.derived, derived) else derived
+        """Event and derived numbers with nothing taken from the plan's: solved from the target."""
         method, settings = self.load_method()
         mechanism = method.calibrate(settings, self.target, self.facts)
         return then_accuracy(mechanism.event, self.accuracy), dict(mechanism.derived)
-
-
-PAID = "paid_epsilon"
 
 
 def accuracy_of(epsilon: float | None, adjacency: Adjacency) -> NoisyAccuracy | None:
@@ -247,48 +206,29 @@ IDENTITY = (
     "target_epsilon",
     "target_delta",
     "draw",
+    "paid_epsilon",
     "models",
     "partition_key",
 )
-"""Fields of a plan that enter the release id, and ``paid_epsilon`` where it is set. Derived numbers
-follow from them."""
+"""Fields of a plan that enter the release id. Derived numbers follow from them."""
 
 
 def release_id(identity: Mapping[str, Any]) -> str:
     """Name of a release: its method and 64 bits of its identity's SHA-256, as canonical JSON.
 
-    The tiny language model is named there as it was at first, so that a config that calls it by its
-    new name means the same release, and no second charge.
+    A model is named by what it is: where its files have a digest, their folder's name says nothing.
     """
     named = {key: identity[key] for key in IDENTITY}
-    if identity.get(PAID) is not None:
-        named[PAID] = identity[PAID]
-    if named["plan_schema"] == FIRST_PLAN_SCHEMA:
-        del named["plan_schema"]  # it was no part of a name then
-    else:
-        named["models"] = {role: _what(use) for role, use in named["models"].items()}
+    named["models"] = {role: _model(use) for role, use in named["models"].items()}
     return f"{identity['method']}-{identity_digest(named)[:16]}"
 
 
-def _close(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    """Whether derived numbers are the same but for rounding."""
-    return one.keys() == other.keys() and all(
-        isclose(value, other[key], rel_tol=1e-12) for key, value in one.items()
-    )
-
-
-def _what(use: Mapping[str, Any]) -> dict[str, Any]:
-    """A model by what it is: where its files have a digest, their folder's name says nothing."""
-    named = str(use["revision"]).startswith("sha256:")
-    return {key: value for key, value in use.items() if key != "source" or not named}
+def _model(use: Mapping[str, Any]) -> dict[str, Any]:
+    digested = str(use["revision"]).startswith("sha256:")
+    return {key: value for key, value in use.items() if key != "source" or not digested}
 
 
 def identity_digest(value: Mapping[str, Any]) -> str:
-    """SHA-256 of what names a thing, with its ``models``, as canonical JSON."""
-    value = {**value, "models": {k: _as_first_named(v) for k, v in value["models"].items()}}
+    """SHA-256 of what names a release or a student, as canonical JSON."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _as_first_named(use: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**use, "source": "builtin"} if use.get("source") == "tiny" else use

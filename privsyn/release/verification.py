@@ -33,7 +33,7 @@ from privsyn.release.certificate import (
     read,
     seal_of,
 )
-from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, NOTED, SIGNATURE
+from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS, SIGNATURE
 from privsyn.release.plan import Plan
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def refuse_predictable(folder: Path, sealed: Mapping[str, Any]) -> None:
 
 def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
     """Whether all that lies in a folder is a release's, files are files and folders folders."""
-    files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *NOTED}
+    files = {CERTIFICATE, SIGNATURE, str(certificate["artifact"]["file"]), *REPORTS}
     wrong = []
     for path in sorted(folder.iterdir()):
         if path.name in FOLDERS:
@@ -185,7 +185,7 @@ def _reports(
     folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
 ) -> list[Check]:
     """Whether the reports are those that validation wrote, by the ledger's newest note."""
-    there = [name for name in NOTED if (folder / name).exists() or (folder / name).is_symlink()]
+    there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
     if not there:
         return []
     listed = ", ".join(there)

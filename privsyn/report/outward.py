@@ -276,14 +276,10 @@ def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section
 
 def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
     """What the release took of its account, as its certificate told."""
-    cap, budget, left = account["cap"], account["budget"], account["left_epsilon"]
+    cap, left = account["cap"], account["left_epsilon"]
     yield Fact("Lifetime cap", f"epsilon {cap['epsilon']:g}, delta {cap['delta']:g}")
-    if "share" in account:  # by the filter that is least full, as `privsyn ledger show` has it
-        yield Fact("Spent with it", f"{percent(float(account['share']))} of the cap")
-    elif budget:
-        took, spent = (percent(float(account[key]) / float(budget)) for key in ("loss", "spent"))
-        yield Fact("This release takes", f"{took} of the cap, in Renyi loss")
-        yield Fact("Spent with it", f"at most {spent} of the cap")
+    # by the filter that is least full, as `privsyn ledger show` has it
+    yield Fact("Spent with it", f"{percent(float(account['share']))} of the cap")
     if left is not None:
         yield Fact("Room for one more", f"epsilon {float(left):.4g} (Gaussian noise)")
 

@@ -32,7 +32,7 @@ def locate(ctx: Context, name: str) -> Path | None:
     def check(folder: Path) -> None:
         if not verification.covers_reports(folder, ctx.ledger):
             # Older than the ledger's note, or of a machine that died in between: made anew.
-            for report in (*layout.NOTED, layout.SIGNATURE):
+            for report in (*layout.REPORTS, layout.SIGNATURE):
                 (folder / report).unlink(missing_ok=True)
         verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
 

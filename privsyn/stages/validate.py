@@ -94,7 +94,7 @@ def examine(
         kind=kind,
     )
     _, sealed = certificate.read(folder)
-    for half in (*folder.glob(".*.tmp"), folder / layout.EARLIER_PAGE):
+    for half in folder.glob(".*.tmp"):
         half.unlink(missing_ok=True)  # what a killed or an earlier validation left
     quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
     write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 from collections import defaultdict
@@ -30,7 +29,7 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.release import certificate, layout, verification
-from privsyn.release.plan import FIRST_PLAN_SCHEMA, IDENTITY, Plan, release_id
+from privsyn.release.plan import Plan, release_id
 from privsyn.stages.certify import certify
 from privsyn.stages.compare import compare
 from privsyn.stages.evaluate import evaluate, said
@@ -156,25 +155,12 @@ def test_what_shapes_the_output_changes_the_release_id(make_project, change):
 
 @pytest.mark.parametrize(
     "change",
-    ["performance.shards=1", "performance.rows_per_pass=4", "models.language=builtin"],
+    ["performance.shards=1", "performance.rows_per_pass=4"],
 )
 def test_what_changes_no_output_keeps_the_release_id(make_project, change):
     project = make_project()
     one = plan(project.context(), "invisible_ink", open_account=True)
     assert plan(project.context(change), "invisible_ink", open_account=True).id == one.id
-
-
-def test_the_tiny_model_keeps_the_id_it_had_as_builtin(make_project):
-    """The id as it was computed when releases called the model builtin, by plans of schema 1."""
-    planned = plan(make_project().context(), "invisible_ink", open_account=True)
-    identity = planned.model_dump(mode="json", include=set(IDENTITY))
-    assert identity["models"]["language"].pop("source") == "tiny"
-    identity["models"]["language"]["source"] = "builtin"
-    del identity["plan_schema"]
-    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-    # what verifying an old certificate computes
-    assert release_id(identity | {"plan_schema": FIRST_PLAN_SCHEMA}) == f"invisible_ink-{digest}"
 
 
 def test_a_model_is_what_its_folder_holds_and_not_what_it_is_called(make_project):

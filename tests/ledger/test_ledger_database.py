@@ -12,17 +12,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from privsyn.dp.events import Pure, dump
+from privsyn.dp.events import Pure
 from privsyn.errors import (
     AccountMismatch,
     BudgetError,
-    BudgetExceeded,
     ConfigError,
     LedgerUnavailable,
-    VerificationError,
 )
-from privsyn.ledger import balances, chain, migrations, tables
-from privsyn.ledger.entries import stamp
+from privsyn.ledger import migrations, tables
 from privsyn.ledger.store import Ledger, open_ledger
 from tests.ledger.ledger_cases import PURE, Clock, reserve
 
@@ -328,102 +325,3 @@ def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
         call()
         counts.append(len(asked))
     assert max(counts) <= 6
-
-
-# Of an older version
-
-
-def old_ledger(url: str, clock: Clock, patch: pytest.MonkeyPatch) -> None:
-    """A ledger of schema 1 as its privsyn wrote it: r0 BEGUN and drawing, r1 and r2 RESERVED a
-    month apart each, which its period cap admitted."""
-    spec = dataclasses.replace(PURE, epsilon=20.0, period_days=30, period_epsilon=1.0)
-    old = (migrations.m001_first_tables,)
-    patch.setattr(migrations, "MIGRATIONS", old)
-    patch.setattr("privsyn.ledger.database.MIGRATIONS", old)
-    ledger = open_ledger(url)
-    seq, before = 0, chain.GENESIS
-    with ledger._database.write(create=True) as connection:
-
-        def row(release: str | None, change: str, body: dict[str, object]) -> chain.Change:
-            nonlocal seq, before
-            seq, at = seq + 1, stamp(clock())
-            made = chain.digest(seq, at, "clinic", release, change, body, before)
-            change_ = chain.Change(seq, at, "clinic", release, change, body, before, made)
-            values = change_.__dict__ | {"body": chain.canonical(body)}
-            connection.execute(sa.insert(tables.history).values(values))
-            connection.execute(sa.update(tables.head).values(seq=seq, hash=made))
-            before = made
-            return change_
-
-        key = b"k" * 32
-        new = {"name", *chain.LATER}
-        body = {name: value for name, value in balances.new_row(spec).items() if name not in new}
-        body |= {"key_id": "k1", "key_sha256": chain.key_digest(key)}
-        opened = row(None, "OPENED", body)
-        account = chain.project(opened) | {"partition_key": key.hex()}
-        account = {name: value for name, value in account.items() if name not in new}
-        account["name"] = "clinic"
-        connection.execute(sa.insert(tables.accounts).values(account))
-        for number in range(3):
-            charge = {"method": "toy", "event": dump(Pure(1.0)), "loss": 1.0, "period_loss": 1.0}
-            charge |= {"epsilon": 1.0, "delta": 1e-6}
-            changes = [row(f"r{number}", "RESERVED", charge)]
-            if number == 0:
-                place = {"scratch": "/s", "host": "h", "nonce": "n"}
-                changes.append(row("r0", "BEGUN", place))
-            values: dict[str, object] = {"release_id": f"r{number}"}
-            for change in changes:
-                values |= chain.project(change)
-            del values["reserved_by"], values["mu_squared"]
-            connection.execute(sa.insert(tables.entries).values(values))
-            clock.pass_(days=31)
-        held = {"release_id": "r0", "part": "shard-0", "token": 1, "expires_at": stamp(clock())}
-        names = [column.name for column in tables.leases.columns if column.name != "steps"]
-        connection.exec_driver_sql(
-            f"INSERT INTO ledger_lease ({', '.join(held)}) VALUES "  # noqa: S608
-            f"({', '.join(repr(value) for value in held.values())})"
-        )
-        assert set(held) < set(names)
-    patch.undo()
-
-
-def test_an_old_ledger_goes_on_and_is_held_to_the_new_rules(
-    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        old_ledger(url, clock, patch)
-    ledger = open_ledger(url, clock=clock)
-    assert ledger.verify().rows == 6  # what the old rules admitted stands
-    assert ledger.history()[-1].change == "UPGRADED"
-    assert ledger.parts("r0") == {"shard-0": 0}
-    assert [entry.reserved_by for entry in ledger.entries()] == [None] * 3
-    assert len(ledger.source_key().reveal()) == 32
-    assert ledger.begin("r0", "/s", "n").state == "BEGUN"
-    with pytest.raises(BudgetExceeded, match=r"no room to begin release r1.*after release r0"):
-        ledger.begin("r1", "/s1", "n1")
-    ledger.commit("r0", "a" * 64, "b" * 64)
-    with pytest.raises(BudgetExceeded, match=r"no room to begin release r1.*It fits from"):
-        ledger.begin("r1", "/s1", "n1")
-    assert ledger.entry("r1").state == "RESERVED"
-    assert ledger.refusals()[-1].release_id == "r1"
-    clock.pass_(days=30)
-    ledger.begin("r1", "/s1", "n1")
-    with pytest.raises(BudgetExceeded, match="no room to begin release r2"):
-        ledger.begin("r2", "/s2", "n2")
-    ledger.void("r2", "not wanted")
-    ledger.verify()
-    assert open_ledger(url, clock=clock).verify().rows == 9
-
-
-def test_the_old_rule_is_no_excuse_for_what_came_later(
-    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        old_ledger(url, clock, patch)
-    ledger = open_ledger(url, clock=clock)
-    ledger.entries()
-    with ledger._write() as connection:
-        body = {"scratch": "/s1", "host": "h", "nonce": "n1"}
-        chain.append(connection, clock(), "clinic", "r1", "BEGUN", body)
-    with pytest.raises(VerificationError, match="release r1 does not fit the period cap"):
-        ledger.verify()

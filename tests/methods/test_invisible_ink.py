@@ -415,15 +415,6 @@ def test_a_text_that_ran_out_of_tokens_ends_with_its_last_whole_sentence(
     assert as_released(tokens, FakeLogitModel(SENTENCES), settings) == text
 
 
-def test_whole_sentences_leave_the_ids_of_plans_as_they_were():
-    """A plan of before has no such key; only one that says no has another id."""
-    cfg = InvisibleInkSettings(prompt=PROMPT)
-    assert cfg.whole_sentences
-    assert "whole_sentences" not in cfg.model_dump()
-    no = InvisibleInkSettings(prompt=PROMPT, whole_sentences=False)
-    assert no.model_dump()["whole_sentences"] is False
-
-
 def test_whole_sentences_are_cut_from_what_was_drawn(tmp_path):
     """The draws, and so their price, are the same; the cut comes after them."""
     words = FakeLogitModel(

@@ -262,19 +262,14 @@ def test_labels_are_named_only_where_they_are_public(tmp_path, terms):
 
 
 def test_default_prompts_follow_the_model(terms):
-    assert config(terms, document="medical record").prompt == (
+    assert config(terms, subject=Subject("medical record")).prompt == (
         "The following is a medical record.\nTopic: {label}\nWords to build on: {phrases}\nText:"
     )
     assert config(terms, labels_public=False, subject=Subject("letter")).prompt == (
         "The following is a letter.\nWords to build on: {phrases}\nText:"
     )
-    both = {"document": "letter", "subject": Subject("letter", (("Billing", "bills"),))}
-    assert config(terms, **both).label_descriptions == {"Billing": "bills"}
-    with pytest.raises(ConfigError, match=r"document='note' is not dataset\.document='letter'"):
-        config(terms, document="note", subject=Subject("letter"))
-    cfg, target = config(terms, document="note"), Guarantee(6, 1e-6)
-    moved = METHOD.calibrate(cfg, target, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, tuple(LABELS)))
-    assert "is now dataset.document" in moved.warnings[0]
+    described = Subject("letter", (("Billing", "bills"),))
+    assert config(terms, subject=described).label_descriptions == {"Billing": "bills"}
     assert config(terms, OWN).prompt == "<s>Text: {phrases}</s>Text:"
     plain = PromptTemplate("Label: {label}\nText: {reference}\n\nLabel: {label}\nText:", "x")
     assert config(terms, plain, labels_public=False).prompt == "Text: {phrases}\n\nText:"
@@ -539,18 +534,6 @@ def test_where_all_completions_of_a_sequence_failed_it_is_asked_for_again(
     run(tmp_path, config(terms, candidates=candidates, temperature=0), model=once, name="cold",
         texts={"Billing": TEXTS["Billing"]}, labels=("Billing",), noise=constant())  # fmt: skip
     assert once.calls == 1  # it would say the same again
-
-
-def test_a_plan_that_does_not_speak_of_them_has_none(terms):
-    cfg = config(terms, label_contrast=0, candidates=1, false_discovery_rate=1)
-    said = cfg.model_dump(mode="json")
-    names = {"label_contrast", "label_evidence", "candidates", "false_discovery_rate"}
-    assert not names & set(said)
-    planned = METHOD.Settings.model_validate(said)
-    assert (planned.label_contrast, planned.candidates) == (0, 1)
-    assert planned.false_discovery_rate == 1
-    assert planned.model_dump(mode="json") == said
-    assert config(terms).model_dump()["label_contrast"] == 2.0
 
 
 def test_a_resumed_run_draws_nothing_again_and_asks_no_prompt_twice(tmp_path, terms):

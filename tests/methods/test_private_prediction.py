@@ -17,7 +17,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE, probability_grid
-from privsyn.dp.events import as_zcdp
+from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
@@ -104,7 +104,7 @@ def test_reproduces_the_closed_forms(threshold, noise, expected_rho, epsilon, ex
     )  # fmt: skip
     event = plan(cfg, adjacency=Adjacency.ADD_REMOVE).event
     assert rho(event) == pytest.approx(expected_rho, abs=5e-7)
-    as_paid_by_zcdp = guarantee(as_zcdp(event), 1e-6).epsilon
+    as_paid_by_zcdp = guarantee(ZCDP(rho(event)), 1e-6).epsilon
     assert as_paid_by_zcdp == pytest.approx(epsilon, abs=5e-5)
     assert exact * (1 - 1e-3) < guarantee(event, 1e-6).epsilon <= exact
 

@@ -73,10 +73,6 @@ def test_tiny_needs_no_torch_to_be_described(tmp_path: Path) -> None:
     assert modules == "set()"
 
 
-def test_builtin_is_tiny() -> None:
-    assert identity("builtin") == identity("tiny")
-
-
 def test_tiny_defaults() -> None:
     found = identity("tiny")
     assert found.source == "tiny"

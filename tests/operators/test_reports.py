@@ -43,24 +43,14 @@ def test_a_dag_of_one_s_own_shows_what_its_runs_validated(workspace):
     assert workspace.internal(RELEASE).stat().st_mode & 0o077 == 0
 
 
-def test_what_an_earlier_version_noted_counts_and_the_internal_report_does_not(workspace):
+def test_the_internal_report_names_no_dag(workspace):
     from privsyn.airflow.links import report_page
 
     folder = workspace.internal(RELEASE)
     folder.mkdir(parents=True)
-    (folder / "report.json").write_text('{"mine": ["run 1"]}')
-    assert report_page(workspace, "mine", RELEASE) is not None
     (folder / "report.json").write_text('{"sections": [{"key": "short"}], "schema": "x"}')
     assert report_page(workspace, "sections", RELEASE) is None
     assert report_page(workspace, "privsyn_invisible_ink", RELEASE) is not None
-
-
-def test_a_release_of_before_shows_its_validation_page(workspace):
-    from privsyn.airflow.links import report_page
-
-    folder = workspace.locate(RELEASE)
-    (folder / "report.html").rename(folder / "validation.html")
-    assert report_page(workspace, "privsyn_invisible_ink", RELEASE).name == "validation.html"
 
 
 def test_no_link_leads_a_page_elsewhere(workspace, tmp_path):

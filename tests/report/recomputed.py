@@ -151,7 +151,7 @@ def sayable(folder: Path) -> set[str]:
         said |= {f"{value:.3f}", f"{value:.2f}", f"{value:.4g}"} if _is_number(value) else set()
     confidence = sealed.get("accuracy", {}).get("confidence", 0)
     said |= {f"{100 * confidence:.0f}"}
-    said |= set(forms(math.ceil(math.exp(plan["epsilon"]))))
+    said |= set(forms(math.ceil(math.exp(plan["epsilon"]))) + forms(math.exp(plan["epsilon"])))
     found = {
         100: ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"]),
         1000: (risk["found_at_1_permille"],),
@@ -240,7 +240,9 @@ def check(folder: Path) -> int:
             seen += len(block["items"])
         elif kind == "samples":
             text = (folder / "synthetic.jsonl").read_text()
-            assert all(json.dumps(item["text"]) in text for item in block["items"])
+            assert all(
+                json.dumps(item["text"], ensure_ascii=False) in text for item in block["items"]
+            )
         elif kind == "picture":
             continue  # its bytes have a digest of their own
         elif key == "fields":

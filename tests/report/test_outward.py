@@ -87,7 +87,7 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "May I hand it out? Yes: the whole folder",
         "Take any one patient out of the data, or add one",
         "e^epsilon = 22,027, plus delta. At most 4 records of each patient are used.",
-        "This release takes 7.2% of the cap, in Renyi loss",
+        "Spent with it 11% of the cap",
         "privsyn verify invisible_ink-00ff --require-ledger",
         "median",
         "number i",

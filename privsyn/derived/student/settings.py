@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import Field
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.on_disk import OnDisk, Sha256
@@ -51,7 +51,6 @@ class DistillConfig(ReadsFiles):
     )
     distill_logits: bool = Field(
         default=False,
-        validation_alias=AliasChoices("distill_logits", "distil_logits"),  # as it was first spelt
         description="Also follow the teacher's next-token probabilities on the synthetic texts. "
         "Only for a release that brings the model that wrote it.",
     )
@@ -83,11 +82,6 @@ class DistillConfig(ReadsFiles):
         "own. non_private: trained on the private texts, for its accuracy alone, which is "
         "internal; the model is deleted.",
     )
-
-    @field_validator("init")
-    @classmethod
-    def _by_its_present_name(cls, init: str) -> str:
-        return "tiny" if init == "builtin" else init
 
 
 Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]

@@ -55,7 +55,7 @@ def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False)
 
 def _examine(ctx: Context, folder: Path) -> None:
     """Write the reports of a student into its folder."""
-    for report in layout.NOTED:
+    for report in layout.REPORTS:
         (folder / report).unlink(missing_ok=True)
     checks = verification.verify(folder, ctx.ledger)
     if all(check.passed is not False for check in checks):

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
-from privsyn.methods.shared.prompts import PlannedWholeSentences, WholeSentences
+from privsyn.methods.shared.prompts import WholeSentences
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import Section
 
@@ -164,22 +164,9 @@ class DPLoraConfig(Section):
 
 
 class DPLoraSettings(DPLoraConfig):
-    """Settings with the prompt filled in. A plan that names no candidates has one a text."""
+    """Settings with the prompt filled in."""
 
     prompt: str
-    top_p: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        exclude_if=lambda share: share is None,  # ids of releases stay what they were
-    )
-    candidates: int = Field(
-        default=1,
-        ge=1,
-        le=1000,
-        exclude_if=lambda count: count == 1,  # ids of releases stay what they were
-    )
-    whole_sentences: PlannedWholeSentences = True
 
     @property
     def sampling(self) -> Sampling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from privsyn.methods.shared.prompts import PlannedWholeSentences, PromptConfig, WholeSentences
+from privsyn.methods.shared.prompts import PromptConfig, WholeSentences
 from privsyn.section import Section
 
 
@@ -51,4 +51,3 @@ class InvisibleInkSettings(InvisibleInkConfig):
     prompt: PromptConfig
     guidance: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     min_tokens: int = Field(default=0, ge=0)
-    whole_sentences: PlannedWholeSentences = True

@@ -247,11 +247,6 @@ def _least_noise(
 
 def _advice(cfg: KeyphraseSeedingConfig, k: int) -> tuple[str, ...]:
     advice: list[str] = []
-    if cfg.document is not None:
-        advice.append(
-            f"{SECTION}.document is now dataset.document, which feeds the prompts of all methods: "
-            "move it there."
-        )
     if cfg.ensemble == "linear" and k > 4:
         fewer = max(1, math.ceil(math.log2(cfg.sequence_length)))
         advice.append(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,13 +133,6 @@ class KeyphraseSeeding:
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
-            if cfg.document is not None and subject.document not in (None, cfg.document):
-                raise ConfigError(
-                    f"{SECTION}.document={cfg.document!r} is not dataset.document="
-                    f"{subject.document!r}.",
-                    hint=f"Leave {SECTION}.document out.",
-                )
-            subject = replace(subject, document=subject.document or cfg.document)
             prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
             prompt = subject.fill(prompt)
             values["prompt"] = with_examples(cfg, prompt) + prompt

@@ -132,9 +132,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
     use_llm: bool = Field(
         default=True, description="Have a language model write texts; false: the phrases are it."
     )
-    document: str | None = Field(
-        default=None, min_length=1, description="Where dataset.document used to be: set that."
-    )
     label_descriptions: dict[str, str] = Field(
         default={}, description="What prompts say for a label. Empty: as in the dataset."
     )
@@ -152,7 +149,6 @@ class KeyphraseSeedingConfig(ReadsFiles):
     )
     examples_digest: Sha256 | None = Field(
         default=None,
-        exclude_if=lambda digest: digest is None,  # ids of releases stay what they were
         description="SHA-256 the examples must have.",
     )
     candidates: int = Field(
@@ -190,48 +186,12 @@ class KeyphraseSeedingConfig(ReadsFiles):
 
 
 class KeyphraseSeedingSettings(KeyphraseSeedingConfig):
-    """Settings with vocabulary, kernel and prompt filled in.
-
-    A plan that says nothing of a false discovery rate, of contrast, evidence or candidates has
-    none, and one that says nothing of the noise on its terms has Laplace noise.
-    """
+    """Settings with vocabulary, kernel and prompt filled in."""
 
     vocabulary_digest: Sha256
-    vocabulary_noise: Noise = Field(
-        default="laplace",
-        exclude_if=lambda noise: noise == "laplace",  # ids of releases stay what they were
-    )
+    vocabulary_noise: Noise = "laplace"
     bandwidth: float = Field(default=1.0, gt=0, le=100, allow_inf_nan=False)
     score_power: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    false_discovery_rate: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        exclude_if=lambda rate: rate == 1,  # ids of releases stay what they were
-    )
-    label_contrast: float = Field(
-        default=0.0,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        exclude_if=lambda power: power == 0,  # ids of releases stay what they were
-    )
-    label_evidence: float = Field(
-        default=0.0,
-        ge=0,
-        le=100,
-        allow_inf_nan=False,
-        exclude_if=lambda deviations: deviations == 0,  # ids of releases stay what they were
-    )
-    candidates: int = Field(
-        default=1,
-        ge=1,
-        le=1000,
-        exclude_if=lambda count: count == 1,  # ids of releases stay what they were
-    )
-    top_p: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        exclude_if=lambda share: share is None,  # ids of releases stay what they were
-    )
+    false_discovery_rate: float = Field(default=1.0, gt=0, le=1)
+    label_contrast: float = Field(default=0.0, ge=0, le=1000, allow_inf_nan=False)
+    label_evidence: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)

@@ -44,7 +44,6 @@ class PrivateEvolutionConfig(Section):
         default=1,
         ge=1,
         le=1000,
-        exclude_if=lambda expansion: expansion == 1,  # ids of releases stay what they were
         description="Candidates per record released (L). Above 1 a vote keeps those with the most "
         "votes, as they are, and makes L - 1 variations of each; the last vote picks what is "
         "released.",

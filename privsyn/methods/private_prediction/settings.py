@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from privsyn.methods.shared.prompts import PlannedWholeSentences, PromptConfig, Task, WholeSentences
+from privsyn.methods.shared.prompts import PromptConfig, Task, WholeSentences
 from privsyn.section import Section
 
 
@@ -121,4 +121,3 @@ class PrivatePredictionSettings(PrivatePredictionConfig):
 
     prompt: PromptConfig
     min_tokens: int = Field(default=0, ge=0)
-    whole_sentences: PlannedWholeSentences = True

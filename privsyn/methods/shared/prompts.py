@@ -31,12 +31,6 @@ WholeSentences = Annotated[
 ]
 """A setting of methods whose texts may run out of tokens."""
 
-PlannedWholeSentences = Annotated[
-    bool,
-    Field(exclude_if=lambda whole: whole),  # ids of releases stay what they were
-]
-"""The same in a plan."""
-
 
 class PromptConfig(Section):
     """The two prompts, as data."""

@@ -97,7 +97,6 @@ class TextSettings(Section):
         default=None,
         gt=0,
         le=1,
-        exclude_if=lambda share: share is None,  # ids of releases stay what they were
         description="Sample among the likeliest tokens that hold this much probability. Null: 0.9, "
         "since a small model's tail is heavy.",
     )
@@ -116,7 +115,6 @@ class TextSettings(Section):
         default=5,
         ge=1,
         le=1000,
-        exclude_if=lambda words: words == 5,  # ids of releases stay what they were
         description="Shorter texts (a salutation alone) are asked for again, some times at most, "
         "and so are those that repeat their prompt or themselves, or answer as an assistant. "
         "Never more than a quarter of max_tokens.",

@@ -1,7 +1,7 @@
-"""Releases of plan schema 1, which priced draws of the exponential mechanism as zCDP, verify still.
+"""What was released goes on to verify.
 
-``golden/plan_schema_1`` holds a release of every method and the ledger that vouches for them, as
-the last version of that schema wrote them.
+``golden/releases`` holds a release of every method and the ledger that vouches for them, as
+tools/write_releases.py wrote them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.release import certificate, verification
 from privsyn.release.plan import SOLVED, Plan
 
-EARLIER = Path(__file__).parent.parent / "golden" / "plan_schema_1"
-RELEASES = sorted(path.name for path in EARLIER.iterdir() if path.is_dir())
+GOLDEN = Path(__file__).parent.parent / "golden" / "releases"
+RELEASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """The ledger of these releases, brought up to date by being opened."""
+    """The ledger of these releases, brought up to date where it is opened."""
     with sqlite3.connect(tmp_path / "ledger.db") as database:
-        database.executescript((EARLIER / "ledger.sql").read_text())
+        database.executescript((GOLDEN / "ledger.sql").read_text())
     database.close()
     return open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
 
@@ -36,8 +36,8 @@ def test_there_is_one_of_every_method() -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_an_earlier_release_verifies(ledger: Ledger, name: str) -> None:
-    checks = verification.verify(EARLIER / name, ledger)
+def test_a_golden_release_verifies(ledger: Ledger, name: str) -> None:
+    checks = verification.verify(GOLDEN / name, ledger)
     assert [check for check in checks if not check.passed] == []
     assert verification.authentic(checks)
 
@@ -46,7 +46,7 @@ def test_an_earlier_release_verifies(ledger: Ledger, name: str) -> None:
 def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> None:
     """Its event is recomputed, not believed, even where the seal is made anew."""
     folder = tmp_path / name
-    shutil.copytree(EARLIER / name, folder)
+    shutil.copytree(GOLDEN / name, folder)
     file = folder / "certificate.json"
     body = json.loads(file.read_text())
     del body["seal"]
@@ -58,10 +58,9 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
 
 
 def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
-    """It keeps its one Renyi filter; what it was charged counts on."""
+    """What it was charged counts on."""
     ledger.verify()
     (account,) = ledger.accounts()
-    assert account.spec.split is None
     before = ledger.balance(account.spec.name)
     assert before.spent == pytest.approx(sum(entry.loss for entry in ledger.entries()))
     preview = ledger.preview(account.spec, Gaussian(3.0))
@@ -70,9 +69,20 @@ def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
+def test_a_golden_release_is_priced_and_named_as_it_was(name: str) -> None:
+    """Its plan, resolved anew, has the event and the name that it was released with."""
+    said = json.loads((GOLDEN / name / "certificate.json").read_text())["plan"]
+    plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
+    event, derived = plan.priced_again()
+    assert dump(event) == dump(plan.charged_event()) == said["event"]
+    assert dict(derived) == said["derived"]
+    assert plan.is_its_name
+
+
+@pytest.mark.parametrize("name", RELEASES)
 def test_derived_numbers_are_recomputed(name: str) -> None:
     """What a draw is scaled by follows from the settings, whatever an edited plan says."""
-    said = json.loads((EARLIER / name / "certificate.json").read_text())["plan"]
+    said = json.loads((GOLDEN / name / "certificate.json").read_text())["plan"]
     plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
     honest = plan.mechanism().derived
     for key in set(honest) - set(SOLVED):

@@ -1,0 +1,141 @@
+"""Write tests/golden/releases: a sealed release of every method, and the ledger that vouches.
+
+    python tools/write_releases.py
+
+Run it where the schema of plans, certificates or the ledger changes: after the first release never,
+since then what is there must go on to verify. The records are invented here, the models are those
+that ship, the noise is the operating system's.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sqlite3
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privsyn.stages.base import open_context
+from privsyn.stages.plan import plan
+from privsyn.stages.run import draw
+from privsyn.tracking.null import NullTracker
+
+TARGET = Path(__file__).resolve().parent.parent / "tests" / "golden" / "releases"
+LABELS = ("Billing", "Symptoms")
+WORDS = ("visit", "bill", "late", "help", "ready", "please", "was", "the")
+METHODS: dict[str, dict[str, Any]] = {
+    "invisible_ink": {
+        "batch_size": 4,
+        "max_tokens": 6,
+        "max_reference_tokens": 12,
+        "texts_per_label": 3,
+    },
+    "private_prediction": {
+        "batch_size": 8,
+        "buckets_per_label": 1,
+        "clip_bound": 1.0,
+        "private_tokens": 12,
+        "svt_threshold": 0.3,
+        "svt_noise": 2.0,
+        "max_tokens": 4,
+        "max_reference_tokens": 12,
+        "public_vocabulary": 50,
+    },
+    "private_evolution": {
+        "modality": "text",
+        "rounds": 2,
+        "population": 12,
+        "text": {"max_tokens": 4},
+    },
+    "keyphrase_seeding": {
+        "vocabulary_size": 20,
+        "features": 64,
+        "sequence_length": 3,
+        "sequences_per_label": 12,
+        "max_tokens": 4,
+    },
+    "dp_lora": {
+        "sampling_rate": 0.5,
+        "expected_batch": 8,
+        "steps": 3,
+        "rank": 2,
+        "target_modules": ["q_proj"],
+        "max_tokens": 6,
+        "texts_per_label": 12,
+    },
+}
+PARAMS = {
+    "dataset": {
+        "name": "letters",
+        "path": "private.jsonl",
+        "label": "label",
+        "labels": list(LABELS),
+        "unit": "unit",
+        "max_records_per_unit": 2,
+        "holdout": 0.25,
+    },
+    "account": {
+        "name": "letters",
+        "unit": "person",
+        "adjacency": "add_remove",
+        "epsilon": 30.0,
+        "delta": 1e-6,
+    },
+    "privacy": {"epsilon": 6.0, "delta": 1e-6},
+    "pipeline": list(METHODS),
+    "methods": METHODS,
+    "models": {"language": "tiny"},
+    "performance": {"shards": 2, "rows_per_pass": 16, "texts_per_pass": 4, "threads": 1},
+}
+
+
+def main() -> None:
+    """Draw the releases in a folder of their own and put them in place."""
+    platform.node = lambda: "clinic"  # the ledger's rows name the machine
+    folder = Path(tempfile.gettempdir()) / "clinic"
+    folder.mkdir()
+    try:
+        releases, dump = _drawn(folder)
+        shutil.rmtree(TARGET, ignore_errors=True)
+        TARGET.mkdir(parents=True)
+        for release in releases:
+            shutil.copytree(release, TARGET / release.name, ignore=shutil.ignore_patterns(".*"))
+        (TARGET / "ledger.sql").write_text(dump, encoding="utf-8")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _drawn(folder: Path) -> tuple[list[Path], str]:
+    (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS), encoding="utf-8")
+    records = (
+        {
+            "unit": f"u{i % 20}",
+            "label": LABELS[(i // 3) % 2],
+            "text": " ".join(WORDS[(i * (k + 3) + k) % len(WORDS)] for k in range(6)),
+        }
+        for i in range(48)
+    )
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "private.jsonl").write_text(lines, encoding="utf-8")
+    ctx = open_context(folder / "params.yaml")
+    ctx.clock = lambda: datetime(2026, 11, 20, 12, tzinfo=UTC)
+    ctx.__dict__["tracker"] = NullTracker()
+    releases = []
+    for method in METHODS:
+        planned = plan(ctx, method, open_account=True)
+        draw(ctx, planned)
+        releases.append(ctx.workspace.release(planned.id))
+        print(planned.id, flush=True)
+    with sqlite3.connect(ctx.workspace.state / "ledger.db") as database:
+        dump = "\n".join(database.iterdump()) + "\n"
+    database.close()
+    return releases, dump
+
+
+if __name__ == "__main__":
+    main()
