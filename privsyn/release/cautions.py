@@ -17,7 +17,7 @@ from privsyn.data.tally import folded
 from privsyn.dp.adjacency import Adjacency
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
-from privsyn.models.references import ENGLISH, TINY_NAMES
+from privsyn.models.references import ENGLISH, TINY
 
 LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
 """From the first on a release protects weakly; from the second on in name only."""
@@ -187,7 +187,7 @@ def of_prompts(
             f"{english[0]}, the default prompts, the embedder and the vocabulary know English "
             "alone: see docs/models.md, Other languages."
         )
-    if any(name in TINY_NAMES for name in models):
+    if TINY in models:
         found.append(
             "models.language=tiny is there to try things and writes hardly a sentence. For texts "
             "to read: privsyn models fetch smollm2, then models.language=smollm2."

@@ -27,7 +27,7 @@ from privsyn.release.settings import DeploymentConfig
 from privsyn.stages.plan import plan
 from privsyn.stages.record import record
 from tests.e2e.small_project import build_project
-from tests.e2e.test_earlier_releases import EARLIER, RELEASES
+from tests.e2e.test_golden_releases import GOLDEN, RELEASES
 
 SCHEMA = os.environ.get("PRIVSYN_TEST_REGISTRY_SCHEMA")
 """File of the registry's schema, deployments-schema.yaml, which is not ours to bring along."""
@@ -58,12 +58,12 @@ HOSTILE = (
 
 
 def of(name: str, stated: DeploymentConfig = STATED) -> Facts:
-    return Facts(certificate.read(EARLIER / name)[1], stated)
+    return Facts(certificate.read(GOLDEN / name)[1], stated)
 
 
 def hostile(folder: Path) -> Path:
     """A release whose certificate agrees with itself and says what it should not."""
-    shutil.copytree(EARLIER / RELEASES[0], folder)
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
     sealed = certificate.read(folder)[1]
     plan = sealed["plan"]
     plan["dataset"]["labels"] = list(HOSTILE)
@@ -94,7 +94,7 @@ def cli(monkeypatch, capsys, tmp_path):
 
 
 def test_a_release_is_recorded_from_its_folder_alone(cli, tmp_path):
-    code, shown = cli("record", EARLIER / RELEASES[0])
+    code, shown = cli("record", GOLDEN / RELEASES[0])
     assert code == 0
     folder = tmp_path / "records" / RELEASES[0]
     assert sorted(file.name for file in folder.iterdir()) == [
@@ -108,7 +108,7 @@ def test_a_release_is_recorded_from_its_folder_alone(cli, tmp_path):
         "data_curators"
     ] == ["Not stated."]
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
-    assert cli("record", EARLIER / RELEASES[0], "--out", tmp_path / "again")[0] == 0
+    assert cli("record", GOLDEN / RELEASES[0], "--out", tmp_path / "again")[0] == 0
     assert {f.name: f.read_bytes() for f in (tmp_path / "again").iterdir()} == first
 
 
@@ -215,8 +215,8 @@ def read_by_others(folder: Path) -> list[dict]:
 
 def test_mlcroissant_reads_the_records_by_the_description(tmp_path):
     folder = tmp_path / "handed-out"
-    shutil.copytree(EARLIER / RELEASES[0], folder)
-    _, written = record(EARLIER / RELEASES[0], tmp_path / "records", STATED, None)
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    _, written = record(GOLDEN / RELEASES[0], tmp_path / "records", STATED, None)
     for file in written:
         shutil.copy(file, folder)
     rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
@@ -231,7 +231,7 @@ def test_a_description_names_files_by_digest_and_says_what_is_not_known(name):
     described = croissant(facts)
     files = {file["@id"]: file["sha256"] for file in described["distribution"]}
     assert files == {
-        file: sha256_file(EARLIER / name / file) for file in ("synthetic.jsonl", "certificate.json")
+        file: sha256_file(GOLDEN / name / file) for file in ("synthetic.jsonl", "certificate.json")
     }
     assert described["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
     assert facts.numbers in described["rai:personalSensitiveInformation"][0]
@@ -273,7 +273,7 @@ def strings(value):
 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path, cli):
     folder = tmp_path / "derived"
-    shutil.copytree(EARLIER / RELEASES[0], folder)
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
     parent = certificate.read(folder)[1]
     file = folder / "synthetic.jsonl"
     artifact = ArtifactRef(file, sha256_file(file), "application/jsonl", parent["artifact"]["rows"])
@@ -290,7 +290,7 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path, cli):
 
 def test_what_may_not_be_published_is_not_recorded(tmp_path):
     folder = tmp_path / "release"
-    shutil.copytree(EARLIER / RELEASES[0], folder)
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match="nothing else may lie"):
         record(folder, folder, STATED, None)
