@@ -1,6 +1,6 @@
 """The built-in sample: messages of made-up patients to a made-up group of clinics.
 
-They ship as a file. ``tools/portal`` invents them: ``python -m tools.portal``.
+They ship as a file, whose datasheet is messages.md.
 """
 
 from __future__ import annotations
