@@ -29,8 +29,6 @@ from utility import read
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Private
-from privsyn.derived.student.distillation import train_student
-from privsyn.derived.student.settings import DistillConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
@@ -41,6 +39,8 @@ from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.models.references import BUILTIN
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.students.settings import DistillConfig
+from privsyn.students.train import train_student
 
 Pairs = list[tuple[str | None, str]]
 RECORDS = PrivacyUnit()

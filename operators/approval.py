@@ -200,8 +200,8 @@ class ApproveStudentOperator(ApprovePublishOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
-        from privsyn.derived.student.release import plan_student
         from privsyn.stages.stored import locate
+        from privsyn.students.release import plan_student
 
         name = plan_student(ctx, self.planned()).id
         return locate(ctx, name) or ctx.workspace.release(name)

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from privsyn.airflow.base import Flow, StageOperator
 from privsyn.airflow.generate import ChildOperator
 from privsyn.airflow.publish import announce, refuse_repetition
-from privsyn.derived.kinds import STUDENTS
+from privsyn.students.settings import STUDENTS
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext
@@ -24,7 +24,7 @@ class DistillOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator. Returns the student's name."""
-        from privsyn.derived.student.release import plan_student
+        from privsyn.students.release import plan_student
 
         planned = self.planned()
         student = plan_student(ctx, planned)
@@ -44,7 +44,7 @@ class BaselineOperator(ChildOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.derived.student.release import private_baseline
+        from privsyn.students.release import private_baseline
 
         config = ctx.config.method(STUDENTS)
         if "private" not in config.baselines:
@@ -63,9 +63,9 @@ class EvaluateStudentOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.derived.student.evaluate import evaluate_student
-        from privsyn.derived.student.release import plan_student
         from privsyn.stages.evaluate import said
+        from privsyn.students.evaluate import evaluate_student
+        from privsyn.students.release import plan_student
 
         folder = evaluate_student(ctx, plan_student(ctx, self.planned()).id)
         return None, said(folder)
@@ -90,8 +90,8 @@ class PublishStudentOperator(StageOperator):
 
     def run_stage(self, ctx: StageContext, context: Mapping[str, Any]) -> tuple[Any, str]:
         """See StageOperator."""
-        from privsyn.derived.student.release import plan_student, publish_student
         from privsyn.publishing.dvc import DvcPublisher
+        from privsyn.students.release import plan_student, publish_student
 
         planned = plan_student(ctx, self.planned())
         self.student = planned.id

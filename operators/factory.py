@@ -23,11 +23,11 @@ from privsyn.airflow.project import Project, dag_id, kind_of, params_file, proje
 from privsyn.airflow.routing import Routing
 from privsyn.airflow.versions import schedule_of
 from privsyn.config import Config, ScheduleConfig, environment_overrides, load_config
-from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import ConfigError
 from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
 from privsyn.release.cautions import of_account, of_release, said
+from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
 _TRAINING = """\

@@ -10,7 +10,6 @@ from airflow.sdk import Param
 
 from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
-from privsyn.derived.kinds import STUDENTS
 from privsyn.dp.risk import of_profile
 from privsyn.errors import ConfigError
 from privsyn.ledger.settings import PrivacyConfig
@@ -19,6 +18,7 @@ from privsyn.methods.registry import load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
 from privsyn.release.cautions import factor
 from privsyn.spelling import nearest
+from privsyn.students.settings import STUDENTS
 
 JSON_SCHEMA = (
     "type",

@@ -197,7 +197,7 @@ def test_a_record_is_revealed_in_few_places():
     methods = {file for file in asked if file.startswith("methods/")}
     assert asked - methods == {
         "data/readers/formats.py", "data/partition.py", "stages/base.py", "stages/held.py",
-        "derived/student/evaluate.py", "stages/partition.py", "stages/accuracy.py",
+        "students/evaluate.py", "stages/partition.py", "stages/accuracy.py",
         "stages/spread.py",
         "canaries/attack.py", "canaries/bench.py",  # of invented records
     }  # fmt: skip
@@ -218,7 +218,7 @@ def test_the_operators_have_one_name():
     [
         "import privsyn.cli, privsyn.stages.plan, privsyn.ledger.store",
         *(f"import privsyn.methods.{name}.method" for name in METHODS),
-        "import privsyn.derived.student.distillation",
+        "import privsyn.students.train",
         "from pathlib import Path; from privsyn.config import load_config; "
         "load_config(Path('params.yaml'))",
     ],
@@ -232,7 +232,7 @@ def test_planning_loads_nothing_heavy(statement):
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("package", ["privsyn/stages", "privsyn/derived", "operators"])
+@pytest.mark.parametrize("package", ["privsyn/stages", "privsyn/students", "operators"])
 def test_what_serves_all_methods_names_none(package):
     """Code that a new method would have to touch: strings beside docstrings, and settings."""
     shipped = {

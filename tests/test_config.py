@@ -10,8 +10,9 @@ import yaml
 
 from privsyn.config import Config, load_config, parse_config
 from privsyn.errors import ConfigError
-from privsyn.methods.registry import METHODS, SECTIONS, settings_model
+from privsyn.methods.registry import METHODS, settings_model
 from privsyn.section import WORDS
+from privsyn.students.settings import STUDENTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -103,7 +104,7 @@ def patterns(schema: object) -> set[str]:
 
 
 def test_every_pattern_of_a_setting_is_said_in_words():
-    models = [Config, *map(settings_model, [*METHODS, *SECTIONS])]
+    models = [Config, *map(settings_model, [*METHODS, STUDENTS])]
     used = set().union(*(patterns(model.model_json_schema()) for model in models))
     assert used == set(WORDS)
     assert not any(mark in words for words in WORDS.values() for mark in "^[\\")

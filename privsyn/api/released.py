@@ -218,7 +218,7 @@ class Release(Shown):
         Raises:
             ConfigError: Its method makes no more, or it was opened without its project.
         """
-        from privsyn.derived.more import more
+        from privsyn.students.more import more
 
         with show_progress(Console(stderr=True)) as progress:
             ctx = self._project(())
@@ -243,8 +243,8 @@ class Release(Shown):
         Raises:
             ConfigError: It holds images, or was opened without its project.
         """
-        from privsyn.derived.student.evaluate import evaluate_student
-        from privsyn.derived.student.release import distill
+        from privsyn.students.evaluate import evaluate_student
+        from privsyn.students.release import distill
 
         asked = {key if "." in key else f"methods.distill.{key}": v for key, v in settings.items()}
         with show_progress(Console(stderr=True)) as progress:
@@ -284,7 +284,7 @@ class Release(Shown):
     def plan(self) -> Plan:
         """What was planned and paid for."""
         paid = certificate.origin(self._sealed)
-        return Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
+        return Plan.from_certificate(paid)
 
     def _title(self) -> str:
         return f"Release {self.name}"

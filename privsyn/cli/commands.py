@@ -11,7 +11,6 @@ import typer
 
 from privsyn import __version__
 from privsyn.cli.approval import approve, reject
-from privsyn.cli.derived import distill, more
 from privsyn.cli.handover import compare, export
 from privsyn.cli.keys import keys_app
 from privsyn.cli.ledger import ledger_app, lineage_app
@@ -20,6 +19,7 @@ from privsyn.cli.options import INTERRUPTED
 from privsyn.cli.project import init, sample_data
 from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
 from privsyn.cli.stage import stage_app
+from privsyn.cli.students import distill, more
 from privsyn.cli.tune import tune
 from privsyn.errors import Defect, PrivsynError
 

@@ -357,10 +357,10 @@ def report(
         # A folder that somebody handed in is taken as it is, whatever project is around.
         _from_folder_alone(named if named.exists() else _reading(None, params).folder(release), to)
         return
-    from privsyn.derived.parent import open_parent
     from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
     from privsyn.stages.summary import short
+    from privsyn.students.parent import open_parent
 
     ctx = context_of(params, overrides)
     parent = open_parent(ctx, ctx.workspace.release_id(release))

@@ -10,17 +10,17 @@ import typer
 from pydantic import ValidationError
 
 from privsyn.cli.options import PARAMS, Day, Overrides, Params, context_of, err, out, ranks
-from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError
 from privsyn.files import read_file
 from privsyn.methods.registry import METHODS
 from privsyn.progress import show_progress, under_way
 from privsyn.release.plan import Plan
+from privsyn.students.settings import STUDENTS
 from privsyn.tables import show
 
 if TYPE_CHECKING:
-    from privsyn.derived.base import DerivedPlan
+    from privsyn.students.release import StudentPlan
 
 stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
 
@@ -30,8 +30,8 @@ StageMethod = Annotated[
         "--method",
         "-m",
         metavar="METHOD",
-        help=f"One of {', '.join([*METHODS, *SECTIONS])}. By default the first of `pipeline`.",
-        autocompletion=lambda: [*METHODS, *SECTIONS],
+        help=f"One of {', '.join([*METHODS, STUDENTS])}. By default the first of `pipeline`.",
+        autocompletion=lambda: [*METHODS, STUDENTS],
     ),
 ]
 
@@ -54,14 +54,16 @@ def stage_plan(
 ) -> None:
     """Write the data-free plan of a release, opening its account."""
     from privsyn.data.artifacts import write_json_atomic
-    from privsyn.derived.base import work_named
-    from privsyn.release.plan import Plan
+    from privsyn.stages.plan import plan
+    from privsyn.students.release import plan_with_teacher
 
     ctx = context_of(params, overrides, day)
     method = method or ctx.config.first_method
     file = target or ctx.workspace.plan(method)
     with show_progress(err) as progress, under_way(progress, f"plan {method}: noise and cost"):
-        planned = work_named(method).described(ctx)
+        planned = (
+            plan_with_teacher(ctx) if method == STUDENTS else plan(ctx, method, open_account=True)
+        )
     write_json_atomic(file, planned.model_dump(mode="json"))
     cost = f"epsilon {shown(planned.epsilon)}, " if isinstance(planned, Plan) else ""
     show(out, f"{planned.id}: {cost}plan in {file}")
@@ -103,21 +105,25 @@ def stage_generate(
 
     May be run by torchrun, where a model is trained.
     """
-    from privsyn.derived.base import work_of
-    from privsyn.release.plan import Plan
+    from privsyn.stages.certify import export
     from privsyn.stages.generate import generate
+    from privsyn.stages.run import draw_and_settle
+    from privsyn.students.release import draw_student
 
     with ranks(params, overrides) as group, show_progress(err) as progress:
         planned = _read_plan(plan_file, params, overrides)
         ctx = context_of(params, overrides, progress=progress, group=group)
-        work = work_of(planned)
-        if group is not None and (work.one_process or shard is not None):
+        if group is not None and (shard is not None or not isinstance(planned, Plan)):
             group.close()  # the rest is one process's work
-        if shard is not None and isinstance(planned, Plan):
+        if not isinstance(planned, Plan):
+            draw_student(ctx, planned)
+        elif shard is not None:
             with under_way(progress, "generate"):
                 generate(ctx, planned, shard)
-            return
-        work.draw(ctx, planned)
+        else:
+            draw_and_settle(ctx, planned)
+            if ctx.as_filed:
+                export(ctx, planned)
 
 
 @stage_app.command("validate")
@@ -125,12 +131,16 @@ def stage_validate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Run the Great Expectations suite on a committed release."""
-    from privsyn.derived.base import work_of
+    from privsyn.stages.validate import validate
+    from privsyn.students.release import validate_student
 
     planned = _read_plan(plan_file, params, overrides)
     with show_progress(err) as progress, under_way(progress, "validate"):
         ctx = context_of(params, overrides, progress=progress)
-        folder = work_of(planned).validate(ctx, planned)
+        if isinstance(planned, Plan):
+            folder = validate(ctx, planned)
+        else:
+            folder = validate_student(ctx, planned, filed=ctx.as_filed)
     show(out, f"valid: {folder / 'report.html'}")
 
 
@@ -139,13 +149,16 @@ def stage_evaluate(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Measure a committed release against held-out real records (internal)."""
-    from privsyn.derived.base import work_of
-    from privsyn.stages.evaluate import said
+    from privsyn.stages.evaluate import evaluate, said
+    from privsyn.students.evaluate import evaluate_student
 
     planned = _read_plan(plan_file, params, overrides)
     with show_progress(err) as progress, under_way(progress, "evaluate"):
         ctx = context_of(params, overrides, progress=progress)
-        folder = work_of(planned).evaluate(ctx, planned)
+        if isinstance(planned, Plan):
+            folder = evaluate(ctx, planned)
+        else:
+            folder = evaluate_student(ctx, planned.id)
     show(out, said(folder))
 
 
@@ -154,12 +167,16 @@ def stage_publish(
     plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None
 ) -> None:
     """Version a validated release with DVC and push it."""
-    from privsyn.derived.base import work_of
+    from privsyn.stages.publish import publish
+    from privsyn.students.release import publish_student
 
     planned = _read_plan(plan_file, params, overrides)
     with show_progress(err) as progress, under_way(progress, "publish"):
         ctx = context_of(params, overrides, progress=progress)
-        answer = work_of(planned).publish(ctx, planned)
+        if isinstance(planned, Plan):
+            answer = publish(ctx, planned)
+        else:
+            answer = publish_student(ctx, planned)
     show(out, json.dumps(answer, indent=2))
 
 
@@ -169,8 +186,6 @@ def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan
     Raises:
         ConfigError: It plans something else, or see _read_plan.
     """
-    from privsyn.release.plan import Plan
-
     planned = _read_plan(path, params, overrides)
     if not isinstance(planned, Plan):
         raise ConfigError(
@@ -181,14 +196,14 @@ def _read_release(path: Path, params: Path, overrides: list[str] | None) -> Plan
     return planned
 
 
-def _read_plan(path: Path, params: Path, overrides: list[str] | None) -> Plan | DerivedPlan:
+def _read_plan(path: Path, params: Path, overrides: list[str] | None) -> Plan | StudentPlan:
     """A plan from its file, or of a release from the store.
 
     Raises:
         ConfigError: There is no such file, or it is no plan.
         VerificationError: What is stored is no plan of that release.
     """
-    from privsyn.derived.base import read_plan
+    from privsyn.students.release import read_plan
 
     try:
         return read_plan(read_file(path))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from privsyn.derived.kinds import KINDS, SECTIONS
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Method, as_teacher
 from privsyn.spelling import nearest
-
-if TYPE_CHECKING:
-    pass
+from privsyn.students.settings import COMMANDS, STUDENTS, DistillConfig
 
 METHODS: Mapping[str, str] = {
     "private_prediction": "privsyn.methods.private_prediction.method:PrivatePrediction",
@@ -38,12 +35,20 @@ def load_method(name: str) -> Method:
     Raises:
         ConfigError: No such method; the nearest name is given.
     """
-    if name in KINDS:
+    if name in COMMANDS:
         raise ConfigError(
             f"method={name!r} makes no release of its own, but is made from a finished one.",
-            hint=f"Run: {KINDS[name].command}",
+            hint=f"Run: {COMMANDS[name]}",
         )
-    method: Method = _load(name, METHODS)()
+    try:
+        module, _, attribute = METHODS[name].partition(":")
+    except KeyError:
+        near = nearest(name, [*METHODS, STUDENTS])
+        raise ConfigError(
+            f"method={name!r} is not known; known: {', '.join(METHODS)}.",
+            hint=f"Did you mean {near}?" if near else "",
+        ) from None
+    method: Method = getattr(importlib.import_module(module), attribute)()
     return method
 
 
@@ -53,19 +58,4 @@ def settings_model(name: str) -> type[Any]:
     Raises:
         ConfigError: No such section; the nearest name is given.
     """
-    if name in SECTIONS:
-        model: type[Any] = _load(name, SECTIONS)
-        return model
-    return load_method(name).Config
-
-
-def _load(name: str, places: Mapping[str, str]) -> Any:
-    try:
-        module, _, attribute = places[name].partition(":")
-    except KeyError:
-        near = nearest(name, [*METHODS, *SECTIONS])
-        raise ConfigError(
-            f"method={name!r} is not known; known: {', '.join(METHODS)}.",
-            hint=f"Did you mean {near}?" if near else "",
-        ) from None
-    return getattr(importlib.import_module(module), attribute)
+    return DistillConfig if name == STUDENTS else load_method(name).Config

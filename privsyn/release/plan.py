@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 
-PLAN_SCHEMA = "privsyn-plan/1"
+PLAN_SCHEMA: Final = "privsyn-plan/1"
 
 SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
 """Derived numbers that plans solve for; all others follow from them and the settings."""
@@ -63,7 +63,7 @@ class Plan(Section):
     ``identity`` fields decide the release id: whatever shapes the distribution of the output.
     """
 
-    plan_schema: str = PLAN_SCHEMA
+    plan_schema: Literal["privsyn-plan/1"] = PLAN_SCHEMA
     release_id: str | None = Field(description="Null until the account exists.")
     method: str
     settings: dict[str, Any]
@@ -98,6 +98,11 @@ class Plan(Section):
     dates: tuple[str, ...] = Field(
         default=(), description="What each {date:...} in dataset.path and test_path stands for."
     )
+
+    @classmethod
+    def from_certificate(cls, sealed: Mapping[str, Any]) -> Plan:
+        """The plan of a release from its certificate, which leaves out warnings and shards."""
+        return cls.model_validate(sealed["plan"] | {"warnings": (), "shards": 1})
 
     @property
     def id(self) -> str:

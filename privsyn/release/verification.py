@@ -83,7 +83,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
     ]
     try:
         paid = origin(certificate)
-        plan = Plan.model_validate(paid["plan"] | {"warnings": (), "shards": 1})
+        plan = Plan.from_certificate(paid)
         checks += [_nothing_else(folder, certificate), *_artifact(folder, certificate)]
         if paid is not certificate:
             checks.append(_descent(certificate, paid))
@@ -110,7 +110,7 @@ def authentic(checks: Sequence[Check]) -> bool:
 def covers_reports(folder: Path, ledger: Ledger) -> bool:
     """Whether a folder's reports are those that the ledger noted when it was validated."""
     _, certificate = read(folder)
-    plan = Plan.model_validate(origin(certificate)["plan"] | {"warnings": (), "shards": 1})
+    plan = Plan.from_certificate(origin(certificate))
     found = _reports(folder, plan, certificate, ledger)
     return bool(found) and all(check.passed for check in found)
 

@@ -124,7 +124,7 @@ def publication(ctx: Context, folder: Path) -> Question:
     """
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
-    plan = Plan.model_validate(certificate.origin(sealed)["plan"] | {"warnings": (), "shards": 1})
+    plan = Plan.from_certificate(certificate.origin(sealed))
     balance = ctx.ledger.balance(plan.account)
     spec = _paying(ctx, plan.account)
     facts = _said(spec, plan.method, load(plan.event), plan.epsilon, plan.delta)

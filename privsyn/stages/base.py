@@ -17,7 +17,6 @@ from privsyn.data.address import Address, Source
 from privsyn.data.public_files import PublicFiles, ReadsFiles
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
-from privsyn.derived.kinds import SECTIONS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.ledger.accounts import Account, AccountSpec, terms_of
@@ -29,6 +28,7 @@ from privsyn.on_disk import DIGEST, OnDisk, values
 from privsyn.release.key_files import check_place
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
+from privsyn.students.settings import STUDENTS
 from privsyn.tracking.base import BestEffort, Tracker
 from privsyn.tracking.mlflow import MlflowTracker
 from privsyn.vault.release import Vault
@@ -375,5 +375,5 @@ def _shapes_output(config: Config) -> tuple[object, ...]:
         config.validation,
         config.evaluate,
         config.files,
-        {name: config.method(name) for name in (*config.methods, *SECTIONS)},
+        {name: config.method(name) for name in (*config.methods, STUDENTS)},
     )

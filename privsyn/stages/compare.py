@@ -15,7 +15,6 @@ from pathlib import Path
 from rich.console import Console
 
 from privsyn.data.artifacts import atomic_file, private_folder
-from privsyn.derived.parent import Parent, open_parent, records
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
@@ -25,6 +24,7 @@ from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
 from privsyn.stages.validate import refuse_unreleased
+from privsyn.students.parent import Parent, open_parent, read_rows
 from privsyn.tables import facts, show, table
 
 NOTE = (
@@ -296,7 +296,7 @@ def _compared(ctx: Context, parent: Parent) -> Compared:
 
 def _samples(parent: Parent) -> tuple[tuple[str, str], ...]:
     """A few records, evenly spaced; of images there is nothing to say in words."""
-    found = records(parent)
+    found = read_rows(parent)
     step = max(1, len(found) // SAMPLES)
     return tuple(
         (label or "", content if len(content) <= LONGEST else f"{content[:LONGEST]} ...")

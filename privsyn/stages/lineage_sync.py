@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privsyn.derived.base import kind_of
-from privsyn.derived.parent import planned_by
 from privsyn.errors import DataError
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
 from privsyn.stages import lineage
 from privsyn.stages.base import Context
+from privsyn.students.release import sync_student
+from privsyn.students.settings import STUDENTS
 
 
 def sync(ctx: Context, release_id: str | None = None) -> list[str]:
@@ -41,19 +42,20 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
                 f"release {name!r} is not here.", hint=f"Bring it back with: privsyn restore {name}"
             )
         _, sealed = certificate.read(folder)
-        kind = kind_of(sealed)
-        if kind is not None:
-            kind.trace(ctx, folder, sealed)
-        elif "derived" not in sealed:
+        made = sealed.get("derived")
+        if made is None:
             _release(ctx, folder, sealed)
+        elif STUDENTS in made:
+            sync_student(ctx, folder, sealed)
         publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
-        if name in publisher.published() and (kind is None or kind.own_run):
+        # Further records have no run of their own: their certificate is in their parent's.
+        if name in publisher.published() and (made is None or STUDENTS in made):
             lineage.published(ctx, name, publisher.revision(name))
     return names
 
 
 def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
-    plan = planned_by(sealed)
+    plan = Plan.from_certificate(sealed)
     entry = ctx.ledger.find(plan.id)
     if entry is None:
         raise DataError(

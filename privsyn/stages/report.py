@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
-from privsyn.derived.kinds import STUDENTS
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
 from privsyn.evaluation.beside import verdict
@@ -34,6 +33,7 @@ from privsyn.stages.check import helps_first, trained_on
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.plan import longest
+from privsyn.students.settings import STUDENTS
 
 
 def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> tuple[Path, Path]:

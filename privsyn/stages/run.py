@@ -101,6 +101,18 @@ def run(
     return release
 
 
+def draw_and_settle(ctx: Context, planned: Plan) -> None:
+    """Draw a release, see draw; settle whatever happens.
+
+    Raises:
+        PrivsynError: From the stage that failed.
+    """
+    try:
+        draw(ctx, planned)
+    finally:
+        settle(ctx, planned)
+
+
 def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told = unheard) -> None:
     """Draw, validate, evaluate and publish a planned release; settle whatever happens.
 

@@ -55,7 +55,7 @@ def store(ctx: Context, folder: Path) -> None:
     if releases is None:
         return
     _, sealed = certificate.read(folder)
-    paid = Plan.model_validate(certificate.origin(sealed)["plan"] | {"warnings": (), "shards": 1})
+    paid = Plan.from_certificate(certificate.origin(sealed))
     lies = folder.parent.name
     public = layout.passed(folder) is True and not withheld(ctx, paid)
     releases.put(folder, lies, passed=public and folder == ctx.workspace.release(folder.name))

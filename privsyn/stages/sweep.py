@@ -9,13 +9,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from privsyn.data.artifacts import wipe
-from privsyn.derived.student.release import alone
 from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, State
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended
 from privsyn.stages.pinned import refuse_given_up
 from privsyn.stages.place import wipe_dead, wipe_place
+from privsyn.students.release import lock_student
 
 
 def leftovers(ctx: Context) -> list[str]:
@@ -52,7 +52,7 @@ def _swept(ctx: Context, name: str, known: set[str]) -> bool:
     if name not in known:
         if name == parent or parent not in known:
             return False
-        with suppress(LeaseHeld), alone(ctx, name):
+        with suppress(LeaseHeld), lock_student(ctx, name):
             wipe(scratch)
             return True
         return False

@@ -6,14 +6,12 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from privsyn.cli import main
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.derived.base import versioned
 from privsyn.errors import (
     AccountMismatch,
     ApprovalNeeded,
@@ -34,6 +32,7 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve
 from privsyn.stages.validate import validate
+from privsyn.students.parent import publish_folder
 from tests.e2e.small_project import finish
 
 POLICIES = {
@@ -203,7 +202,7 @@ def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, caps
     with pytest.raises(ApprovalNeeded):
         export(folder, "jsonl", project.root / "out", ledger=alice.ledger)
     with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
-        versioned(alice, SimpleNamespace(id="made", parent=planned), folder)
+        publish_folder(alice, planned, folder)
     plan_file = project.root / "plan.json"
     write_json_atomic(plan_file, planned.model_dump(mode="json"))
     told = cli(project, monkeypatch, capsys, "stage", "publish", "--plan", str(plan_file))

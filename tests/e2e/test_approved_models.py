@@ -10,12 +10,6 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from privsyn.derived.student.release import (
-    check_student,
-    make_student,
-    plan_student,
-    publish_student,
-)
 from privsyn.errors import ApprovalNeeded, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.approval import decide, publication
@@ -23,6 +17,12 @@ from privsyn.stages.lineage_sync import sync
 from privsyn.stages.publish import publish
 from privsyn.stages.run import run
 from privsyn.stages.validate import validate
+from privsyn.students.release import (
+    check_student,
+    make_student,
+    plan_student,
+    publish_student,
+)
 from privsyn.tracking.mlflow import MlflowTracker
 from tests.e2e.small_project import METHODS, build_project, stand_ins
 from tests.e2e.test_distill_stage import save_tiny, settings

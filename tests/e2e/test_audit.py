@@ -10,9 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 import privsyn
-from privsyn.derived.base import versioned
-from privsyn.derived.more import More, MorePlan
-from privsyn.derived.student.release import make_student, plan_student
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.settings import EvaluateConfig
@@ -25,6 +22,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
+from privsyn.students.more import more
+from privsyn.students.parent import publish_folder
+from privsyn.students.release import make_student, plan_student
 from tests.e2e.small_project import (
     CANARY,
     METHODS,
@@ -168,7 +168,7 @@ def hand_outs(project, ctx, planned, target):
         "export": lambda: release.export("csv", target),
         "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
         "compare": lambda: opened.compare(planned.id),
-        "more": lambda: More().make(ctx, MorePlan(parent=planned, count=1, number=1)),
+        "more": lambda: more(ctx, planned.id, 1),
         "publish": lambda: publish(ctx, planned),
     }
 
@@ -229,9 +229,8 @@ def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
     workspace = ctx.workspace
     with pytest.raises(ValidationFailed, match="was not audited here"):
         publish(ctx, planned)
-    more = MorePlan(parent=planned, count=1, number=1)
     with pytest.raises(ValidationFailed, match="was not audited here"):
-        versioned(ctx, more, workspace.release(planned.id))
+        publish_folder(ctx, planned, workspace.release(planned.id))
 
     leaks(monkeypatch, LEAK)
     with pytest.raises(ValidationFailed, match="held back by its disclosure audit") as blocked:
@@ -244,7 +243,7 @@ def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
         with pytest.raises(ValidationFailed, match="held back"):
             publish(ctx, planned)
         with pytest.raises(ValidationFailed, match="held back"):
-            versioned(ctx, more, workspace.quarantine(planned.id))
+            publish_folder(ctx, planned, workspace.quarantine(planned.id))
         assert validate(ctx, planned) == workspace.quarantine(planned.id)
         with pytest.raises(ValidationFailed, match="held back"):
             evaluate(ctx, planned)

@@ -13,12 +13,6 @@ import torch
 from privsyn.cli import stage as commands
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.records import Private, Record
-from privsyn.derived.base import read_plan
-from privsyn.derived.parent import open_parent
-from privsyn.derived.student import release as stage
-from privsyn.derived.student.evaluate import evaluate_student
-from privsyn.derived.student.release import distill, make_student, plan_student
-from privsyn.derived.student.validate import validate_student
 from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
 from privsyn.methods.base import Backends
 from privsyn.models.model_files import digest
@@ -28,11 +22,21 @@ from privsyn.models.training import causal_lm as models
 from privsyn.release import certificate, verification
 from privsyn.stages.report import report
 from privsyn.stages.run import run
+from privsyn.students import release as stage
+from privsyn.students.evaluate import evaluate_student
+from privsyn.students.parent import open_parent
+from privsyn.students.release import (
+    distill,
+    make_student,
+    plan_student,
+    read_plan,
+    validate_student,
+)
 from privsyn.tracking.null import NullTracker
 from tests.e2e.small_project import CANARY, METHODS, build_project, rows, stand_ins
 
 NAME = "private_evolution"
-MEASURES = "privsyn.derived.student.evaluate"
+MEASURES = "privsyn.students.evaluate"
 
 
 def save_tiny(folder: Path, seed: int = 1) -> Path:
@@ -260,7 +264,7 @@ def test_the_baseline_is_deleted_when_it_fails(taught, monkeypatch):
             raise ModelError("no memory")
         return []
 
-    monkeypatch.setattr("privsyn.derived.student.evaluate.next_token_accuracy", fails)
+    monkeypatch.setattr("privsyn.students.evaluate.next_token_accuracy", fails)
     with pytest.raises(ModelError, match="no memory"):
         evaluate_student(ctx, folder.name)
     assert not list((project.root / ".privsyn").rglob("*non_private*"))
@@ -334,10 +338,10 @@ def test_what_cannot_be_is_said(taught, monkeypatch):
     pictures = plan.dataset.model_copy(update={"images": {"size": 8, "mode": "L"}})
     with pytest.raises(ConfigError, match="holds images"):
         plan_student(ctx, plan.model_copy(update={"dataset": pictures}))
-    monkeypatch.setattr(stage, "records", lambda folder: [(None, "one text")])
+    monkeypatch.setattr(stage, "read_rows", lambda folder: [(None, "one text")])
     with pytest.raises(DataError, match="at least 2"):
         distill(ctx, parent.name)
-    with stage.alone(ctx, plan_student(ctx, plan).id), pytest.raises(LeaseHeld):
+    with stage.lock_student(ctx, plan_student(ctx, plan).id), pytest.raises(LeaseHeld):
         distill(ctx, parent.name)
 
 

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load as load_tensors
 
-from privsyn.derived import more as more_stage
-from privsyn.derived.more import more
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
@@ -27,6 +25,8 @@ from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
 from privsyn.stages.train import train
 from privsyn.stages.validate import validate
+from privsyn.students import more as more_stage
+from privsyn.students.more import more
 from privsyn.testing import Constant, Dies
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
 from tests.e2e.small_project import LABELS, stand_ins

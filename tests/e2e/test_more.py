@@ -9,14 +9,14 @@ from unittest.mock import MagicMock
 
 import pytest
 
-import privsyn.derived.more as stage
+import privsyn.students.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
-from privsyn.derived.more import more
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal
 from privsyn.stages.run import run
+from privsyn.students.more import more
 from tests.e2e.small_project import METHODS, build_project
 
 NAME = "private_evolution"
@@ -146,10 +146,9 @@ def test_a_method_that_reads_the_data_makes_no_more(make_project):
 
 def test_further_records_that_fail_their_suite_are_not_released(monkeypatch, tmp_path):
     ctx, asked = MagicMock(), []
-    ctx.workspace.locate.return_value = tmp_path
     failed = SimpleNamespace(success=False, failed=())
     monkeypatch.setattr(stage, "examine", lambda *_: (failed, []))
     monkeypatch.setattr(stage, "place", lambda *_, released: asked.append(released) or tmp_path)
     with pytest.raises(ValidationFailed):
-        stage.More().check(ctx, MagicMock(id="r.more-1", count=1))
+        stage.check_more(ctx, MagicMock(), tmp_path / "r.more-1", 1)
     assert asked == [False]

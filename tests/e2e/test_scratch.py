@@ -455,14 +455,14 @@ def test_a_sweep_wipes_what_ended_and_nothing_else(make_project, state):
 
 
 def test_a_sweep_takes_what_a_killed_baseline_left_but_not_one_at_work(make_project):
-    from privsyn.derived.student.release import alone
+    from privsyn.students.release import lock_student
 
     ctx, planned, _ = committed(make_project())
     name = f"{planned.id}.student-00000000.non_private"
     stranger = "of-another-ledger.student-00000000"
     for left in (name, stranger):
         (ctx.workspace.scratch(left) / "model").mkdir(parents=True)
-    with alone(ctx, name):
+    with lock_student(ctx, name):
         assert sweep(ctx) == []
     assert sweep(ctx) == [name]
     assert ctx.workspace.scratches() == [stranger]

@@ -13,7 +13,6 @@ from itertools import count
 import numpy as np
 import pytest
 
-from privsyn.derived.parent import open_parent
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -41,6 +40,7 @@ from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import place, validate
+from privsyn.students.parent import open_parent
 from privsyn.testing import Constant
 from privsyn.tracking.null import NullTracker
 from tests.e2e.neighbours import assert_alike, published_by_neighbours

@@ -14,8 +14,6 @@ import yaml
 
 from privsyn.config import parse_config
 from privsyn.data.artifacts import sha256_file
-from privsyn.derived.student.distillation import losses, pace, train_student
-from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.registry import load_method
 from privsyn.models.language.loading import load_language_model
@@ -25,6 +23,8 @@ from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.training import causal_lm as student
+from privsyn.students.settings import DistillConfig
+from privsyn.students.train import losses, pace, train_student
 
 ONE = PerformanceConfig(device="cpu", threads=1)
 TEXTS = [(None, "my bill is late"), (None, "please help with my visit")] * 8

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from privsyn.derived.student.distillation import SIZES
 from privsyn.errors import ConfigError, ModelError
 from privsyn.models.language.prompts import PLAIN
 from privsyn.models.protocols import PromptTemplate, Training
@@ -18,6 +17,7 @@ from privsyn.models.torch_runtime import ready
 from privsyn.models.training import causal_lm as student
 from privsyn.models.training.causal_lm import NOT_COUNTED, Encoded, Shape
 from privsyn.models.training.dp_trainer import LoraTrainer
+from privsyn.students.train import SIZES
 from tests.models.tiny_models import save_llama
 
 OWN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")

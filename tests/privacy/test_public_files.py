@@ -16,7 +16,6 @@ from pydantic import BaseModel, FilePath
 
 from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
-from privsyn.derived.kinds import SECTIONS
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import ReleaseFacts
 from privsyn.methods.registry import METHODS, load_method, settings_model
@@ -26,6 +25,7 @@ from privsyn.section import Section
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from privsyn.students.settings import STUDENTS
 from privsyn.tracking.null import NullTracker
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +153,7 @@ def test_no_model_folder_reaches_a_private_place(project, setting, kind):
 
 
 def test_a_student_does_not_start_in_a_private_place(project):
-    from privsyn.derived.student.distillation import start_folder
+    from privsyn.students.train import start_folder
 
     ctx = context(project, "methods.distill.init=.privsyn/scratch")
     with pytest.raises(ConfigError, match="what it names must be public"):
@@ -277,7 +277,7 @@ def test_labels_are_public_and_short_pieces_agree_by_chance():
 
 
 def sections() -> list[type[BaseModel]]:
-    return [Config, *(settings_model(name) for name in (*METHODS, *SECTIONS))]
+    return [Config, *(settings_model(name) for name in (*METHODS, STUDENTS))]
 
 
 def test_every_path_is_marked_and_every_pinned_one_has_its_digest():
@@ -290,7 +290,7 @@ def test_every_path_is_marked_and_every_pinned_one_has_its_digest():
                 for part in inside:
                     model = model.model_fields[part].annotation
                 assert field + DIGEST in model.model_fields, name
-    for name in (*METHODS, *SECTIONS):
+    for name in (*METHODS, STUDENTS):
         if list(marks(settings_model(name))):
             assert issubclass(settings_model(name), ReadsFiles), name
 

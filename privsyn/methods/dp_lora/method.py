@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
-from privsyn.derived.student.distillation import SIZES
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.keyed_sample import sample_key
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
@@ -37,6 +36,7 @@ from privsyn.models.language.loading import check_layers
 from privsyn.models.language.text_variation import TOP_P
 from privsyn.models.protocols import PromptTemplate, SpreadTrainer, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
+from privsyn.students.settings import SIZES
 
 if TYPE_CHECKING:
     from privsyn.dp.noise import NoiseSource

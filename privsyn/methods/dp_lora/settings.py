@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.derived.student.settings import Size
 from privsyn.dp.mechanisms import Sampler
 from privsyn.methods.shared.prompts import WholeSentences
 from privsyn.models.protocols import PromptTemplate, Sampling
 from privsyn.section import Section
+from privsyn.students.settings import Size
 
 
 class DPLoraConfig(Section):

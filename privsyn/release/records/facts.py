@@ -94,7 +94,7 @@ class Facts:
     @cached_property
     def plan(self) -> Plan:
         """Its plan."""
-        return Plan.model_validate(self.paid["plan"] | {"warnings": (), "shards": 1})
+        return Plan.from_certificate(self.paid)
 
     @property
     def name(self) -> str:

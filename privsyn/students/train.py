@@ -12,30 +12,21 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.derived.student.settings import DistillConfig, Size
 from privsyn.errors import ConfigError, ModelError
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
+from privsyn.students.settings import SIZES, DistillConfig
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
     from privsyn.models.training.causal_lm import Encoded
-
-SIZES: Mapping[Size, tuple[int, int, int]] = {
-    "4.4M": (256, 656, 3),
-    "11.2M": (320, 856, 7),
-    "28.8M": (512, 1320, 8),
-    "41.4M": (512, 1336, 12),
-}
-"""Width, width of the feed-forward layers, layers. Named as in the paper; the counts hold for the
-embedded model's 8,192 tokens, and a larger vocabulary makes a student larger."""
 
 CLIP_NORM = 1.0
 
@@ -232,15 +223,15 @@ def losses(cfg: DistillConfig, logits: Any, targets: Any, followed: Any = None) 
 
     from privsyn.models.training.causal_lm import NOT_COUNTED
 
-    kept = targets != NOT_COUNTED
-    ours = logits[kept].float()
-    texts = F.cross_entropy(ours, targets[kept], reduction="sum")
+    counted = targets != NOT_COUNTED
+    ours = logits[counted].float()
+    texts = F.cross_entropy(ours, targets[counted], reduction="sum")
     if followed is None:
         return texts, texts
     width, t = min(ours.shape[1], followed.shape[2]), cfg.temperature
     divergence = F.kl_div(
         F.log_softmax(ours[:, :width] / t, dim=-1),
-        F.log_softmax(followed[kept][:, :width].float() / t, dim=-1),
+        F.log_softmax(followed[counted][:, :width].float() / t, dim=-1),
         reduction="sum",
         log_target=True,
     )

@@ -11,21 +11,6 @@ from typing import TYPE_CHECKING
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
-from privsyn.derived.kinds import STUDENTS
-from privsyn.derived.parent import planned_by
-from privsyn.derived.student.distillation import start_folder
-from privsyn.derived.student.plan import StudentPlan
-from privsyn.derived.student.release import (
-    NON_PRIVATE,
-    PRIVATE,
-    PUBLIC,
-    alone,
-    base_folder,
-    plan_student,
-    private_baseline,
-    train_as_planned,
-)
-from privsyn.derived.student.settings import DistillConfig
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.next_token import next_token_accuracy
@@ -35,6 +20,19 @@ from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.report import report
+from privsyn.students.release import (
+    NON_PRIVATE,
+    PRIVATE,
+    PUBLIC,
+    StudentPlan,
+    base_folder,
+    lock_student,
+    plan_student,
+    private_baseline,
+    train_as_planned,
+)
+from privsyn.students.settings import STUDENTS, DistillConfig
+from privsyn.students.train import start_folder
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
@@ -70,14 +68,9 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
-    made = sealed.get("derived", {}).get(STUDENTS)
-    if made is None:
+    if STUDENTS not in sealed.get("derived", {}):
         raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
-    planned = StudentPlan(
-        parent=planned_by(certificate.origin(sealed)),
-        settings=made["settings"],
-        models=made["models"],
-    )
+    planned = StudentPlan.from_certificate(sealed)
     if not sets_aside(ctx.source(planned.parent)):
         return None
     texts = _texts(held_out(ctx, planned.parent))
@@ -98,23 +91,24 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
 
 
 def _all(
-    ctx: Context, planned: StudentPlan, model: Path, held: list[tuple[str | None, str]]
+    ctx: Context, planned: StudentPlan, model: Path, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
-    """The student's numbers, and those of the baselines that are asked for."""
+    """The student's numbers, and those of the baselines that the settings name."""
     config: DistillConfig = ctx.config.method(STUDENTS)
     baselines: dict[str, Callable[[], list[Metric]]] = {
-        PUBLIC: lambda: _public(ctx, planned, model, held),
-        NON_PRIVATE: lambda: _non_private(ctx, planned, held),
-        PRIVATE: lambda: _private(ctx, planned, held),
+        PUBLIC: lambda: _public(ctx, planned, model, holdout),
+        NON_PRIVATE: lambda: _non_private(ctx, planned, holdout),
+        PRIVATE: lambda: _private(ctx, planned, holdout),
     }
-    asked = [measure for name, measure in baselines.items() if name in config.baselines]
-    # privacy: told in steps that the settings count, whether there is a text or not
+    baseline_measures = [measure for name, measure in baselines.items() if name in config.baselines]
+    # privacy: progress is in steps that the settings count, whether there is a text or not
     steps = Steps(
-        lambda done, total: ctx.progress("evaluate", done, total, "measurements"), 1 + len(asked)
+        lambda done, total: ctx.progress("evaluate", done, total, "measurements"),
+        1 + len(baseline_measures),
     )
     steps.next()
-    metrics = _measure(ctx, planned, model, held, "student")
-    for measure in asked:
+    metrics = _measure(ctx, planned, model, holdout, "student")
+    for measure in baseline_measures:
         steps.next()
         metrics += measure()
     return metrics
@@ -124,13 +118,13 @@ def _measure(
     ctx: Context,
     planned: StudentPlan,
     model: Path,
-    texts: list[tuple[str | None, str]],
+    holdout: list[tuple[str | None, str]],
     called: str,
     template: PromptTemplate | None = None,
 ) -> list[Metric]:
     return next_token_accuracy(
         model,
-        texts,
+        holdout,
         max_tokens=int(planned.settings["max_tokens"]),
         called=called,
         template=template,
@@ -139,26 +133,26 @@ def _measure(
 
 
 def _public(
-    ctx: Context, planned: StudentPlan, model: Path, held: list[tuple[str | None, str]]
+    ctx: Context, planned: StudentPlan, model: Path, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
     """The accuracy of the public model whose tokens the student reads, behind the same prompt.
 
     Empty where the config names another model than the student was made with, or none that is here:
-    this baseline is asked for by default, and a student may be measured on another machine.
+    this baseline is measured by default, and a student may be measured on another machine.
     """
     from privsyn.models.training.causal_lm import prompt_of
 
     try:
         if plan_student(ctx, planned.parent).models != planned.models:
             return []
-        own = start_folder(ctx.settings(STUDENTS)) if "base" not in planned.models else None
-        return _measure(ctx, planned, own or base_folder(ctx), held, PUBLIC, prompt_of(model))
+        start = start_folder(ctx.settings(STUDENTS)) if "base" not in planned.models else None
+        return _measure(ctx, planned, start or base_folder(ctx), holdout, PUBLIC, prompt_of(model))
     except (ConfigError, ModelError):
         return []
 
 
 def _private(
-    ctx: Context, planned: StudentPlan, held: list[tuple[str | None, str]]
+    ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
     """The accuracy of the same student trained on the records by DP-SGD, a release of its own.
 
@@ -168,8 +162,8 @@ def _private(
         DataError: There is no such release here.
     """
     name, changes = private_baseline(ctx.config, planned.parent, planned.settings["student"])
-    own = ctx.config.methods.get(name) or {}
-    methods = {**ctx.config.methods, name: {**own, **changes}}
+    section = ctx.config.methods.get(name) or {}
+    methods = {**ctx.config.methods, name: {**section, **changes}}
     there = replace(ctx, config=ctx.config.model_copy(update={"methods": methods}))
     release_id = make_plan(there, name, open_account=True).id
     folder = ctx.workspace.locate(release_id)
@@ -180,11 +174,11 @@ def _private(
             + " ".join(f"-S methods.{name}.{key}={value}" for key, value in changes.items()),
         )
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
-    return _measure(ctx, planned, folder / layout.MODEL, held, PRIVATE)
+    return _measure(ctx, planned, folder / layout.MODEL, holdout, PRIVATE)
 
 
 def _non_private(
-    ctx: Context, planned: StudentPlan, held: list[tuple[str | None, str]]
+    ctx: Context, planned: StudentPlan, holdout: list[tuple[str | None, str]]
 ) -> list[Metric]:
     """The accuracy of the same student trained on the private texts; the model does not outlive it.
 
@@ -192,14 +186,14 @@ def _non_private(
     """
     dataset = ctx.source(planned.parent)
     key = ctx.open_account().partition_key.reveal()
-    texts = _texts([private.reveal() for private in read_training(dataset, key)])
+    training = _texts([private.reveal() for private in read_training(dataset, key)])
     place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")
-    with alone(ctx, place.name):  # a sweep tells by it what a killed process left
+    with lock_student(ctx, place.name):  # sweep takes the same lock: it wipes after a kill
         shutil.rmtree(place, ignore_errors=True)
         private_folder(place)
         try:
-            train_as_planned(ctx, planned, texts, place / "model")
-            return _measure(ctx, planned, place / "model", held, NON_PRIVATE)
+            train_as_planned(ctx, planned, training, place / "model")
+            return _measure(ctx, planned, place / "model", holdout, NON_PRIVATE)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Overrides, Params, Publish, Release, context_of, err, out
-from privsyn.derived.kinds import STUDENTS
 from privsyn.progress import show_progress
 from privsyn.release import layout
+from privsyn.students.settings import STUDENTS
 from privsyn.tables import Verbatim, facts, show
 
 
@@ -21,7 +21,7 @@ def more(
     publish: Publish = True,
 ) -> None:
     """Make further records from a release, at no cost: its certificate names the release."""
-    from privsyn.derived.more import more as make_more
+    from privsyn.students.more import more as make_more
 
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)
@@ -37,10 +37,10 @@ def distill(
     evaluate: Annotated[bool, typer.Option(help="Measure it on held-out real texts.")] = True,
 ) -> None:
     """Train a small language model on a release's texts, at no cost (methods.distill)."""
-    from privsyn.derived.student.evaluate import evaluate_student
-    from privsyn.derived.student.release import distill as make_student
     from privsyn.release import certificate
     from privsyn.stages.held import EVALUATION
+    from privsyn.students.evaluate import evaluate_student
+    from privsyn.students.release import distill as make_student
 
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)

@@ -1,13 +1,39 @@
-"""Settings of a student: ``methods.distill``."""
+"""Settings of a student, ``methods.distill``; sizes, and names that certificates hold.
+
+A leaf: methods and the DAG files read it, so it loads nothing heavy.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from privsyn.data.public_files import ReadsFiles
 from privsyn.on_disk import OnDisk, Sha256
+
+MORE: Final = "more"
+STUDENTS: Final = "distill"
+"""Keys of ``derived`` in certificates, and names of commands. STUDENTS is also the one section of
+``methods`` that is not a method: dvc.yaml and Airflow make students by it."""
+
+COMMANDS: Mapping[str, str] = {
+    MORE: "privsyn more RELEASE -n COUNT",
+    STUDENTS: "privsyn distill RELEASE",
+}
+"""What makes each of them from a finished release."""
+
+Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]
+
+SIZES: Mapping[Size, tuple[int, int, int]] = {
+    "4.4M": (256, 656, 3),
+    "11.2M": (320, 856, 7),
+    "28.8M": (512, 1320, 8),
+    "41.4M": (512, 1336, 12),
+}
+"""Width, width of the feed-forward layers, layers. Named as in Yu et al. 2023; the counts hold for
+the embedded model's 8,192 tokens, and a larger vocabulary makes a student larger."""
 
 
 class DistillConfig(ReadsFiles):
@@ -82,6 +108,3 @@ class DistillConfig(ReadsFiles):
         "own. non_private: trained on the private texts, for its accuracy alone, which is "
         "internal; the model is deleted.",
     )
-
-
-Size = Literal["4.4M", "11.2M", "28.8M", "41.4M"]

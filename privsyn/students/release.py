@@ -8,18 +8,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from privsyn.data.artifacts import private_folder
-from privsyn.derived.base import derive, load_kind, versioned
-from privsyn.derived.kinds import STUDENTS
-from privsyn.derived.parent import Parent, open_parent, records
-from privsyn.derived.student.distillation import Student, start_folder, train_student
-from privsyn.derived.student.lineage import register_student, trace_student
-from privsyn.derived.student.plan import StudentPlan
-from privsyn.derived.student.settings import DistillConfig
-from privsyn.derived.student.validate import validate_student
-from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError
+from pydantic import Field, TypeAdapter
+
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
 from privsyn.filelock import file_lock
 from privsyn.methods.base import as_teacher, unwatched
 from privsyn.methods.registry import load_method, teachers
@@ -28,17 +22,22 @@ from privsyn.modalities.text import Texts
 from privsyn.models.hub import fetch_all
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release import certificate, layout, verification
-from privsyn.release.plan import ModelUse, Plan
+from privsyn.release.plan import ModelUse, Plan, identity_digest
+from privsyn.section import Section
 from privsyn.stages import lineage
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
-from privsyn.stages.reserve import settle
-from privsyn.stages.run import draw
+from privsyn.stages.run import draw_and_settle
 from privsyn.stages.stored import locate as locate_stored
+from privsyn.stages.validate import copy_reports, place, write_report
+from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
+from privsyn.students.settings import STUDENTS, DistillConfig
+from privsyn.students.train import Student, start_folder, train_student
 
 if TYPE_CHECKING:
     from privsyn.config import Config
@@ -46,6 +45,55 @@ if TYPE_CHECKING:
 
 PUBLIC, PRIVATE, NON_PRIVATE = "public", "private", "non_private"
 """Baselines of a student."""
+
+VALIDATION_SCHEMA = "privsyn-model-validation/1"
+PARENT_TAG = "privsyn.parent"
+
+
+class StudentPlan(Section):
+    """A small model before it is trained on a release's texts: all public.
+
+    Attributes:
+        plan_schema: Tells a plan file of a student from one of a release.
+        method: The section of ``methods``.
+        parent: The release.
+        settings: Those of ``methods.distill`` that shape the model.
+        models: The language model whose tokenizer the student takes (``base``), and the one it
+            starts from (``init``), where it does.
+    """
+
+    plan_schema: Literal["privsyn-student/1"] = "privsyn-student/1"
+    method: Literal["distill"] = STUDENTS
+    parent: Plan
+    settings: dict[str, Any]
+    models: dict[Literal["base", "init"], ModelUse]
+
+    @property
+    def id(self) -> str:
+        """Name of the student: its parent's, and 32 bits of its settings' SHA-256."""
+        identity = self.model_dump(mode="json", include={"settings", "models"})
+        return f"{self.parent.id}.student-{identity_digest(identity)[:8]}"
+
+    @classmethod
+    def from_certificate(cls, sealed: Mapping[str, Any]) -> StudentPlan:
+        """The plan of a certified student."""
+        made = sealed["derived"][STUDENTS]
+        parent = Plan.from_certificate(certificate.origin(sealed))
+        return cls(parent=parent, settings=made["settings"], models=made["models"])
+
+
+_PLAN_FILE: TypeAdapter[Plan | StudentPlan] = TypeAdapter(
+    Annotated[Plan | StudentPlan, Field(discriminator="plan_schema")]
+)
+
+
+def read_plan(content: bytes) -> Plan | StudentPlan:
+    """The plan in a file that ``privsyn stage plan`` wrote.
+
+    Raises:
+        ValidationError: It is not a plan.
+    """
+    return _PLAN_FILE.validate_json(content)
 
 
 def plan_student(ctx: Context, parent: Plan) -> StudentPlan:
@@ -100,10 +148,11 @@ def _apart(one: ModelUse, other: ModelUse) -> bool:
 
 
 def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
-    """Train a student on a release's texts, certify it, and publish it.
+    """Train a student on a release's texts, certify it, check it and publish it.
 
     Guarantee: the parent's. The release's own texts, its own model, public models and public
-    randomness are all that is read, so this is post-processing and charges nothing.
+    randomness are all that is read, so this is post-processing and charges nothing. The certificate
+    holds the parent's, and the ledger notes both.
 
     Args:
         ctx: Config and ledger.
@@ -111,7 +160,7 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
         published: Version and push the student with DVC.
 
     Returns:
-        The folder ``releases/<release id>.student-<digest of the settings>``. One that is there is
+        The folder ``releases/<release id>.student-<digest of the settings>``. One that exists is
         returned as it is.
 
     Raises:
@@ -119,10 +168,15 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
         VerificationError: It is not what was certified.
         ConfigError: It holds images, is itself made from a release, or has no logits to follow.
         ModelError: A model cannot be loaded, or training diverged.
-        ValidationFailed: The student does not load or predict; it lies in quarantine/.
+        ValidationFailed: The student does not load or predict; it is in quarantine/.
         LeaseHeld: Another process trains this student.
     """
-    return derive(ctx, load_kind(STUDENTS), release_id, published=published)
+    planned = plan_student(ctx, open_parent(ctx, release_id).plan)
+    make_student(ctx, planned)
+    folder = check_student(ctx, planned)
+    if published:
+        publish_student(ctx, planned)
+    return folder
 
 
 def plan_with_teacher(ctx: Context) -> StudentPlan:
@@ -173,10 +227,7 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
     Raises:
         PrivsynError: From the stage that failed.
     """
-    try:
-        draw(ctx, planned.parent)
-    finally:
-        settle(ctx, planned.parent)
+    draw_and_settle(ctx, planned.parent)
     make_student(ctx, planned)
     folder = check_student(ctx, planned)
     if ctx.as_filed:
@@ -187,7 +238,7 @@ def draw_student(ctx: Context, planned: StudentPlan) -> Path:
 def make_student(ctx: Context, planned: StudentPlan) -> Path:
     """Train and certify a planned student, unless it exists. See distill."""
     folder = locate_stored(ctx, planned.id) or ctx.workspace.release(planned.id)
-    with alone(ctx, planned.id):
+    with lock_student(ctx, planned.id):
         if (folder / layout.CERTIFICATE).is_file():
             verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
         else:
@@ -201,6 +252,33 @@ def check_student(ctx: Context, planned: StudentPlan) -> Path:
     folder = validate_student(ctx, planned)
     register_student(ctx, planned, folder)
     return folder
+
+
+def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
+    """Version a checked student with DVC and push it. Publishing again is harmless.
+
+    Returns:
+        Public facts for whoever consumes it.
+
+    Raises:
+        ValidationFailed: It does not load or predict.
+        PublishError: DVC or its remote refused.
+    """
+    folder = validate_student(ctx, planned)
+    revision, sealed = publish_folder(ctx, planned.parent, folder)
+    register_student(ctx, planned, folder)
+    lineage.published(ctx, planned.id, revision)
+    return {
+        "release_id": planned.id,
+        "parent": planned.parent.id,
+        "certificate_sha256": certificate.digest(sealed),
+        "class": sealed["class"],
+        "dvc_revision": revision.md5,
+        "parameters": sealed["derived"][STUDENTS]["student"]["parameters"],
+    }
+
+
+# --- training ---------------------------------------------------------------------------------
 
 
 def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
@@ -227,23 +305,6 @@ def _make(ctx: Context, planned: StudentPlan, folder: Path) -> None:
     # First the ledger: a folder in its place is then always one that it knows.
     ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(derived))
     seal(building, derived, folder)
-
-
-def publish_student(ctx: Context, planned: StudentPlan) -> dict[str, Any]:
-    """Version a checked student with DVC and push it. Publishing again is harmless.
-
-    Returns:
-        Public facts for whoever consumes it.
-
-    Raises:
-        ValidationFailed: It does not load or predict.
-        PublishError: DVC or its remote refused.
-    """
-    folder = validate_student(ctx, planned)
-    revision, sealed, facts = versioned(ctx, planned, folder)
-    register_student(ctx, planned, folder)
-    lineage.published(ctx, planned.id, revision)
-    return facts | {"parameters": sealed["derived"][STUDENTS]["student"]["parameters"]}
 
 
 def train_as_planned(
@@ -296,9 +357,9 @@ def train_as_planned(
 
 def base_folder(ctx: Context) -> Path:
     """Folder of the language model the config names, downloaded if need be."""
-    wanted = ModelReference.language(ctx.config.models)
-    place = locate(wanted)
-    return place.folder or fetch_all(wanted, place)
+    reference = ModelReference.language(ctx.config.models)
+    place = locate(reference)
+    return place.folder or fetch_all(reference, place)
 
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
@@ -322,8 +383,8 @@ def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
 
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:
     """Train on the release's texts; what was trained, and its files."""
-    found = records(parent)
-    texts = [(label, text) for label, text in found if isinstance(text, str)]
+    rows = read_rows(parent)
+    texts = [(label, text) for label, text in rows if isinstance(text, str)]
     if len(texts) < 2:
         raise DataError(
             f"release {planned.parent.id} holds {len(texts)} text(s), and a student needs at "
@@ -343,8 +404,8 @@ def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student,
 
 
 @contextmanager
-def alone(ctx: Context, name: str) -> Iterator[None]:
-    """One process at a time uses the scratch of a student and of the baselines of it.
+def lock_student(ctx: Context, name: str) -> Iterator[None]:
+    """Let one process at a time use the scratch of a student and of its baselines.
 
     Raises:
         LeaseHeld: Another one does.
@@ -358,3 +419,140 @@ def alone(ctx: Context, name: str) -> Iterator[None]:
         raise LeaseHeld(
             f"another process trains student {name}.", hint="Wait for it to end."
         ) from None
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def validate_student(ctx: Context, planned: StudentPlan, *, filed: bool = False) -> Path:
+    """Check a student; keep it in quarantine if it fails. What passed once is not checked again.
+
+    Args:
+        ctx: Config and ledger.
+        planned: The student.
+        filed: Copy the reports to reports/distill/, which dvc.yaml tracks.
+
+    Returns:
+        Its folder, with the report, validation.json and quality.json in it.
+
+    Raises:
+        DataError: It is not here.
+        ValidationFailed: Names the failed checks.
+    """
+    folder = ctx.workspace.locate(planned.id)
+    if folder is None:
+        raise DataError(
+            f"student {planned.id} is not here.",
+            hint=f"Make it with: privsyn distill {planned.parent.id}",
+        )
+    if not (layout.passed(folder) and verification.covers_reports(folder, ctx.ledger)):
+        _examine(ctx, folder)
+    holds = layout.passed(folder) is True
+    folder = place(ctx, planned.id, folder, released=holds)
+    if filed and holds:
+        copy_reports(ctx, planned.method, folder)
+    run = ctx.lineage.release_run(planned.id)
+    ctx.lineage.set_tags(run, {lineage.VALIDATION_TAG: "passed" if holds else "failed"})
+    if not holds:
+        raise ValidationFailed(
+            f"student {planned.id} fails its checks.", hint=f"See {layout.page_of(folder)}."
+        )
+    return folder
+
+
+def _examine(ctx: Context, folder: Path) -> None:
+    """Write the reports of a student into its folder."""
+    for report in layout.REPORTS:
+        (folder / report).unlink(missing_ok=True)
+    checks = verification.verify(folder, ctx.ledger)
+    if all(check.passed is not False for check in checks):
+        checks += _check_model(folder / layout.MODEL, ctx.config.performance)
+    _, sealed = certificate.read(folder)
+    student = sealed["derived"][STUDENTS]["student"]
+    quality = {f"student.{name}": float(value) for name, value in student.items()}
+    write_json_atomic(folder / layout.QUALITY, quality)
+    write_json_atomic(
+        folder / layout.VALIDATION,
+        {
+            "schema": VALIDATION_SCHEMA,
+            "release_id": sealed["name"],
+            "success": all(check.passed is not False for check in checks),
+            "checks": [check.__dict__ for check in checks],
+        },
+    )
+    write_report(folder)
+    certificate.note_reports(folder, ctx.ledger)
+
+
+def _check_model(folder: Path, performance: PerformanceConfig) -> list[verification.Check]:
+    """Whether a causal language model loads, is finite, and gives a distribution over tokens.
+
+    Args:
+        folder: Weights, config, tokenizer and prompt.
+        performance: Device and threads.
+    """
+    import torch
+
+    from privsyn.models.training import causal_lm as student
+
+    with ready(performance) as device, torch.inference_mode():
+        try:
+            tokenizer = student.read_tokenizer(folder)
+            model = student.read_model(folder).to(device).eval()
+            texts = student.encode(tokenizer, student.prompt_of(folder), [(None, "a")], 2)
+        except ModelError as error:
+            return [verification.Check("model loads", False, error.message)]
+        count = sum(weights.numel() for weights in model.parameters())
+        finite = all(bool(torch.isfinite(weights).all()) for weights in model.parameters())
+        ids, _ = student.pad(texts, device)
+        shares = model(input_ids=ids, use_cache=False).logits.float().softmax(-1)
+        known = len(tokenizer) <= shares.shape[-1]
+        whole = bool(((shares.sum(-1) - 1).abs() < 1e-3).all())
+    return [
+        verification.Check("model loads", True, f"{count:,} parameters"),
+        verification.Check("weights are finite", finite, "no NaN and no infinity among them"),
+        verification.Check("model predicts", whole, "the next token's probabilities add to 1"),
+        verification.Check(
+            "model knows its tokens", known, f"{len(tokenizer):,} tokens of its tokenizer"
+        ),
+    ]
+
+
+# --- MLflow -----------------------------------------------------------------------------------
+
+
+def trace_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """Write what a certified student is: a run of its own, all of it public."""
+    _, sealed = certificate.read(folder)
+    run = ctx.lineage.release_run(planned.id)
+    models = {f"model.{role}": use.source for role, use in planned.models.items()}
+    ctx.lineage.log_params(run, {"method": STUDENTS} | planned.settings | models)
+    ctx.lineage.set_tags(run, lineage.digests(sealed) | {PARENT_TAG: planned.parent.id})
+    lineage.log_synthetic(ctx, planned.id, sealed)
+    made = sealed["derived"][STUDENTS]["student"]
+    note = (
+        f"A language model of {made['parameters']:,} parameters, trained on the texts of "
+        f"`{planned.parent.id}` at no further cost."
+    )
+    ctx.lineage.set_tags(run, {lineage.NOTE: note})
+    ctx.lineage.log_metrics(run, {f"student.{name}": float(n) for name, n in made.items()})
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE)
+
+
+def sync_student(ctx: Context, folder: Path, sealed: Mapping[str, Any]) -> None:
+    """Write the missing lineage of a student that lies here, from its certificate."""
+    planned = StudentPlan.from_certificate(sealed)
+    trace_student(ctx, planned, folder)
+    if layout.passed(folder):
+        register_student(ctx, planned, folder)
+
+
+def register_student(ctx: Context, planned: StudentPlan, folder: Path) -> None:
+    """A student that passed its checks becomes a version of the dataset's student model.
+
+    Where people are to approve what is published, once they have: see stages.lineage.register.
+    """
+    _, sealed = certificate.read(folder)
+    tags = {PARENT_TAG: planned.parent.id}
+    lineage.register(ctx, planned.id, planned.parent, planned.method, folder, sealed, tags)
+    ctx.lineage.finish(ctx.lineage.release_run(planned.id))

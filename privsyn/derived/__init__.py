@@ -1,1 +1,0 @@
-"""What is made from a finished release at no cost."""

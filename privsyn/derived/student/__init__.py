@@ -1,1 +1,0 @@
-"""A small model from the texts of a release."""

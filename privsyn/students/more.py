@@ -1,0 +1,157 @@
+"""more: further records from a finished release, at no cost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count as count_from
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import private_folder
+from privsyn.errors import ConfigError, ValidationFailed
+from privsyn.filelock import file_lock
+from privsyn.methods.base import MakesMore, Method
+from privsyn.methods.registry import METHODS, load_method
+from privsyn.modalities.registry import modality_of
+from privsyn.release import certificate, layout
+from privsyn.release.plan import Plan
+from privsyn.stages.audit import refuse_to_hand_out
+from privsyn.stages.base import Context
+from privsyn.stages.certify import seal
+from privsyn.stages.drawing import check_models, load_models
+from privsyn.stages.validate import examine, place, said
+from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
+from privsyn.students.settings import MORE
+
+
+def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
+    """Make ``count`` further records from a release, with a certificate that names its parent.
+
+    Guarantee: the parent's. The release's own records and public models are all that is read, so
+    this is post-processing and charges nothing. The certificate holds the parent's, and the ledger
+    notes both.
+
+    Args:
+        ctx: Config and ledger.
+        release_id: A finished release of a method that can do so.
+        count: New records.
+        published: Version and push them with DVC.
+
+    Returns:
+        The folder ``releases/<release id>.more-<number>``. The number is the first free one; that
+        of a process that was killed is free.
+
+    Raises:
+        DataError: The release is not here.
+        VerificationError: It is not what was certified.
+        ConfigError: Its method makes no more, or it is itself made from a release.
+        ValidationFailed: The new records fail the suite and are in quarantine/; or the disclosure
+            audit has not let the release through.
+    """
+    parent = open_parent(ctx, release_id)
+    if count < 1:
+        raise ConfigError(f"--n={count} must be at least 1.")
+    refuse_to_hand_out(ctx, release_id)
+    _method(parent.plan)
+    with _new_name(ctx, parent.plan) as name:
+        folder = _make(ctx, parent, name, count)
+    folder = check_more(ctx, parent.plan, folder, count)
+    if published:
+        publish_folder(ctx, parent.plan, folder)
+    return folder
+
+
+def _method(parent: Plan) -> MakesMore:
+    """The method of a release, which must make more.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    method: Method = load_method(parent.method)
+    if isinstance(method, MakesMore):
+        return method
+    able = [name for name in METHODS if isinstance(load_method(name), MakesMore)]
+    raise ConfigError(
+        f"release {parent.id} is of {parent.method}, which makes no more without the data.",
+        hint=f"Methods that do: {', '.join(able)}. Here a fresh draw is a new charge: "
+        f"privacy.draw={parent.draw + 1}.",
+    )
+
+
+@contextmanager
+def _new_name(ctx: Context, parent: Plan) -> Iterator[str]:
+    """The first free name, locked against other processes while the block lasts."""
+    private_folder(ctx.workspace.state)
+    for number in count_from(1):
+        name = f"{parent.id}.{MORE}-{number}"
+        with ExitStack() as locks:
+            try:
+                lock = ctx.workspace.state / MORE / f"{name}.lock"
+                locks.enter_context(file_lock(lock, timeout=0))
+            except TimeoutError:
+                continue
+            # Asked under the lock: another process may just have finished under this name.
+            if _exists(ctx, name):
+                continue
+            yield name
+            return
+
+
+def _exists(ctx: Context, name: str) -> bool:
+    workspace = ctx.workspace
+    paths = (workspace.release(name), workspace.quarantine(name), workspace.pointer(name))
+    return any(path.exists() for path in paths)
+
+
+def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
+    """Generate, certify and write the records."""
+    backends = load_models(ctx, parent.plan)
+    check_models(parent.plan, backends)
+    _, settings = ctx.planned(parent.plan)
+    trained = parent.folder / layout.MODEL
+    modality, rows = modality_of(parent.plan.dataset), list[dict[str, Any]]()
+    for label, content in _method(parent.plan).more(
+        settings,
+        backends,
+        read_rows(parent),
+        count,
+        trained if trained.is_dir() else None,
+        lambda done, total: ctx.progress(MORE, done, total),
+    ):
+        row = {"id": f"{name}-{len(rows):06d}"}
+        row |= {} if label is None else {"label": label}
+        rows.append(row | modality.entry(content))
+    folder = ctx.workspace.release(name)
+    building = folder.with_name(f".{name}.new")
+    shutil.rmtree(building, ignore_errors=True)
+    artifact = modality.write(building, rows)
+    sealed = certificate.derive(
+        parent.sealed, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
+    )
+    # First the ledger: a folder in its place is then always one that it knows.
+    ctx.ledger.derive(parent.plan.id, artifact.sha256, certificate.digest(sealed))
+    seal(building, sealed, folder)
+    return folder
+
+
+def check_more(ctx: Context, parent: Plan, folder: Path, count: int) -> Path:
+    """Run the suite of the parent's dataset on further records.
+
+    Returns:
+        The folder, which is in quarantine if they fail.
+
+    Raises:
+        ValidationFailed: They fail.
+    """
+    name = folder.name
+    result, _ = examine(ctx, parent, folder, (count, count))
+    run = ctx.lineage.release_run(parent.id)
+    ctx.lineage.log_artifact(run, folder / layout.CERTIFICATE, f"{MORE}/{name}")
+    folder = place(ctx, name, folder, released=result.success)
+    if not result.success:
+        raise ValidationFailed(
+            f"{name} fails its suite: {said(result)}.", hint=f"See {layout.page_of(folder)}."
+        )
+    return folder
