@@ -26,7 +26,7 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
-from privsyn.release.cautions import of_account, of_release, said
+from privsyn.release.cautions import of_account, of_release, of_unit, said
 from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
@@ -183,7 +183,8 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         if account.period
         else ""
     )
-    cautions = of_release(privacy, account) + of_account(account)
+    nobody = of_unit(config.dataset.unit, images=config.dataset.images is not None)
+    cautions = nobody + of_release(privacy, account) + of_account(account)
     notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
     return f"""\
 ### {implementation.title}: differentially private copies of `{config.dataset.name}`

@@ -16,7 +16,7 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
-from privsyn.release.cautions import factor
+from privsyn.release.cautions import factor, of_unit
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS
 
@@ -81,9 +81,11 @@ def _cautions(config: Config) -> dict[str, str]:
         else f"Below one over ten times the number of {config.account.unit}s."
     )
     epsilon = " ".join(f"{value} for {epsilon:g}," for epsilon, value in _FACTORS.items())
+    nobody = " ".join(of_unit(config.dataset.unit, images=config.dataset.images is not None))
     return {
         "privacy.epsilon": "The probability of any outcome grows at most by the factor e^epsilon "
-        f"through one {config.account.unit}: {epsilon.rstrip(',')}. {_risk(config)}",
+        f"through one {config.account.unit}: {epsilon.rstrip(',')}. {_risk(config)} "
+        f"{nobody}".rstrip(),
         "privacy.delta": delta,
     }
 

@@ -38,8 +38,8 @@ def explain(
                 or nearest(str(problem["loc"][-1]), _known_keys(model, problem["loc"][:-1]))
                 or _endings(model, problem["loc"], further or {})
             )
-            meant = f" Did you mean {near}?" if near else ""
-            lines.append(f"{key} is not a known setting.{meant}")
+            meant = f"Did you mean {near}?" if near else _there(model, problem["loc"], prefix)
+            lines.append(f"{key} is not a known setting. {meant}".rstrip())
         elif problem["type"] == "missing":
             lines.append(f"{key} is missing.")
         elif problem["type"] == "value_error":
@@ -55,6 +55,19 @@ def explain(
     return " ".join(lines)
 
 
+def _there(model: type[BaseModel], location: Sequence[Any], prefix: str) -> str:
+    """The keys of the section that an unknown one was looked for in, and where they are told."""
+    where = prefix + ".".join(str(part) for part in location[:-1])
+    known = _known_keys(model, location[:-1])
+    if not known:
+        return "See params.yaml."
+    more = ", ..." if len(known) > _KEYS else ""
+    there = f"{where.rstrip('.')} has" if where else "The sections are"
+    return f"{there} {', '.join(known[:_KEYS])}{more}: see params.yaml."
+
+
+_KEYS = 30
+"""Keys of a section that are listed."""
 _NAMES = re.compile(r"[\w. -]*")
 
 
@@ -197,6 +210,13 @@ def _endings(
 
 _MOST = 4
 """Settings of one name that are listed."""
+
+
+def settings_called(
+    model: type[BaseModel], name: str, further: Mapping[str, type[BaseModel]]
+) -> str:
+    """Settings of any section that end in a name, in words; empty for none."""
+    return _endings(model, (name,), further) or ""
 
 
 def _ways(model: type[BaseModel], name: str, depth: int = 4) -> list[list[str]]:

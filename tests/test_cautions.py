@@ -142,6 +142,32 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     assert "next to nothing" not in page
 
 
+@pytest.mark.airflow
+@pytest.mark.parametrize("unit", ["unit", None])
+def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
+    tmp_path, monkeypatch, unit
+):
+    from privsyn.airflow.factory import method_dag
+    from privsyn.airflow.params import form
+    from privsyn.stages.base import open_context
+    from privsyn.stages.cost import guaranteed
+    from privsyn.stages.plan import plan
+
+    data = {"name": "d", "path": "private.jsonl", "unit": unit}
+    kind = {"adjacency": "replace_null", "unit": "record"} if unit is None else {}
+    params = project(tmp_path, dataset=data, account=kind)
+    planned = plan(open_context(params), "invisible_ink")
+    shown = form(parse_config(json.loads(params.read_text())), "invisible_ink")
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
+    for told in (
+        " ".join(planned.warnings),
+        guaranteed(planned),
+        shown["privacy.epsilon"].description,
+        " ".join(method_dag("invisible_ink").doc_md.split()),
+    ):
+        assert ("rows, not people, are protected" in told) == (unit is None), told
+
+
 def test_the_report_says_them(tmp_path):
     file = write_rows(tmp_path, [{"id": "a-0", "text": "hello"}])
     seal_folder(tmp_path, 1)

@@ -330,10 +330,7 @@ class Project(Shown):
         ctx = self._context(())
         folder = ctx.workspace.locate(ctx.workspace.release_id(name))
         if folder is None:
-            raise DataError(
-                f"release {name!r} is not here.",
-                hint=f"Bring it back with: privsyn restore {name}",
-            )
+            raise ctx.workspace.missing(name)
         return Release(folder, lambda also: self._context((*settings, *also)))
 
     def _context(self, settings: Sequence[str]) -> Context:

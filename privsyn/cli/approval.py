@@ -80,7 +80,11 @@ def _decide(
     ctx = context_of(params, overrides)
     # Whatever a scheduler set for this process: who decides here is the user of this machine.
     ctx.origin = {"driver": "cli", "user": os_user()}
-    question = question_of(ctx, ctx.workspace.release_id(release), what)
+    name = ctx.workspace.release_id(release)
+    asked_for = ctx.ledger.requested(name) is not None or ctx.ledger.find(name) is not None
+    if not asked_for and ctx.workspace.locate(name) is None:
+        raise ctx.workspace.missing(name)
+    question = question_of(ctx, name, what)
     approver = by or os_user()
     if approved:
         _refuse_again(ctx, question, approver)

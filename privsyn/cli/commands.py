@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup, TyperOption
 
 from privsyn import __version__
 from privsyn.cli.approval import approve, reject
@@ -22,25 +24,67 @@ from privsyn.cli.stage import stage_app
 from privsyn.cli.students import distill, more
 from privsyn.cli.tune import tune
 from privsyn.errors import Defect, PrivsynError
+from privsyn.spelling import nearest
+
+
+class Commands(TyperGroup):
+    """The commands; of a word that is none it says which was meant, by people's own words, too."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the first word."""
+        self.suggest_commands = False
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            known = [name for name in self.commands if name not in _INNER]
+            meant = _MEANT.get(args[0].casefold()) or nearest(args[0], known) if args else None
+            if meant in self.commands:
+                error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
+            raise
+
+
+_INNER = ("stage", "sweep", "lineage")
+"""Commands for schedulers and repair, which nobody means by another word."""
+_MEANT = {
+    **dict.fromkeys(("start", "generate", "make", "synthesize", "release"), "run"),
+    **dict.fromkeys(("new", "create", "begin", "setup", "project"), "init"),
+    **dict.fromkeys(("cost", "price", "estimate"), "plan"),
+    **dict.fromkeys(("count", "inspect", "validate"), "check"),
+    **dict.fromkeys(("budget", "account", "accounts", "spent"), "ledger"),
+    **dict.fromkeys(("download", "fetch", "model"), "models"),
+    **dict.fromkeys(("demo", "sample", "example"), "sample-data"),
+}
+"""Words that people try -> the command that does it."""
+
 
 app = typer.Typer(
     name="privsyn",
+    cls=Commands,
     help="Differentially private synthetic data: plan, draw, certify, verify.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-for command in (
-    init, sample_data, check, plan, tune, run, approve, reject, verify, report, record, compare,
-    export, restore, more, distill, sweep,
-):  # fmt: skip
-    app.command()(command)
-app.add_typer(stage_app, name="stage")
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(lineage_app, name="lineage")
-app.add_typer(models_app, name="models")
-app.add_typer(keys_app, name="keys")
+BEGIN, LOOK = "From a file to a release, in this order", "Look at a release"
+HAND_ON, MORE = "Hand a release on", "More from a release, or a better one"
+BUDGET, INNER = "Budget, people and keys", "For schedulers and repair"
+
+PANELS: Mapping[str, Sequence[Callable[..., Any] | tuple[str, typer.Typer]]] = {
+    BEGIN: (init, sample_data, ("models", models_app), check, plan, run),
+    LOOK: (verify, report, compare),
+    HAND_ON: (export, record, restore),
+    MORE: (more, distill, tune),
+    BUDGET: (("ledger", ledger_app), approve, reject, ("keys", keys_app)),
+    INNER: (("stage", stage_app), ("lineage", lineage_app), sweep),
+}
+"""Commands as `privsyn --help` groups them."""
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, tuple):
+            app.add_typer(command[1], name=command[0], rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(command)
 
 
 def _version(asked: bool) -> None:
@@ -105,4 +149,31 @@ def _say_usage(error: Any) -> None:
         return
     context = error.ctx
     hint = f" See: {context.command_path} --help" if context else ""
-    print(f"privsyn: {_one_line(error.format_message())}{hint}", file=sys.stderr)
+    said = _one_line(error.format_message())
+    if setting := _setting_meant(error):
+        said = f"No such option: {error.option_name}. A setting is given by its name: {setting}."
+    print(f"privsyn: {said}{hint}", file=sys.stderr)
+
+
+def _setting_meant(error: Any) -> str:
+    """How a setting is given that somebody took for an option; empty where it is none."""
+    option, context = getattr(error, "option_name", None), error.ctx
+    takes = context is not None and any("--set" in one.opts for one in context.command.params)
+    if type(error).__name__ != "NoSuchOption" or not takes or option is None:
+        return ""
+    from privsyn.config import Config
+    from privsyn.methods.registry import METHODS, settings_model
+    from privsyn.spelling import settings_called
+
+    methods = {f"methods.{name}.": settings_model(name) for name in METHODS}
+    found = settings_called(Config, option.lstrip("-").replace("-", "_"), methods)
+    return f"-S NAME=VALUE, where NAME is {found}" if found else ""
+
+
+def _without_kinds_of_flags(self: Any, ctx: Any) -> str | None:
+    """What the help says that an option takes: nothing of a flag, which takes nothing."""
+    return None if getattr(self, "is_flag", False) else _DISPLAY(self, ctx)
+
+
+_DISPLAY = TyperOption.display_type_rich
+TyperOption.display_type_rich = _without_kinds_of_flags  # type: ignore[method-assign]

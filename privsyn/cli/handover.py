@@ -73,7 +73,7 @@ def export(
     """Write a release as a folder for other tools, with a dataset card and its certificate."""
     from privsyn.handover.export import export as write_export
 
-    folder = workspace_of(params).folder(release)
+    folder = workspace_of(params).existing(release)
     ctx = context_of(params, None) if params.is_file() else None
     book = None if ctx is None else ctx.ledger_at_hand
     place = target or params.parent / "exports" / f"{folder.name}-{form}"

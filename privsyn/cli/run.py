@@ -260,7 +260,7 @@ def verify(
     from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, signature, verification
 
-    folder = _reading(releases, params).folder(release)
+    folder = _reading(releases, params).existing(release)
     book = None
     if ledger is not None:
         book = open_existing(ledger)
@@ -355,7 +355,9 @@ def report(
     if to is not None:
         named = Path(release)
         # A folder that somebody handed in is taken as it is, whatever project is around.
-        _from_folder_alone(named if named.exists() else _reading(None, params).folder(release), to)
+        _from_folder_alone(
+            named if named.exists() else _reading(None, params).existing(release), to
+        )
         return
     from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
@@ -402,7 +404,7 @@ def record(
             ledger = ctx.ledger
     elif overrides:
         raise ConfigError(f"params file {params} does not exist.", hint="Pass --params.")
-    found, written = write_records(workspace.folder(release), target, stated, ledger)
+    found, written = write_records(workspace.existing(release), target, stated, ledger)
     facts(
         out,
         {file.name: Verbatim(file) for file in written},

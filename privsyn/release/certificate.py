@@ -190,8 +190,7 @@ def read(folder: Path) -> tuple[bytes, dict[str, Any]]:
     except FileNotFoundError:
         if not folder.exists():
             raise VerificationError(
-                f"{folder} is neither a folder nor a release that is here.",
-                hint="privsyn ledger show lists releases; privsyn restore ID brings one back.",
+                f"{folder} does not exist.", hint="Pass the folder of a release."
             ) from None
         raise VerificationError(
             f"{folder} holds no {CERTIFICATE}.", hint="Pass the folder of a release."

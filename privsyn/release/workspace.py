@@ -12,6 +12,7 @@ import yaml
 from privsyn.errors import DataError
 from privsyn.files import read_file, read_json
 from privsyn.release import layout
+from privsyn.spelling import nearest
 
 if TYPE_CHECKING:
     from privsyn.release.release_store import ReleaseStore
@@ -149,6 +150,34 @@ class Workspace:
         if path.exists() or path.name != named:
             return path
         return self.here_in(named) or self.locate(named) or path
+
+    def existing(self, named: str) -> Path:
+        """See ``folder``, of one that is there.
+
+        Raises:
+            DataError: It is not.
+        """
+        folder = self.folder(named)
+        if not folder.exists():
+            raise self.missing(named)
+        return folder
+
+    def missing(self, named: str) -> DataError:
+        """What is said of a release that is not here: one answer for every command."""
+        known = self.finished()
+        if named in known:
+            return DataError(
+                f"release {named!r} is not here.",
+                hint=f"Bring it back with: privsyn restore {named}",
+            )
+        near = nearest(named, known)
+        return DataError(
+            f"release {named!r} is not here: it is neither a folder nor a release of this project.",
+            hint=f"Did you mean {near}?"
+            if near
+            else "privsyn ledger entries lists the releases. One made elsewhere is named by its "
+            "folder, or comes with git pull.",
+        )
 
     def locate(self, release_id: str) -> Path | None:
         """Folder of a finished release: released, or in quarantine; None if neither is here.

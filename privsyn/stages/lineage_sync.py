@@ -38,9 +38,7 @@ def sync(ctx: Context, release_id: str | None = None) -> list[str]:
     for name in names:
         folder = ctx.workspace.locate(name)
         if folder is None:
-            raise DataError(
-                f"release {name!r} is not here.", hint=f"Bring it back with: privsyn restore {name}"
-            )
+            raise ctx.workspace.missing(name)
         _, sealed = certificate.read(folder)
         made = sealed.get("derived")
         if made is None:

@@ -105,7 +105,10 @@ def restore(ctx: Context, release_id: str) -> Path:
     """
     if ctx.workspace.store is not None and (folder := locate(ctx, release_id)) is not None:
         return folder
-    return _publisher(ctx).restore(release_id)
+    publisher = _publisher(ctx)
+    if release_id not in publisher.published() and ctx.workspace.here_in(release_id) is None:
+        raise ctx.workspace.missing(release_id)
+    return publisher.restore(release_id)
 
 
 def _publisher(ctx: Context) -> DvcPublisher:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import ConfigError, DataError
+from privsyn.errors import ConfigError
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher, DvcRevision
 from privsyn.release import certificate, layout, verification
@@ -43,10 +43,7 @@ def open_parent(ctx: Context, release_id: str) -> Parent:
     """
     folder = ctx.workspace.locate(release_id)
     if folder is None:
-        raise DataError(
-            f"release {release_id!r} is not here.",
-            hint=f"Bring it back with: privsyn restore {release_id}",
-        )
+        raise ctx.workspace.missing(release_id)
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     _, sealed = certificate.read(folder)
     if "derived" in sealed:

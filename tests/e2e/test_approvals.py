@@ -359,8 +359,8 @@ def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeyp
 def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys):
     project = governed("open")
     for words, said in (
-        (("approve", "invisible_ink-0000"), "nobody has asked"),
-        (("approve", "invisible_ink-0000", "--publish"), "there is nothing to publish"),
+        (("approve", "invisible_ink-0000"), "is neither a folder nor a release of this project"),
+        (("approve", "invisible_ink-0000", "--publish"), "is not here"),
         (("reject", "x", "--spend", "--publish"), "exclude each other"),
     ):
         code, _, err = cli(project, monkeypatch, capsys, *words)

@@ -325,6 +325,72 @@ def test_a_mistake_in_the_words_is_one_line_and_code_2(released, say, arguments,
     assert len(err.splitlines()) == 1
 
 
+NO_RELEASE = (
+    ("verify",), ("report",), ("report", "--out", "page.html"), ("record",), ("compare",),
+    ("export", "--to", "csv"), ("restore",), ("more", "-n", "1"), ("distill",), ("approve",),
+    ("approve", "--publish"), ("reject",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", NO_RELEASE, ids=" ".join)
+def test_one_answer_is_given_of_a_release_that_never_was(released, say, command):
+    project, name = released
+    first, *options = command
+    code, _, err = say(project, first, "nope", *options)
+    assert (code, err) == (
+        2,
+        "privsyn: release 'nope' is not here: it is neither a folder nor a release of this "
+        "project. privsyn ledger entries lists the releases. One made elsewhere is named by its "
+        "folder, or comes with git pull.\n",
+    )
+    assert f"Did you mean {name}?" in say(project, first, name[:-1], *options)[2]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("start", "run"), ("plann", "plan"), ("New", "init"), ("budget", "ledger"), ("stag", None),
+     ("lineages", None), ("swep", None), ("xyzzy", None)],
+)  # fmt: skip
+def test_another_word_for_a_command_is_answered_with_one_for_people(released, say, word, meant):
+    code, _, err = say(released[0], word)
+    assert code == 2
+    assert err.startswith(f"privsyn: No such command '{word}'.")
+    assert ("Did you mean" in err) == (meant is not None)
+    assert meant is None or f"Did you mean {meant}?" in err
+
+
+def test_help_groups_commands_and_says_no_kind_of_a_flag(released, say):
+    out = say(released[0], "--help")[1]
+    panels = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
+    assert panels[1].startswith("From a file to a release")
+    assert panels[-1] == "For schedulers and repair"
+    assert out.index("init ") < out.index("check ") < out.index("plan ") < out.index("run ")
+    assert out.index("run ") < out.index("verify ") < out.index("stage ")
+    for command in ((), ("init",), ("plan",), ("run",), ("verify",), ("ledger", "show")):
+        assert "<bool>" not in say(released[0], *command, "--help")[1], command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan", "--delta", "1e-7"), "-S NAME=VALUE, where NAME is account.delta, privacy.delta"),
+        (("run", "--batch-size", "7"), "methods.private_prediction.batch_size"),
+        (("plan", "--qwertz"), "No such option: --qwertz"),
+        (("plan", "-S", "models.lm=3"), "models has language, revision, embedder"),
+        (("plan", "-S", "models.lm=3"), "see params.yaml."),
+        (("plan", "-S", "xyzzy=3"), "The sections are dataset, account, privacy"),
+        (("plan", "-S", "methods.invisible_ink.xyzzy=3"), "methods.invisible_ink has batch_size"),
+    ],
+)
+def test_a_setting_that_is_none_or_no_option_says_where_settings_are(
+    released, say, arguments, message
+):
+    code, _, err = say(released[0], *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
 def test_every_command_prints_and_names_releases_in_one_way():
     """What the tests above check of some commands holds of those to come: one door each."""
     for file in Path(cli.__file__).parent.glob("*.py"):
