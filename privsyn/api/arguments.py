@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any
 
+from privsyn.api.frames import are_rows
 from privsyn.data.readers.columns import looks_like_name
 from privsyn.errors import ConfigError
 from privsyn.spelling import nearest
@@ -109,6 +110,8 @@ def _fits(value: Any, kind: str) -> bool:
             ordered = hasattr(value, "__getitem__") and hasattr(value, "__len__")
             one = isinstance(value, str | bytes | Mapping)
             return ordered and not one and all(isinstance(item, str) for item in value)
+        case "Rows":
+            return are_rows(value)
         case _:
             wanted = kind.rpartition(".")[2]
             return any(base.__name__ == wanted for base in type(value).__mro__)
@@ -124,6 +127,7 @@ _WORDS = {
     "Date": "a datetime.date",
     "Mapping[str, Any]": "a dict with names for keys",
     "Sequence[str]": "a list of strings",
+    "Rows": "a list of dicts",
     "pd.DataFrame": "a pandas DataFrame",
 }
 
@@ -147,6 +151,11 @@ def _next_step(work: Callable[..., Any], key: str, value: Any, kinds: Collection
         parts = [part.strip() for part in value.split(",") if part.strip()]
         listed = parts if parts and all(map(looks_like_name, parts)) else ["A", "B"]
         return f"Write {key}={listed!r}."
+    if "Sequence[str]" in kinds and isinstance(value, list | tuple):
+        place, item = next((n, v) for n, v in enumerate(value) if not isinstance(v, str))
+        shown = isinstance(item, bool | int | float)
+        said = f"write {str(item)!r}" if shown else "write it as a string"
+        return f"{key}[{place}] is of type {type(item).__name__}: {said}."
     return _documented(work, key)
 
 

@@ -1,16 +1,20 @@
-"""A data frame as private data: written to the state folder, for its owner alone."""
+"""A data frame, or a list of dicts, as private data: written to the state folder for its owner."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from privsyn.data.artifacts import private_folder, storage_error, write_jsonl_atomic
-from privsyn.data.readers.columns import refuse_index, refuse_missing
+from privsyn.data.readers.columns import float_unit, refuse_index, refuse_missing
 from privsyn.data.settings import PLACEHOLDER
-from privsyn.errors import ConfigError
+from privsyn.data.unit_key import label_id, unit_id
+from privsyn.errors import ConfigError, DataError
 from privsyn.files import open_file
 from privsyn.release.workspace import Workspace
 
@@ -21,20 +25,38 @@ FRAME = Path("the frame")
 """What messages call it."""
 
 
+Rows = Sequence[Mapping[str, Any]]
+"""Records as dicts; a ``datasets.Dataset`` is one, too."""
+
+
+def are_rows(data: Any) -> bool:
+    """Whether data are a list of dicts, or a ``datasets.Dataset``."""
+    if any(base.__module__.startswith("datasets.") for base in type(data).__mro__):
+        return hasattr(data, "to_list")
+    listed = isinstance(data, list | tuple) and len(data) > 0
+    return listed and all(isinstance(row, Mapping) for row in data)
+
+
 def as_frame(data: Any) -> pd.DataFrame:
-    """The data as a frame.
+    """The data as a frame. Of dicts every value stays what it is: a missing id makes no floats.
 
     Raises:
         ConfigError: It is none.
     """
     import pandas as pd
 
-    if not isinstance(data, pd.DataFrame):
-        raise ConfigError(
-            f"data is of type {type(data).__name__}.",
-            hint="Pass the path of a file, or a pandas DataFrame.",
-        )
-    return data
+    if isinstance(data, pd.DataFrame):
+        return data
+    if are_rows(data):
+        rows = data if isinstance(data, list | tuple) else data.to_list()
+        names = dict.fromkeys(name for row in rows for name in row)
+        values = {name: [row.get(name) for row in rows] for name in names}
+        return pd.DataFrame({name: pd.Series(v, dtype=object) for name, v in values.items()})
+    raise ConfigError(
+        f"data is of type {type(data).__name__}.",
+        hint="Pass the path of a file, a pandas DataFrame, a list of dicts or a datasets.Dataset "
+        "(of a DatasetDict one split: data['train']).",
+    )
 
 
 def check_columns(
@@ -45,7 +67,10 @@ def check_columns(
     *,
     prefix: str = "dataset.",
 ) -> dict[str, str]:
-    """The columns that are wanted of a frame, by setting. By names alone; no value is looked at.
+    """The columns that are wanted of a frame, by setting. By names and types.
+
+    Privacy: of a column of type object, whose type says nothing, it is looked at whether any value
+    can be used; no single one decides.
 
     Args:
         frame: The data.
@@ -57,7 +82,7 @@ def check_columns(
     Raises:
         ConfigError: The unit is the frame's index, whose numbers shift with the rows, or names are
             not strings or come twice.
-        DataError: A column is missing.
+        DataError: A column is missing, or of a type that holds no texts, labels or ids.
     """
     names = list(frame.columns)
     if frame.columns.nlevels > 1 or len(set(names)) < len(names):
@@ -73,7 +98,51 @@ def check_columns(
     missing = {setting: name for setting, name in wanted.items() if name not in names}
     listed = [name for name in names if isinstance(name, str)]
     refuse_missing(FRAME, missing, listed, prefix=prefix)
+    for setting, name in wanted.items():
+        _check_type(frame[name], setting, f"column {name!r} ({prefix}{setting}) of the frame")
     return wanted
+
+
+_TAKEN = {"label": "OUSMiufb", "unit": "OUSMiu"}
+"""Setting -> kinds of numpy types that a column of it may have."""
+_WANTED = {
+    "label": "labels: strings, whole numbers, dates or truth values",
+    "unit": "ids: strings, whole numbers, dates or UUIDs",
+}
+
+
+def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
+    import pandas as pd
+
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if setting == "unit" and dtype.kind == "f":
+        raise float_unit(
+            called,
+            str(dtype),
+            hint="Read the column anew as text or as whole numbers: pd.read_csv(..., "
+            f"dtype={{{column.name!r}: 'string'}}), or 'Int64', which keeps a missing id apart.",
+        )
+    found = str(dtype)
+    if dtype.kind in _TAKEN.get(setting, "OUS"):
+        if dtype.kind != "O":
+            return
+        values = [value for value in map(_plain, column) if value is not None]
+        if not values or any(_is_usable(value, setting) for value in values):
+            return
+        found = " or ".join(sorted({type(value).__name__ for value in column[column.notna()]}))
+    way_out = f", or write it as text: frame[{column.name!r}].astype('string')"
+    raise DataError(
+        f"{called} is of type {found}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
+        hint=f"Name another column{'' if setting == 'unit' else way_out}.",
+    )
+
+
+def _is_usable(value: Any, setting: str) -> bool:
+    if setting == "unit":
+        return unit_id(value) is not None
+    return label_id(value) is not None if setting == "label" else isinstance(value, str | bytes)
 
 
 def _refuse_index(unit: str | None, columns: Sequence[Any], index: Sequence[Any]) -> None:
@@ -98,8 +167,8 @@ def place(name: str, version: str) -> str:
     return str(Workspace(Path()).state / "data" / f"{name}-{version}.jsonl")
 
 
-def keep(frame: pd.DataFrame, columns: Sequence[str], target: Path) -> None:
-    """Write the wanted columns of a frame, mode 0600, whole or not at all.
+def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
+    """Write the wanted columns (setting -> column) of a frame, mode 0600, whole or not at all.
 
     The file of a version is never written over: releases were made from it. What is no text and no
     identifier stays recognisable as such, so that rows are dropped and counted by the same rule as
@@ -113,7 +182,7 @@ def keep(frame: pd.DataFrame, columns: Sequence[str], target: Path) -> None:
     private_folder(target.parent)
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        write_jsonl_atomic(draft, _rows(frame, list(dict.fromkeys(columns))), mode=0o600)
+        write_jsonl_atomic(draft, _rows(frame, columns), mode=0o600)
         os.link(draft, target)  # fails where another process was faster
     except FileExistsError:
         if not _same(draft, target):
@@ -137,25 +206,43 @@ def _same(one: Path, other: Path) -> bool:
     return True
 
 
-def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for values in zip(*(frame[name] for name in columns), strict=True):
-        yield {name: _plain(value) for name, value in zip(columns, values, strict=True)}
+def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    texts = {name for setting, name in columns.items() if setting not in ("label", "unit")}
+    names = list(dict.fromkeys(columns.values()))
+    for values in zip(*(frame[name] for name in names), strict=True):
+        yield {
+            name: _as_json(value, text=name in texts)
+            for name, value in zip(names, map(_plain, values), strict=True)
+        }
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON: texts, numbers and nothing as they are; of anything else that it is neither.
-
-    Frames hold missing values as NaN, NaT or NA, and numbers as numpy's.
-    """
+    """A cell without numpy and pandas: frames hold missing values as NaN, NaT or NA."""
     import numpy as np
     import pandas as pd
 
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bytes):
+    if value is pd.NA or value is pd.NaT or (isinstance(value, float | Decimal) and value != value):
+        return None
+    if isinstance(value, np.datetime64):
+        return _plain(pd.Timestamp(value))
+    if isinstance(value, np.floating) and value.itemsize < 8:  # it has fewer digits than a float
+        return float(value) if abs(value) < 1 << np.finfo(value.dtype).nmant + 1 else float("inf")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _as_json(value: Any, *, text: bool) -> Any:
+    """A cell as JSON: texts, numbers and nothing as they are, ids as text; of others that they are.
+
+    Args:
+        value: Of the frame, plain.
+        text: It is of a column of texts, where an id is none.
+    """
+    if isinstance(value, bytes) and text:
         value = value.decode("utf-8", "surrogateescape")
-    if isinstance(value, str | int):
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
-        return value if np.isfinite(value) else None if np.isnan(value) else []
-    return None if value is None or value is pd.NA or value is pd.NaT else []
+        return value if abs(value) < float("inf") else []
+    if not text and isinstance(value, bytes | Decimal | UUID | date):
+        return unit_id(value) or []
+    return []

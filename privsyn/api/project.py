@@ -29,6 +29,7 @@ from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 if TYPE_CHECKING:
     import pandas as pd
 
+    from privsyn.api.frames import Rows
     from privsyn.stages.compare import Comparison
 
 
@@ -67,7 +68,7 @@ class Project(Shown):
     def create(
         cls,
         folder: str | Path,
-        data: str | Path | pd.DataFrame,
+        data: str | Path | pd.DataFrame | Rows,
         *,
         unit: str | None,
         text: str = "text",
@@ -89,7 +90,8 @@ class Project(Shown):
 
         Args:
             folder: Of the project; made if need be.
-            data: A file, a folder of images, or a pandas DataFrame of texts.
+            data: A file, a folder of images, or texts as a pandas DataFrame, a list of dicts or a
+                ``datasets.Dataset``.
             unit: Column with the stable id of those who are protected. None: every row is one by
                 itself. There is no default: who is protected is for a person to say.
             text: Column of the text, or a form over several.
@@ -146,13 +148,11 @@ class Project(Shown):
             changes["dataset.path"] = place
             written = new_project.params(answers, method or FIRST, changes)
             target = root.resolve() / place
-            new_project.write(
-                root, written, lambda: frames.keep(frame, list(columns.values()), target)
-            )
+            new_project.write(root, written, lambda: frames.keep(frame, columns, target))
         return cls(root)
 
     @guarded
-    def using(self, data: str | Path | pd.DataFrame, *, version: str) -> Project:
+    def using(self, data: str | Path | pd.DataFrame | Rows, *, version: str) -> Project:
         """The same project over another state of its data: the next month's, say.
 
         params.yaml stays as it is; dataset.path and dataset.version are set on top of it. The
@@ -175,7 +175,7 @@ class Project(Shown):
             path = frames.place(dataset.name, version)
             changes = as_overrides({"dataset.path": path, "dataset.version": version})
             self._context(changes)  # a version that is no name is refused before it names a file
-            frames.keep(frame, list(columns.values()), self._folder.resolve() / path)
+            frames.keep(frame, columns, self._folder.resolve() / path)
         changes = as_overrides({"dataset.path": path, "dataset.version": version})
         return Project(self._folder, (*self._settings, *changes), self._day)
 
@@ -189,14 +189,13 @@ class Project(Shown):
             DataError: A file is missing, empty, damaged or lacks a column, or none of its records
                 can be used.
         """
-        from privsyn.stages.check import check, lines
+        from privsyn.stages.check import check, lines, none_usable
 
         ctx = self._context(())
         found = check(ctx)
         for path, counts in found.items():
             if not counts["kept"]:
-                reasons = "; ".join(counts["reasons"])
-                raise DataError(f"{path} holds no record that can be used: {reasons}.")
+                raise none_usable(ctx, path, counts)
         return Counts(found, {path: lines(ctx, counts) for path, counts in found.items()})
 
     @guarded

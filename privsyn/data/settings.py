@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import date as Date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 from pydantic import (
     Field,
@@ -18,6 +19,7 @@ from pydantic import (
 )
 
 from privsyn.data.address import Address, Source
+from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
 from privsyn.on_disk import OnDisk, Sha256, SourcePath
 from privsyn.section import NAME, VERSION, Section
@@ -123,11 +125,24 @@ class DatasetConfig(Section):
         default=None,
         description="Between the columns of a CSV: one character. Null: a comma, in .tsv a tab.",
     )
+    escape: Literal["\\"] | None = Field(
+        default=None,
+        description="What stands before a quote within quotes of a CSV: a backslash, as Spark, "
+        "MySQL and others write it. Null: such a quote is doubled.",
+    )
     check: bool = Field(
         default=True,
         description="Before the budget is spent, look whether the file holds any record that the "
         "release can use; refuse where it does not. That one bit is all that is read.",
     )
+
+    @field_validator("labels", "label_descriptions")
+    @classmethod
+    def _composed(cls, value: Any) -> Any:
+        """Labels in Unicode's composed form, as they are compared: some systems write another."""
+        if isinstance(value, dict):
+            return {normalize("NFC", label): text for label, text in value.items()}
+        return tuple(normalize("NFC", label) for label in value)
 
     @field_validator("encoding")
     @classmethod
@@ -158,8 +173,15 @@ class DatasetConfig(Section):
             raise ValueError(
                 "label and labels go together: the label set is public and is never read from data"
             )
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError(f"labels={list(self.labels)} holds a label twice")
+        spelled: dict[str, str] = {}
+        for label in self.labels:
+            own = label_id(label)
+            if own is None:
+                raise ValueError(f"labels holds {label!r}, which no record can have: write a text")
+            if own in spelled:
+                one = "" if label == spelled[own] else f": {spelled[own]!r} and {label!r} are one"
+                raise ValueError(f"labels={list(self.labels)} holds a label twice{one}")
+            spelled[own] = label
         return self
 
     @model_validator(mode="after")

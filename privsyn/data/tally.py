@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.data.hashes import Hashes
+from privsyn.data.unit_key import alike
 
 UNPARSED = "row: cannot be parsed"
 NO_OBJECT = "row: not a JSON object"
@@ -28,6 +29,7 @@ IMAGE = "image: cannot be read"
 MISSING = "missing or empty"
 KIND = "of another type"
 ENCODING = "not in dataset.encoding"
+LOST = "a float that has lost digits"
 _NEAR = "by capitals, spaces or punctuation alone"
 _WORST = 10
 
@@ -38,10 +40,12 @@ _ADVICE: Mapping[str, str] = {
     _NEAR: "They are dropped: correct them in the file, or write the label in dataset.labels as "
     "files of this kind have it.",
     UNDECLARED: "Declare in dataset.labels those of them that are public.",
-    KIND: "A text is a string; a label or unit id a string or a whole number.",
+    LOST: "Several people may share it: read the column as text, or as Int64 in pandas, before "
+    "it is written.",
+    KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
     IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
 }
-"""Ending of a reason -> the next step."""
+"""Words in a reason -> the next step."""
 
 _ENGLISH = frozenset(
     "the and with that this you it my have what how not your from they would please she his when "
@@ -77,6 +81,7 @@ class Tally:
         long_without_english: Of these, records without any of the commonest English words.
         words: Words of a record -> records kept with so many; the longest are one class.
         letters: The same of its letters, in tens.
+        float_ids: Rows whose unit id is written as floats are.
     """
 
     rows: int = 0
@@ -87,7 +92,9 @@ class Tally:
     long_without_english: int = 0
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
+    float_ids: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
+    _alike: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
     def drop(self, reason: str) -> None:
@@ -104,6 +111,7 @@ class Tally:
         if label is not None:
             self.labels[label] += 1
         self._units.add(hash(unit))
+        self._alike.add(hash(alike(unit)))
         self._contents.add(hash(content))
         self.words[min(len(content.split()), _LONGEST)] += 1
         self.letters[min(len(content) // 10, _LONGEST)] += 1
@@ -125,6 +133,7 @@ class Tally:
             most_of_one = max(most_of_one, int(records.max(initial=0)))
             above += int((records > most).sum())
             beyond += int(np.maximum(records - most, 0).sum())
+        apart = sum(len(records) for records in self._alike.counts())
         distinct = sum(len(records) for records in self._contents.counts())
         return {
             "rows": self.rows,
@@ -136,6 +145,8 @@ class Tally:
             "records_per_unit_at_most": most_of_one,
             "units_above_the_bound": above,
             "records_above_the_bound": beyond,
+            "units_alike": units - apart,
+            "float_ids": self.float_ids,
             "duplicate_texts": self.kept - distinct,
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
@@ -175,4 +186,4 @@ def advice(reason: str, labels: Mapping[str, int]) -> str:
     spelt = (label for label, records in labels.items() if records)
     if any(reason == _nearly(label) for label in spelt):
         return "They are dropped: correct them in the file."
-    return next((step for end, step in _ADVICE.items() if reason.endswith(end)), "")
+    return next((step for end, step in _ADVICE.items() if end in reason), "")

@@ -1,11 +1,29 @@
-"""Where a unit falls: keyed hashes of its own id and records, and of nothing else."""
+"""Who is one unit, and where it falls: one spelling of its id, and keyed hashes of it.
+
+Privacy. One person whose id is spelled in two ways would be two units and count twice: the stated
+epsilon would be false for them. So whatever reads records, from whatever format, spells every id by
+``unit_id``. Two people whose ids it spells alike are one unit: they are protected together, and
+some of their records are not used. Where a rule must err, it errs to that side.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+import re
+import unicodedata
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from privsyn.data.records import Record
+
+ID_RULE = "privsyn-ids/1"
+"""Name of the rule that ``unit_id`` follows. It is part of what a unit is, so plans and
+certificates carry it, and another rule has another name."""
+
+EXACT = 2**53
+"""Floats from here on have lost digits of whole numbers: neighbors became one."""
 
 
 class Place(NamedTuple):
@@ -41,3 +59,174 @@ class UnitKey:
         lengths = f"{len(record.unit)} {len(label)} "  # so that no two records run together alike
         hasher.update(f"{lengths}{record.unit}{label}{record.content}".encode())
         return hasher.hexdigest()
+
+
+def unit_id(value: Any) -> str | None:
+    """The one spelling of an id, whatever file, column type or writer it comes from.
+
+    Whole numbers are one id however they are written: 12, 12.0, 1.2e1, +12, as numbers or as text.
+    Text is in Unicode's composed form (NFC), without spaces and invisible characters at its ends.
+    Leading zeros stay: 007 is not 7. So does case, except in a UUID. A moment is in UTC where it
+    names a zone; a moment at midnight without a zone is the date. A float of 2**53 or more is no
+    id, nor is a text that spells one: it has lost digits, and several people may share it.
+
+    Args:
+        value: Of a row: text, a whole number, a Decimal, a UUID or its 16 bytes, a date or time.
+
+    Returns:
+        The id. None where there is none: nothing, an empty text, a truth value, a number with a
+        fraction, a float that lost digits, text that UTF-8 cannot hold.
+    """
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) < EXACT
+        return str(int(value)) if whole else None
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value.adjusted() < _DIGITS and value == value.to_integral()
+        return str(int(value)) if whole else None
+    if isinstance(value, bytes):
+        return _of_bytes(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, date):  # a datetime is one, too
+        return _of_text(value.isoformat())
+    return None
+
+
+def label_id(value: Any) -> str | None:
+    """The one spelling of a label: that of an id; a truth value is true or false.
+
+    It tells which declared label a record has. Releases spell labels as ``dataset.labels`` does.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    label = unit_id(value)
+    return label.lower() if label in ("True", "TRUE", "False", "FALSE") else label
+
+
+def lost_digits(value: Any) -> bool:
+    """Whether a value is no id because it is a float that has lost digits, or spells one."""
+    if isinstance(value, str):
+        return _number(trimmed(value)) == _LOST
+    return isinstance(value, float) and EXACT <= abs(value) < float("inf")
+
+
+def spells_float(value: Any) -> bool:
+    """Whether an id is text as floats are written: whoever wrote it had made numbers of the ids."""
+    if not isinstance(value, str) or not ("." in value or "e" in value or "E" in value):
+        return False
+    text = trimmed(value)
+    return _NUMBER.fullmatch(text) is not None and _number(text) is not None
+
+
+def alike(unit: str) -> str:
+    """An id without case, width, spaces and leading zeros: what two spellings of one may share."""
+    text = "".join(unicodedata.normalize("NFKC", unit).casefold().split())
+    return text.lstrip("0") if text.isdecimal() else text
+
+
+def trimmed(text: str) -> str:
+    """A text in composed form, without spaces, control and invisible characters at its ends."""
+    text = unicodedata.normalize("NFC", text)
+    start, end = 0, len(text)
+    while start < end and _is_blank(text[start]):
+        start += 1
+    while start < end and _is_blank(text[end - 1]):
+        end -= 1
+    return text[start:end]
+
+
+_DIGITS = 4000
+"""Of the longest whole number that is an id; Python converts numbers up to 4,300 digits."""
+_LOST = "lost"
+_NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,9}))?")
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
+    r" ?([Zz]|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+def _is_blank(letter: str) -> bool:
+    if letter.isalnum():
+        return False
+    kind = unicodedata.category(letter)
+    return kind[0] == "Z" or kind in ("Cc", "Cf")
+
+
+def _of_text(text: str) -> str | None:
+    text = trimmed(text)
+    if not text:
+        return None
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:  # surrogates that stand for undecodable bytes
+            return None
+        return text
+    if text[0] in "+-0123456789" and (number := _number(text)) is not None:
+        return None if number == _LOST else number
+    if _UUID.fullmatch(text):
+        return text.lower()
+    return _moment(text)
+
+
+def _of_bytes(value: bytes) -> str | None:
+    """Bytes are text, or the 16 of a UUID where they spell nothing that can be printed."""
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = None
+    if len(value) == 16 and (text is None or not text.strip(" \t\r\n").isprintable()):
+        return str(UUID(bytes=value))
+    return None if text is None else _of_text(text)
+
+
+def _number(text: str) -> str | None:
+    """A whole number in digits; _LOST for a float that lost some; None for any other text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, fraction, exponent = match.groups()
+    if fraction is None and exponent is None:
+        digits = whole
+    else:
+        written = whole + (fraction or ".")[1:]
+        zeros = int(exponent or 0) - len(written) + len(whole)
+        digits = written.rstrip("0")
+        zeros += len(written) - len(digits)
+        digits = digits.lstrip("0")
+        if not digits:
+            digits, zeros = "0", 0
+        if zeros < 0:
+            return None  # a number with a fraction, such as 2024.17, is a text like others
+        if len(digits) + zeros > 16 or int(digits) * 10**zeros >= EXACT:
+            # No writer of floats spells one as 12e45, without a point and a sign: as hashes are.
+            as_float = fraction is not None or (exponent or "")[:1] in ("+", "-")
+            return _LOST if as_float else None
+        digits += "0" * zeros
+    return f"-{digits}" if sign == "-" and digits != "0" else digits
+
+
+def _moment(text: str) -> str:
+    """A date with a time in one spelling; any other text as it is."""
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        return text
+    day, minutes, seconds, fraction, zone = match.groups()
+    seconds, fraction = seconds or "00", (fraction or "").rstrip("0")
+    said = f"{day}T{minutes}:{seconds}"
+    if zone:
+        zone = "+00:00" if zone in ("Z", "z", "UTC") else zone
+        try:
+            said = datetime.fromisoformat(said + zone).astimezone(UTC).isoformat()[:19]
+        except (ValueError, OverflowError):
+            return text
+    elif said.endswith("T00:00:00") and not fraction:
+        return day
+    return said + (f".{fraction}" if fraction else "") + ("Z" if zone else "")

@@ -40,6 +40,7 @@ class DatasetIdentity(Section):
     label_descriptions: dict[str, str] = Field(default={})
     encoding: str = "utf-8"
     delimiter: str | None = None
+    escape: str | None = None
 
     @property
     def subject(self) -> Subject:
@@ -71,6 +72,10 @@ class Plan(Section):
     account: str
     adjacency: Adjacency
     unit: str
+    unit_ids: str = Field(
+        description="Name of the rule by which ids are one unit's however they are written "
+        "(privsyn/data/unit_key.py)."
+    )
     max_records_per_unit: int
     target_epsilon: float
     target_delta: float
@@ -207,6 +212,7 @@ IDENTITY = (
     "account",
     "adjacency",
     "unit",
+    "unit_ids",
     "max_records_per_unit",
     "target_epsilon",
     "target_delta",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn import __version__
 from privsyn.data.artifacts import sha256_file
+from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
@@ -318,6 +319,13 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
             and plan.invariants == ()
             and certificate["schema"] == SCHEMA,
             "rho, rows, invariants and schema follow from the settings",
+        ),
+        Check(
+            "unit ids",
+            plan.unit_ids == ID_RULE,
+            f"ids were read by {plan.unit_ids}; this version reads them by {ID_RULE}"
+            if plan.unit_ids != ID_RULE
+            else f"ids are one unit's by the rule {ID_RULE}",
         ),
         Check(
             "class",

@@ -164,6 +164,18 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         method = ctx.config.first_method
         if note := length(f"methods.{method}", ctx.config.method(method), counts):
             said["too long"] = note
+    if alike := counts["units_alike"]:
+        said["ids alike"] = (
+            f"{alike:,} {who}s have an id that differs from another by case, spaces, width or "
+            "leading zeros alone. If these are the same people, each counts twice: write their ids "
+            "alike"
+        )
+    if floats := counts["float_ids"]:
+        said["ids as floats"] = (
+            f"{floats:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
+            "made numbers of them, which loses digits of long ids. Read the column as text, or as "
+            "Int64 in pandas, before it is written"
+        )
     if note := _too_few(ctx, counts):
         said["note"] = note
     if note := whose_rows(dataset, counts):
@@ -234,6 +246,23 @@ def language(names: Iterable[str], counts: Mapping[str, Any]) -> str:
     return (
         f"most records hold no common English word, and {english[0]}, the default prompts and the "
         "embedder know English alone: docs/models.md, Other languages"
+    )
+
+
+def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError:
+    """The refusal of a file none of whose records can be used: which columns, what they hold."""
+    dataset, reasons = ctx.config.dataset, list(counts["reasons"])
+    columns = {"text": dataset.text, "label": dataset.label, "unit": dataset.unit}
+    said = []
+    for reason in reasons:
+        setting, colon, what = reason.partition(": ")
+        column = columns.get(setting)
+        where = f" (column {column!r})" if column and modality_of(dataset).searched else ""
+        said.append(f"{setting}{where}{colon}{what}")
+    steps = dict.fromkeys(advice(reason, counts["labels"]) for reason in reasons)
+    return DataError(
+        f"{path} holds no record that can be used: {'; '.join(said) or 'no row'}.",
+        hint=" ".join(filter(None, steps)),
     )
 
 

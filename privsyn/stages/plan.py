@@ -14,6 +14,7 @@ import numpy as np
 from privsyn.config import Config
 from privsyn.data.artifacts import private_folder
 from privsyn.data.settings import ImageConfig
+from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
 from privsyn.errors import ConfigError
@@ -140,6 +141,7 @@ def plan(
         "account": config.account.name,
         "adjacency": config.account.adjacency.value,
         "unit": config.account.unit,
+        "unit_ids": ID_RULE,
         "max_records_per_unit": dataset.max_records_per_unit,
         "target_epsilon": target.epsilon,
         "target_delta": target.delta,

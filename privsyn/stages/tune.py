@@ -338,6 +338,7 @@ def _throw_away(ctx: Context, method: str, own_columns: bool) -> dict[str, Any]:
             models[setting] = str(ctx.path(Path(value)))
     if own_columns:
         dataset.update(text="text", label="label", unit="unit", encoding="utf-8", delimiter=None)
+        dataset.update(escape=None)
     rows_are_units = config.dataset.max_records_per_unit == 1 and not own_columns
     adjacency = config.account.adjacency
     if rows_are_units:

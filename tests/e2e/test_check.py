@@ -289,3 +289,27 @@ def test_what_helps_first_is_said_before_money_is_spent(make_project):
         plan(project.context(german), "invisible_ink").warnings,
     ):
         assert "another language than English" in " ".join(told)
+
+
+def test_ids_that_may_be_of_one_person_are_counted_and_not_merged(make_project):
+    """By case, width, spaces or zeros alone; and ids that went through floats are told."""
+    project = make_project()
+    ids = ["Ann", "ann", "ANN", "\uff21nn", "a nn", "007", "7", "Bea", "12.0", "1.2e+05", "9e+18"]
+    texts = [row | {"unit": unit} for row, unit in zip(rows(len(ids), 20), ids, strict=True)]
+    project.write(texts)
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert (counts["kept"], counts["units"], counts["units_alike"]) == (10, 10, 5)
+    said = lines(ctx, counts)
+    assert said["ids alike"].startswith("5 persons have an id that differs from another by case")
+    assert said["ids as floats"].startswith("3 ids are written as floats are")
+    assert counts["reasons"] == {"unit: a float that has lost digits": 1}
+
+
+def test_of_ids_that_are_apart_nothing_is_said(make_project):
+    project = make_project()
+    project.write([row | {"unit": f"{n}.5 e{n}"} for n, row in enumerate(rows(12, 20))])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert not {"ids alike", "ids as floats"} & lines(ctx, counts).keys()
+    assert counts["units"] == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import logging
@@ -9,7 +10,9 @@ import shutil
 import stat
 import subprocess
 import traceback
+import uuid
 from contextlib import contextmanager
+from decimal import Decimal
 
 import pandas as pd
 import pytest
@@ -248,7 +251,7 @@ def renamed(name: str) -> pd.DataFrame:
         (lambda: renamed("person"), {"unit": "person"}, "unit='person' is an index"),
         (lambda: frame_of().reset_index(), {"unit": "index"}, "row numbers shift"),
         (lambda: pd.concat([frame_of(), frame_of()], axis=1), {}, "two of one name"),
-        (lambda: frame_of()["text"], {}, "data=<Series> must be a string, a path or a"),
+        (lambda: frame_of()["text"], {}, "data=<Series> must be a string, a path, a"),
         (frame_of, {"labels": ()}, "label and labels go together"),
         (frame_of, {"labels": (), "label": None, "account": {"epsilon": -1}}, "account.epsilon=-1"),
         (frame_of, {"version": "../../x"}, "dataset.version"),
@@ -343,14 +346,88 @@ def test_rows_of_mixed_types_are_dropped_by_the_rule_of_files(tmp_path):
     frame["unit"] = pd.Series([*frame["unit"][:10], *ids, *frame["unit"][13:]], dtype=object)
     counts = privsyn.Project.create(tmp_path / "p", frame, **COLUMNS).check()
     (found,) = counts.files.values()
-    assert (found["rows"], found["kept"], found["dropped"]) == (48, 39, 9)
+    assert (found["rows"], found["kept"], found["dropped"]) == (48, 40, 8)  # a date is an id
     assert CANARY not in shown(counts)
 
 
 def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
-    made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=7), **COLUMNS)
-    with pytest.raises(DataError, match="no record that can be used"):
+    made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=None), **COLUMNS)
+    with pytest.raises(
+        DataError, match=r"no record that can be used: text \(column 'text'\): missing"
+    ):
         made.check()
+    rows = [{"text": f"text {n}", "unit": n, "label": 7.5} for n in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = COLUMNS | {"labels": ["7.5"]}
+    made = privsyn.Project.create(tmp_path / "q", tmp_path / "a.jsonl", **columns)
+    wanted = r"label .column 'label'.: of another type .a number.*is a string, a whole number"
+    with pytest.raises(DataError, match=wanted):
+        made.check()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("text", pd.Timestamp("2026-01-01"), r"'text' \(argument text\) .* is of type datetime64"),
+        ("text", 7, r"type int64; it must hold texts: strings.*frame\['text'\].astype\('string'\)"),
+        ("text", True, "type bool; it must hold texts"),
+        ("text", Decimal("1"), "type Decimal; it must hold texts"),
+        ("text", uuid.uuid4(), "type UUID; it must hold texts"),
+        ("unit", True, "type bool; it must hold ids: strings, whole numbers, dates or UUIDs"),
+        ("unit", 1.5, "type float64: floats lose the last digits"),
+        ("unit", pd.Timedelta(1), "type timedelta64"),
+        ("label", pd.Timedelta(1), "type timedelta64.*; it must hold labels"),
+    ],
+)
+def test_a_column_of_a_type_that_cannot_be_is_refused_with_the_way_out(
+    tmp_path, column, values, said
+):
+    frame = frame_of()
+    frame[column] = [values] * len(frame)
+    for kind in (frame, frame.astype({column: "category"})):
+        with pytest.raises(DataError, match=said):
+            privsyn.Project.create(tmp_path / "p", kind, **COLUMNS)
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)]),
+        pd.Series([pd.Timestamp("2026-01-01"), pd.Timestamp("2026-01-02 10:00")]),
+        pd.Series([1, 2]),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([Decimal("1"), Decimal("2")]),
+        pd.Series([uuid.UUID(int=1), uuid.UUID(int=2)]),
+        pd.Series(["a", "b"], dtype="string"),
+        pd.Series(["a", "b"], dtype="category"),
+        pd.Series([1, 2], dtype="category"),
+    ],
+    ids=lambda values: f"{values.dtype}-{type(values[0]).__name__}",
+)
+def test_columns_of_these_types_are_ids_and_labels(tmp_path, values):
+    frame = pd.DataFrame({"text": ["a", "b"], "unit": values, "label": values})
+    labels = [str(value).removesuffix(" 00:00:00") for value in values.dropna()]
+    for data in (frame, frame.astype(object).to_dict("records")):
+        shutil.rmtree(tmp_path / "p", ignore_errors=True)
+        made = privsyn.Project.create(tmp_path / "p", data, **COLUMNS | {"labels": labels})
+        (found,) = made.check().files.values()
+        assert found["kept"] == found["units"] == len(labels)
+        assert list(found["labels"].values()) == [1] * len(labels)
+
+
+def test_a_list_of_dicts_keeps_whole_numbers_where_one_is_missing(tmp_path):
+    rows = [{"text": f"text {n}", "unit": 10**18 + n, "label": n % 2 == 0} for n in range(20)]
+    rows.append({"text": "nobody's", "label": True})
+    columns = COLUMNS | {"labels": ["true", "False"]}
+    (found,) = privsyn.Project.create(tmp_path / "p", rows, **columns).check().files.values()
+    assert (found["kept"], found["units"]) == (20, 20)
+    assert found["labels"] == {"true": 10, "False": 10}
+
+
+def test_labels_that_are_no_strings_are_told_by_their_place(tmp_path):
+    with pytest.raises(ConfigError, match=r"labels\[1\] is of type int: write '2'"):
+        privsyn.Project.create(tmp_path / "p", frame_of(), **COLUMNS | {"labels": ["1", 2]})
 
 
 def test_another_month_is_another_version_of_the_same_account(project, release):

@@ -70,6 +70,27 @@ def refuse_index(unit: str, *, index: bool = False) -> None:
         )
 
 
+def float_unit(column: str, kind: str, *, hint: str = "") -> DataError:
+    """The refusal of a unit column of floats, whatever its values.
+
+    Privacy: pandas makes a column of whole numbers one of floats as soon as one is missing, and
+    floats of 2**53 and more are neighbors that became one. So one row without an id would decide
+    who the others are. The type decides here, which is public, and no value is looked at.
+
+    Args:
+        column: What the column is, for the message.
+        kind: Its type.
+        hint: The way out, where another one is nearer.
+    """
+    return DataError(
+        f"{column} is of type {kind}: floats lose the last digits of long ids, so that several "
+        "people become one.",
+        hint=hint
+        or "Write ids as text or as whole numbers: where pandas read them, with dtype "
+        "'string' or 'Int64', which keeps a missing one apart.",
+    )
+
+
 def refuse_missing(
     path: Source, missing: Mapping[str, str], names: Sequence[str], *, prefix: str = "dataset."
 ) -> None:

@@ -22,10 +22,11 @@ from privsyn.data.readers.header import read_header
 from privsyn.data.readers.lines import Row
 from privsyn.data.readers.objects import is_folder, parts
 from privsyn.data.readers.streams import bounded_lines, check_file, open_bytes, split_suffix
-from privsyn.data.readers.values import as_identifier, fault
+from privsyn.data.readers.values import fault
 from privsyn.data.records import Private, Record
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
 from privsyn.data.tally import Tally, folded
+from privsyn.data.unit_key import label_id, spells_float, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
 from privsyn.modalities.base import Format, Unusable
 from privsyn.modalities.registry import modality_of
@@ -167,7 +168,7 @@ def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
             continue
         rows += 1
         for name, value in zip(columns, row, strict=True):
-            hashes, found = seen[name], as_identifier(value)
+            hashes, found = seen[name], unit_id(value)
             if hashes is None or found is None:
                 continue
             if len(found) > _LONGEST_ID:
@@ -204,7 +205,7 @@ def _records(
     cfg: DatasetConfig, rows: Iterator[Row | str], has_units: bool, tally: Tally
 ) -> Iterator[Private[Record]]:
     labels = {folded(label): label for label in reversed(cfg.labels) if folded(label)}
-    declared = frozenset(cfg.labels)
+    declared = {label_id(label): label for label in cfg.labels}
     kind = modality_of(cfg)
     width = len(kind.columns)
     has_labels = cfg.label is not None
@@ -215,14 +216,16 @@ def _records(
             continue
         label = None
         if has_labels:  # before the content: decoding an image is dear
-            label = as_identifier(row[width])
-            if label is None:
+            spelled = label_id(row[width])
+            if spelled is None:
                 tally.drop(f"label: {fault(row[width])}")
                 continue
-            if label not in declared:
-                tally.drop_label(labels.get(folded(label)))
+            label = declared.get(spelled)
+            if label is None:
+                tally.drop_label(labels.get(folded(spelled)))
                 continue
-        unit = as_identifier(row[-1] if has_units else number)
+        unit = unit_id(row[-1] if has_units else number)
+        tally.float_ids += has_units and spells_float(row[-1])
         if unit is None:
             tally.drop(f"unit: {fault(row[-1])}")
             continue

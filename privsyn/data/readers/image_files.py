@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from privsyn.data.images import MOST_BYTES
-from privsyn.data.readers.columns import refuse_missing
+from privsyn.data.readers.columns import float_unit, refuse_missing
 from privsyn.errors import DataError
 from privsyn.files import open_file
 
@@ -126,6 +126,18 @@ def check_npz(path: Path, columns: Mapping[str, str]) -> None:
                 f"array {other!r} (dataset.{setting}) of {path} is not one number or string for "
                 "each image.",
                 hint=f"Write a vector as long as {name}.",
+            )
+        if setting == "unit" and type_.kind == "b":
+            raise DataError(
+                f"array {other!r} (dataset.unit) of {path} holds true and false, which name "
+                "nobody.",
+                hint="Name an array of ids: whole numbers or strings.",
+            )
+        if setting == "unit" and type_.kind == "f":
+            raise float_unit(
+                f"array {other!r} (dataset.unit) of {path}",
+                str(type_),
+                hint="Write the ids as an array of whole numbers or of strings.",
             )
 
 

@@ -7,15 +7,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from privsyn.data.address import Address, Source
 from privsyn.data.artifacts import storage_error
-from privsyn.data.readers.columns import check_header
+from privsyn.data.readers.columns import check_header, float_unit
 from privsyn.data.readers.streams import open_bytes, split_suffix
 from privsyn.errors import DataError, NoRows
 
 IMAGE_COLUMN = "images.column"
 """The setting under ``dataset.`` that names a column of image files."""
+_WANTED = {
+    "unit": ("ids", "strings, whole numbers, dates or UUIDs"),
+    "label": ("labels", "strings, whole numbers, dates or truth values"),
+}
+"""Setting -> what its column holds, and by which types."""
 _BATCH_ROWS = 512
 _BATCH_IMAGES = 16
 
@@ -42,20 +48,21 @@ def check_parquet(path: Source, columns: Mapping[str, str]) -> None:
         if setting == IMAGE_COLUMN:
             _check_images(path, name, kind)
             continue
-        text = _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind)
-        number = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
-        if not text and (setting == "text" or not number):
+        if setting == "unit" and t.is_floating(kind):
+            raise float_unit(f"column {name!r} (dataset.unit) of {path}", str(kind))
+        if not _is_taken(kind, setting):
             outer = str(kind).partition("<")[0]  # keys of a struct may be content
+            what, wanted = _WANTED.get(setting, ("text", "strings"))
             raise DataError(
-                f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not text.",
-                hint="Choose or write a column of strings.",
+                f"column {name!r} (dataset.{setting}) of {path} is of type {outer}, not {what}.",
+                hint=f"Choose or write a column of {wanted}.",
             )
     if not rows:
         raise NoRows(f"{path} holds no row.", hint="Check how it was exported.")
 
 
 def parquet_rows(path: Source, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """Values of the wanted columns, row by row; strings come as bytes, structs as mappings.
+    """Values of the wanted columns, row by row; structs come as mappings.
 
     Args:
         path: A file that check_parquet passed.
@@ -143,16 +150,64 @@ def _unpacked(path: Source, stack: ExitStack) -> Any:
     return copy
 
 
+def _is_taken(kind: Any, setting: str) -> bool:
+    """Whether a column of this type may hold texts, labels or unit ids."""
+    from pyarrow import types as t
+
+    kind = _stored(kind)
+    if _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_null(kind):
+        return True
+    if setting not in ("label", "unit"):
+        return False
+    if setting == "label" and (t.is_floating(kind) or t.is_boolean(kind)):
+        return True
+    moment = t.is_date(kind) or t.is_timestamp(kind)
+    return bool(t.is_integer(kind) or t.is_decimal(kind) or moment or _is_uuid(kind))
+
+
 def _plain(column: Any) -> list[Any]:
-    """Python values; strings as bytes, as Parquet does not promise that they are UTF-8."""
+    """Python values, each by itself: one that Python cannot hold is a list, which is nothing.
+
+    Parquet does not promise that strings are UTF-8: bytes that are not are surrogates.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if _is_text(column.type):
-        column = column.cast(pa.large_binary())
-    values: list[Any] = column.to_pylist()
-    return values
+    if column.type != (kind := _stored(column.type)):
+        column = column.storage
+    if _is_text(kind):
+        values = column.cast(pa.large_binary()).to_pylist()
+        return [value and value.decode("utf-8", "surrogateescape") for value in values]
+    if _is_uuid(kind):
+        return [value and UUID(bytes=value) for value in column.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        column = column.cast(pa.timestamp(kind.unit))  # in UTC
+        return [_moment(value, zone) for value in column]
+    if pa.types.is_date(kind):
+        return [_moment(value) for value in column]
+    return list(column.to_pylist())
+
+
+def _moment(value: Any, zone: str = "") -> Any:
+    """A date or time as text; a list where it is beyond the years of the calendar."""
+    try:
+        said = value.as_py()
+    except (ValueError, OverflowError):
+        return []
+    return said and said.isoformat() + zone
+
+
+def _stored(kind: Any) -> Any:
+    """The type that values of an extension type are stored in."""
+    return getattr(kind, "storage_type", kind)
+
+
+def _is_uuid(kind: Any) -> bool:
+    from pyarrow import types as t
+
+    return bool(t.is_fixed_size_binary(kind) and kind.byte_width == 16)
 
 
 def _is_text(kind: Any) -> bool:

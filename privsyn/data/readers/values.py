@@ -1,10 +1,14 @@
-"""A value of a row as text or identifier; what is neither has a reason that holds nothing of it."""
+"""A value of a row as text; what is none, or no id, has a reason that holds nothing of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
-from privsyn.data.tally import ENCODING, KIND, MISSING
+from privsyn.data.tally import ENCODING, KIND, LOST, MISSING
+from privsyn.data.unit_key import lost_digits, trimmed
 
 
 def as_text(value: Any) -> str | None:
@@ -21,22 +25,30 @@ def as_text(value: Any) -> str | None:
     return value if value and not value.isspace() else None
 
 
-def as_identifier(value: Any) -> str | None:
-    """A string or whole number as text; 12.0 is what a column of integers with gaps holds."""
-    if isinstance(value, str | bytes):
-        return as_text(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else None
-    return as_text(value)
-
-
 def fault(value: Any) -> str:
-    """Why a value is neither text nor an identifier, in words that hold nothing of it."""
-    if isinstance(value, str | bytes):
-        return ENCODING if value.strip() else MISSING
-    empty = value is None or value != value
-    return MISSING if empty else KIND
+    """Why a value is neither text nor an id, in words that hold nothing of it."""
+    if value is None or (isinstance(value, float | Decimal) and value != value):
+        return MISSING
+    if lost_digits(value):
+        return LOST
+    if isinstance(value, str):
+        return ENCODING if trimmed(value) else MISSING
+    if isinstance(value, bytes):
+        return ENCODING if value.strip(b" \t\r\n\0") else MISSING
+    return f"{KIND} ({kind_of(value)})"
+
+
+_KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    Decimal: "a number",
+    date: "a date",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words that hold nothing of it."""
+    return next((said for kind, said in _KINDS.items() if isinstance(value, kind)), "no text")

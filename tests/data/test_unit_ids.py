@@ -1,0 +1,336 @@
+"""Who is one person: every reader spells an id alike, and nobody's id hangs on another's record."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from pyarrow import parquet
+
+from privsyn.api import frames
+from privsyn.data.readers.formats import read_records
+from privsyn.data.settings import DatasetConfig
+from privsyn.data.tally import Tally
+from privsyn.data.unit_key import label_id, unit_id
+from privsyn.errors import DataError
+
+Ids = Sequence[Any]
+READERS: dict[str, Callable[[Path, Ids], DatasetConfig]] = {}
+"""What writes ids as a file of one format and says how it is read."""
+
+
+def reader(write: Callable[[Path, Ids], Path]) -> Callable[[Path, Ids], DatasetConfig]:
+    def ready(folder: Path, ids: Ids) -> DatasetConfig:
+        path = write(folder, ids)
+        images = {"size": 4, "mode": "L"} if path.suffix == ".npz" else None
+        return DatasetConfig(name="d", path=path, unit="id", images=images)
+
+    READERS[write.__name__] = ready
+    return ready
+
+
+def _separated(folder: Path, ids: Ids, suffix: str, delimiter: str) -> Path:
+    out = io.StringIO(newline="")
+    rows = csv.writer(out, delimiter=delimiter)
+    rows.writerows([["id", "text"], *([value, f"text {n}"] for n, value in enumerate(ids))])
+    path = folder / f"a{suffix}"
+    path.write_bytes(out.getvalue().encode())
+    return path
+
+
+@reader
+def comma(folder: Path, ids: Ids) -> Path:
+    return _separated(folder, ids, ".csv", ",")
+
+
+@reader
+def tab(folder: Path, ids: Ids) -> Path:
+    return _separated(folder, ids, ".tsv", "\t")
+
+
+@reader
+def json_lines(folder: Path, ids: Ids) -> Path:
+    rows = ({"id": value, "text": f"text {n}"} for n, value in enumerate(ids))
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+    return path
+
+
+@reader
+def column_of_parquet(folder: Path, ids: Ids) -> Path:
+    path = folder / "a.parquet"
+    texts = [f"text {n}" for n in range(len(ids))]
+    parquet.write_table(pa.table({"id": pa.array(ids), "text": texts}), path)
+    return path
+
+
+@reader
+def frame(folder: Path, ids: Ids) -> Path:
+    data = {"id": pd.Series(ids, dtype=object), "text": [f"text {n}" for n in range(len(ids))]}
+    return _kept(pd.DataFrame(data), folder)
+
+
+@reader
+def list_of_dicts(folder: Path, ids: Ids) -> Path:
+    rows = [{"id": value, "text": f"text {n}"} for n, value in enumerate(ids)]
+    return _kept(frames.as_frame(rows), folder)
+
+
+def _kept(data: pd.DataFrame, folder: Path) -> Path:
+    path = folder / "state" / "data" / "a.jsonl"
+    path.unlink(missing_ok=True)
+    frames.keep(data, frames.check_columns(data, "text", None, "id"), path)
+    return path
+
+
+@reader
+def array(folder: Path, ids: Ids) -> Path:
+    path = folder / "a.npz"
+    np.savez(path, image=np.zeros((len(ids), 4, 4), np.uint8), id=np.array(ids))
+    return path
+
+
+def units(cfg: DatasetConfig, tally: Tally | None = None) -> list[str]:
+    return [record.reveal().unit for record in read_records(cfg, tally=tally)]
+
+
+TYPED = [name for name in READERS if name not in ("comma", "tab", "array")]
+"""Readers that hold a missing id, and ids of several types."""
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(ids=st.lists(st.integers(-(10**18), 10**18), min_size=1, max_size=6))
+def test_whole_numbers_are_one_id_by_every_reader(tmp_path, name, ids):
+    """As numbers and as texts; no two become one."""
+    wanted = [str(value) for value in ids]
+    assert units(READERS[name](tmp_path, ids)) == wanted
+    spelled = [f"{value}.0" if abs(value) < 2**53 else f" {value}\u200b" for value in ids]
+    assert units(READERS[name](tmp_path, spelled)) == wanted
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    ids=st.lists(
+        st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=6)
+        | st.sampled_from(["1", "1.0", "1e0", "+1", "01", "1.5", "M\u00fcller", "Mu\u0308ller",
+                           "\ufeffx ", "1.3e+18", "4873214862074861312.0", "2024-05-01 00:00:00",
+                           "550E8400-E29B-41D4-A716-446655440000", "123e45678", "-0", "\u00a0",
+                           "ID7", "2024-05-01"]),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+def test_every_reader_spells_a_text_alike_and_each_by_itself(tmp_path, name, ids):
+    ids = ["a person", *ids, "last"]  # a frame without any id is refused
+    wanted = [one for one in map(unit_id, ids) if one is not None]
+    assert units(READERS[name](tmp_path, ids)) == wanted
+
+
+MOMENT = datetime(2024, 5, 1, 10, 30, tzinfo=UTC)
+SAME = [
+    ([12, 12.0, "12", "12.0", "1.2e1", "+12", " 12\u00a0", Decimal("12.00"), np.int32(12)], "12"),
+    ([0, -0.0, "-0", "0.0", Decimal("0E+3")], "0"),
+    (["M\u00fcller", "Mu\u0308ller", "\ufeffM\u00fcller ", b"M\xc3\xbcller"], "M\u00fcller"),
+    (
+        [uuid.UUID(int=7 << 120), uuid.UUID(int=7 << 120).bytes,
+         str(uuid.UUID(int=7 << 120)).upper()],
+        "07000000-0000-0000-0000-000000000000",
+    ),
+    ([date(2024, 5, 1), datetime(2024, 5, 1), "2024-05-01 00:00:00", "2024-05-01"], "2024-05-01"),
+    (
+        [MOMENT, "2024-05-01 12:30:00+02:00", "2024-05-01T10:30Z", "2024-05-01T10:30:00.000Z"],
+        "2024-05-01T10:30:00Z",
+    ),
+    (["patient-00000012", b"patient-00000012"], "patient-00000012"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spellings", "wanted"), SAME, ids=[wanted for _, wanted in SAME])
+def test_spellings_of_one_id(spellings: Ids, wanted: str) -> None:
+    plain = [value.item() if isinstance(value, np.generic) else value for value in spellings]
+    assert [unit_id(value) for value in plain] == [wanted] * len(plain)
+
+
+def test_what_is_an_id_of_its_own_and_what_is_none() -> None:
+    own = [
+        "007",
+        "7",
+        "7.5",
+        "7.50",
+        "m\u00fcller",
+        "M\u00fcller",
+        "12e45678",
+        "1-2",
+        "true",
+        "1" * 400,
+    ]
+    assert [unit_id(value) for value in own] == own
+    none = [None, "", " \u200b", True, 1.5, float("nan"), float("inf"), Decimal("1.5"), [1], {},
+            "\udcff", b"\xff", Decimal("1E+99999999"), Decimal("sNaN"), 2.0**53,
+            "9007199254740993.0", "1.3e+18", "-1.3E18"]  # fmt: skip
+    assert [unit_id(value) for value in none] == [None] * len(none)
+
+
+@pytest.mark.parametrize("digits", [2, 16, 17, 19])
+@pytest.mark.parametrize("name", TYPED)
+def test_a_missing_id_leaves_every_other_unit_what_it_was(tmp_path, name, digits):
+    """The added record is dropped, and nothing else happens: nobody's id becomes a float."""
+    ids = [10 ** (digits - 1) + n for n in range(20)]
+    before = units(READERS[name](tmp_path, ids))
+    assert before == [str(value) for value in ids]
+    tally = Tally()
+    assert units(READERS[name](tmp_path, [*ids, None]), tally) == before
+    assert dict(tally.dropped) == {"unit: missing or empty": 1}
+
+
+@pytest.mark.parametrize("digits", [2, 16, 17, 19])
+def test_a_csv_by_pandas_with_a_missing_id_keeps_people_or_drops_them(tmp_path, digits):
+    """pandas writes all ids as floats then: the same people, or nobody, and never others."""
+    ids = [10 ** (digits - 1) + n for n in range(20)]
+    for rows in (ids, [*ids, None]):
+        data = pd.DataFrame({"id": rows, "text": [f"text {n}" for n in range(len(rows))]})
+        data.to_csv(tmp_path / "a.csv", index=False)
+        tally = Tally()
+        found = units(DatasetConfig(name="d", path=tmp_path / "a.csv", unit="id"), tally)
+        lost = rows is not ids and digits > 16
+        assert found == ([] if lost else [str(value) for value in ids])
+        assert tally.dropped["unit: a float that has lost digits"] == 20 * lost
+
+
+@pytest.mark.parametrize("ids", [[1.0, 2.0], [1e18, 2.0], [1.0, None], [float("nan")] * 2])
+def test_a_unit_column_of_floats_is_refused_by_its_type_alone(tmp_path, ids):
+    """Whatever it holds: one record decides nothing."""
+    floats = np.array([np.nan if value is None else value for value in ids])
+    table = pa.table({"id": pa.array(floats, pa.float64()), "text": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"float.*lose the last digits") as caught:
+        units(DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id"))
+    assert "as text or as whole numbers" in str(caught.value)
+    coded = table.set_column(0, "id", table["id"].dictionary_encode())
+    parquet.write_table(coded, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="lose the last digits"):
+        units(DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id"))
+    for dtype in ("float64", "float32", "Float64", "category"):
+        data = pd.DataFrame({"id": pd.Series(floats, dtype=dtype), "text": ["a", "b"]})
+        with pytest.raises(DataError, match=r"lose the last digits.*'Int64'"):
+            frames.check_columns(data, "text", None, "id")
+    with pytest.raises(DataError, match="lose the last digits"):
+        units(READERS["array"](tmp_path, floats))
+
+
+def test_a_float_that_lost_digits_is_dropped_by_itself_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    ids = ["1", "2.0", "1e18", "4873214862074861312", "4873214862074861312.0", '"1.3e+18"']
+    path.write_text("".join(f'{{"id": {value}, "text": "a"}}\n' for value in ids))
+    tally = Tally()
+    assert units(DatasetConfig(name="d", path=path, unit="id"), tally) == [
+        "1", "2", "4873214862074861312"]  # fmt: skip
+    assert dict(tally.dropped) == {"unit: a float that has lost digits": 3}
+
+
+def test_small_floats_among_the_objects_of_a_frame(tmp_path: Path) -> None:
+    """A float32 has lost digits from 2**24 on."""
+    ids = [np.float32(12), np.float32(2**24 + 1), np.float64(2**24 + 1), np.float16(2**11)]
+    data = pd.DataFrame({"id": pd.Series(ids, dtype=object), "text": list("abcd")})
+    cfg = DatasetConfig(name="d", path=_kept(data, tmp_path), unit="id")
+    assert units(cfg) == ["12", str(2**24 + 1)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.decimal128(20, 0), pa.decimal128(20, 2), pa.int64(), pa.uint32(), pa.string(), pa.binary(),
+     pa.large_string(), pa.string_view()],
+    ids=str,
+)  # fmt: skip
+def test_parquet_types_of_whole_numbers(tmp_path: Path, kind: pa.DataType) -> None:
+    values = [b"12", b"7"] if kind == pa.binary() else ["12", "7"]
+    column = pa.array(values).cast(kind) if kind != pa.binary() else pa.array(values, kind)
+    parquet.write_table(pa.table({"id": column, "text": ["a", "b"]}), tmp_path / "a.parquet")
+    assert units(DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id")) == ["12", "7"]
+
+
+def test_parquet_dates_and_uuids_and_one_beyond_the_calendar(tmp_path: Path) -> None:
+    """A moment that Python cannot hold is one dropped record, and no error."""
+    one = uuid.uuid4()
+    for values, wanted in [
+        (pa.array([date(2024, 5, 1), None], pa.date32()), ["2024-05-01"]),
+        (pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()), ["1970-01-01"]),
+        (pa.array([10**18, 0], pa.timestamp("us")), ["1970-01-01"]),
+        (pa.array([10**15, 0], pa.timestamp("s", "Europe/Berlin")), ["1970-01-01T00:00:00Z"]),
+        (pa.array([1, 0], pa.timestamp("ns")), ["1970-01-01T00:00:00.000000001", "1970-01-01"]),
+        (pa.array([one.bytes, None], pa.binary(16)), [str(one)]),
+        (pa.array([b"p" * 16, None], pa.binary(16)), [str(uuid.UUID(bytes=b"p" * 16))]),
+        (pa.array([one.bytes, None], pa.binary()), [str(one)]),
+        (pa.array([one.bytes, None], pa.uuid()), [str(one)]),
+    ]:  # fmt: skip
+        table = pa.table({"id": values, "text": ["a", "b"]})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        cfg = DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id")
+        assert units(cfg) == wanted
+
+
+def test_a_folder_of_parts_that_spell_ids_in_two_ways_counts_nobody_twice(tmp_path: Path) -> None:
+    """pandas writes 1.0 in a part where one id is missing."""
+    for part, ids in (("a", "1 2 3"), ("b", "1.0 2.0 ")):
+        rows = [f"{value},text of {part}" for value in ids.split(" ")]
+        (tmp_path / f"{part}.csv").write_text("\n".join(["id,text", *rows]) + "\n")
+    tally = Tally()
+    found = units(DatasetConfig(name="d", path=tmp_path, unit="id"), tally)
+    assert found == ["1", "2", "3", "1", "2"]
+    assert tally.report((), 1)["records_above_the_bound"] == 2
+
+
+COMPOSED, APART = "R\u00fcckgabe", "Ru\u0308ckgabe"
+
+
+@pytest.mark.parametrize("declared", [COMPOSED, APART])
+@pytest.mark.parametrize("name", ["comma", "json_lines", "column_of_parquet", "frame"])
+def test_labels_are_compared_in_composed_form(tmp_path, declared, name):
+    values = [COMPOSED, APART, f"{APART} ", "7.0", "7", "True", "true"]
+    cfg = READERS[name](tmp_path, values)
+    cfg = DatasetConfig(name="d", path=cfg.path, label="id", labels=(declared, "7", "True"))
+    found = [record.reveal().label for record in read_records(cfg)]
+    assert found == [COMPOSED] * 3 + ["7", "7", "True", "True"]
+
+
+def test_labels_that_are_one_are_refused_and_truth_values_have_one_spelling(tmp_path) -> None:
+    for labels in ([COMPOSED, APART], ["1", "1.0"], ["true", "True"], ["a", "a"], ["a", " a"]):
+        with pytest.raises(ValueError, match="twice"):
+            DatasetConfig(name="d", path=tmp_path, label="l", labels=labels)
+    assert label_id(True) == label_id("True") == label_id("TRUE") == "true"
+    said = DatasetConfig(name="d", path=tmp_path, label="l", labels=[APART],
+                         label_descriptions={APART: "a return"})  # fmt: skip
+    assert said.label_descriptions == {COMPOSED: "a return"}
+
+
+def test_names_of_folders_are_labels_in_composed_form(tmp_path: Path) -> None:
+    for label in (COMPOSED, APART):
+        folder = tmp_path / label
+        folder.mkdir()
+        Image.new("L", (4, 4)).save(folder / f"{len(label)}.png")
+    for declared in (COMPOSED, APART):
+        cfg = DatasetConfig(name="d", path=tmp_path, label="label", labels=[declared], unit="file",
+                            images={"size": 4, "mode": "L"})  # fmt: skip
+        records = [record.reveal() for record in read_records(cfg)]
+        assert [record.label for record in records] == [COMPOSED] * 2
+        assert all(unicodedata.is_normalized("NFC", record.unit) for record in records)
