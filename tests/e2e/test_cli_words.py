@@ -46,7 +46,7 @@ def say(monkeypatch, capsys):
     def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
         printed = io.StringIO()
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
-        for commands in ("derived", "ledger", "project", "run", "stage"):
+        for commands in ("ledger", "project", "run", "stage", "students"):
             monkeypatch.setattr(f"privsyn.cli.{commands}.out", console)
         monkeypatch.chdir(project.root)
         monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
