@@ -6,6 +6,8 @@ hub model by its id and commit.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,11 +110,15 @@ def describe_image_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) ->
 def describe_server(server: ServerConfig) -> ModelIdentity:
     """The identity of a model behind a server, without asking the server.
 
-    Its revision is the address, the model's name and the kind of request, never the key. Weights
+    Its revision is the address, the model's name, the kind of request and a digest of
+    ``extra_body``, never the key. Weights
     behind a server cannot be pinned: whoever runs it may change them under the same name, so two
     releases with one revision may come from different weights. The guarantee is not touched by it.
     """
     kind = "chat" if server.chat else "completions"
+    if server.extra_body:
+        body = json.dumps(server.extra_body, sort_keys=True)
+        kind += f"+{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     return ModelIdentity(
         f"{server.model} at {urlsplit(server.url).netloc}",
         f"{server.url} {server.model} {kind}",

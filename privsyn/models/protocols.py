@@ -185,6 +185,14 @@ class TextModel(Protocol):
         """
 
 
+@runtime_checkable
+class TellsEmpty(Protocol):
+    """A TextModel that knows why a completion is empty."""
+
+    def why_empty(self) -> str | None:
+        """Why the last empty completion was empty. To be told of public prompts alone."""
+
+
 class VariationAPI(Protocol[T]):
     """A generator of public samples (texts, images): fresh ones, and variations of samples.
 

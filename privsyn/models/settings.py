@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -13,12 +14,18 @@ from pydantic import (
 from privsyn.on_disk import OnDisk
 from privsyn.section import VARIABLE, Section
 
+_FIELDS_OF_OURS = frozenset(
+    {"model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p"}
+    | {"n", "stream", "echo", "best_of", "logprobs", "tools", "functions", "response_format"}
+)
+"""Fields of a request that ``models.server.extra_body`` may not hold."""
+
 
 class ServerConfig(Section):
     """An OpenAI-compatible server that completes prompts for a method.
 
-    It is sent public and privatised text only. The address, the model and ``chat`` are part of a
-    release's identity; the rest changes speed and patience only.
+    It is sent public and privatised text only. The address, the model, ``chat`` and ``extra_body``
+    are part of a release's identity; the rest changes speed and patience only.
     """
 
     url: str = Field(
@@ -35,6 +42,12 @@ class ServerConfig(Section):
     chat: bool = Field(
         default=True, description="Send chat messages; false: plain completions (/completions)."
     )
+    extra_body: dict[str, Any] = Field(
+        default={},
+        description="Further fields of every request, as the server knows them: "
+        "{chat_template_kwargs: {enable_thinking: false}}, which is sent anyway, or "
+        "{reasoning_effort: low}. Null leaves a field out. Part of the release's identity; no key.",
+    )
     concurrency: int = Field(default=8, ge=1, le=256, description="Requests under way at a time.")
     max_requests: int = Field(
         default=10_000,
@@ -50,6 +63,19 @@ class ServerConfig(Section):
         le=20,
         description="Further attempts after 429, 5xx, a timeout or an answer that makes no sense.",
     )
+
+    @field_validator("extra_body")
+    @classmethod
+    def _has_no_settings_of_its_own(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(_FIELDS_OF_OURS.intersection(value))
+        if taken:
+            raise ValueError(
+                f"{taken[0]} is set by privsyn: leave it out (lengths, temperature and top_p are "
+                "settings of the method)"
+            )
+        if len(json.dumps(value)) > 10_000:
+            raise ValueError("more than 10,000 characters")
+        return value
 
     @field_validator("url")
     @classmethod

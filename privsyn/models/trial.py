@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.errors import ModelError
-from privsyn.models.protocols import Embedder, LogitModel, PromptTemplate
+from privsyn.models.protocols import Embedder, LogitModel, PromptTemplate, TellsEmpty, TextModel
 
+log = logging.getLogger(__name__)
+
+STILL_THINKING = "the model was still thinking at max_tokens"
+THOUGHTS_ALONE = "the model wrote its thoughts and no text"
+"""Why a completion may be empty."""
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
 
@@ -62,6 +68,60 @@ def refuse_no_numbers(logits: Any) -> None:
             "damaged, or too large for models.dtype.",
             hint="Copy or download it again, or set models.dtype=float32.",
         )
+
+
+def try_texts(
+    model: TextModel, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float
+) -> list[str]:
+    """Answers to public prompts, asked as a method will, with its lengths and its sampling.
+
+    Tells of equal answers, and of prompts without one.
+
+    Raises:
+        ModelError: No prompt was answered with a text; says why.
+    """
+    answers = model.complete(prompts, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+    refuse_silence(model, answers)
+    if temperature and len(prompts) > len(set(answers)) == 1 and len(answers[0].split()) >= 5:
+        log.warning(
+            "The text model answers %d prompts with one text, word for word: a proxy that keeps "
+            "answers, or a server that passes over prompt and temperature. The release would "
+            "repeat itself.",
+            len(prompts),
+        )
+    if silent := sum(not answer.strip() for answer in answers):
+        log.warning("The text model answers %d of %d prompts with no text.", silent, len(prompts))
+    return answers
+
+
+def refuse_silence(model: TextModel, answers: Sequence[str], asked: int = 0) -> None:
+    """Refuse a model that answered no public prompt with a text.
+
+    Args:
+        model: Says why, where it knows.
+        answers: The last answer to each prompt.
+        asked: How often it was asked in all, if more.
+
+    Raises:
+        ModelError: Says why, and the next step.
+    """
+    if any(answer.strip() for answer in answers):
+        return
+    why = model.why_empty() if isinstance(model, TellsEmpty) else None
+    hint = "Check the prompt of this method (privsyn plan shows it) with this model."
+    if why in (STILL_THINKING, THOUGHTS_ALONE):
+        hint = (
+            "Ask it not to think (models.server.extra_body={chat_template_kwargs: "
+            "{enable_thinking: false}} or {reasoning_effort: none}, as the server knows it), "
+            "raise max_tokens so that thought and text fit, or name a model that does not think."
+        )
+    elif why:
+        hint = "Change the prompt, or lower max_tokens, or name another model or server."
+    raise ModelError(
+        f"the text model gave no text for {asked or len(answers)} prompts"
+        f"{f': {why}' if why else ''}.",
+        hint=hint,
+    )
 
 
 def try_embedder(embedder: Embedder[Any], sample: Any) -> None:

@@ -113,6 +113,7 @@ def test_what_is_asked(server: Server, make: Make) -> None:
         "messages": [{"role": "user", "content": "say ? this"}],
         "max_tokens": 16,
         "temperature": 0.7,
+        "chat_template_kwargs": {"enable_thinking": False},
     }
 
 
@@ -487,3 +488,220 @@ def test_an_address_that_is_none(url: str) -> None:
     cfg = parse_config(raw, ["models.server.url=http://h/v1/", "models.server.model=m"])
     assert cfg.models.server is not None
     assert (cfg.models.server.url, cfg.models.server.chat) == ("http://h/v1", True)
+
+
+def refused(parameter: str | None, message: str = "no") -> Reply:
+    error = {"message": message, "param": parameter, "code": "u", "type": "invalid_request_error"}
+    return 400, {}, json.dumps({"error": error}).encode()
+
+
+def answered(content: Any, finish: str = "stop", **beside: Any) -> Reply:
+    message = {"role": "assistant", "content": content, **beside}
+    return choices([{"index": 0, "finish_reason": finish, "message": message}])
+
+
+TEXT = "My bill has not come yet, please send it."
+THOUGHT = "Okay, the user wants a message.\n\nI write about a bill."
+THOUGHTS = {
+    "tags": f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}",
+    "closing tag alone": f"{THOUGHT}\n</think>\n\n{TEXT}",
+    "twice": f"<think>{THOUGHT}</think>\n<think>{THOUGHT}</think>{TEXT}",
+    "one within another": f"<think>{THOUGHT}<think>x</think>{THOUGHT}</think>{TEXT}",
+    "capitals": f"<THINK>{THOUGHT}</THINK>{TEXT}",
+    "thinking": f"<thinking>{THOUGHT}</thinking>{TEXT}",
+    "reasoning": f"<reasoning>\n{THOUGHT}\n</reasoning>\n{TEXT}",
+    "with an attribute": f'<thought id="1">{THOUGHT}</thought>{TEXT}',
+    "as entities": f"&lt;think&gt;{THOUGHT}&lt;/think&gt;{TEXT}",
+    "Magistral": f"[THINK]{THOUGHT}[/THINK]{TEXT}",
+    "Kimi": f"\u25c1think\u25b7{THOUGHT}\u25c1/think\u25b7{TEXT}",
+    "Seed": f"<seed:think>{THOUGHT}</seed:think>{TEXT}",
+    "Command A": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{TEXT}"
+    "<|END_RESPONSE|>",
+    "OpenThinker": f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>\n\n<|begin_of_solution|>"
+    f"{TEXT}<|end_of_solution|>",
+    "Gemma 4": f"<|channel>thought\n{THOUGHT}<channel|>{TEXT}",
+    "gpt-oss": f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final"
+    f"<|message|>{TEXT}<|return|>",
+    "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}assistantfinal{TEXT}",
+    "Granite": f"Here is my thought process:\n{THOUGHT}\n\nHere is my response:\n{TEXT}",
+    "an answer in tags": f"<think>{THOUGHT}</think>\n<answer>\n{TEXT}\n</answer>",
+}
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_thought_is_no_text(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: chat(THOUGHTS[name])
+    model = make()
+    assert model.complete(["p"], max_tokens=500, temperature=0.7) == [TEXT]
+    server.script = lambda number, body: plain(THOUGHTS[name])
+    assert make(chat=False).complete(["p"], max_tokens=500, temperature=0.7) == [TEXT]
+
+
+STILL = {
+    "no end": f"<think>\n{THOUGHT}",
+    "no mark at all": THOUGHT,
+    "Magistral": f"[THINK]{THOUGHT}",
+    "gpt-oss": f"<|channel|>analysis<|message|>{THOUGHT}",
+    "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}",
+    "a text before it": f"<think></think><think>{THOUGHT}",
+}
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_a_model_that_is_still_thinking(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: chat(STILL[name], "length")
+    model = make()
+    assert ask(model) == [""]
+    assert model.why_empty() == "the model was still thinking at max_tokens"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
+def test_a_thought_beside_the_content(server: Server, make: Make, field: str) -> None:
+    model = make()
+    server.script = lambda number, body: answered(TEXT, **{field: THOUGHT})
+    assert ask(model) == [TEXT]
+    for nothing in ("", None):
+        server.script = lambda number, body, c=nothing: answered(c, "length", **{field: THOUGHT})
+        assert ask(model) == [""]
+        assert model.why_empty() == "the model was still thinking at max_tokens"
+    server.script = lambda number, body: answered("", **{field: THOUGHT})
+    ask(model)
+    assert model.why_empty() == "the model wrote its thoughts and no text"
+
+
+def test_content_in_parts(server: Server, make: Make) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+    server.script = lambda number, body: answered([thought, {"type": "text", "text": TEXT}])
+    assert ask(make()) == [TEXT]
+    server.script = lambda number, body: answered([thought], "length")
+    assert ask(make()) == [""]
+
+
+def test_a_text_that_speaks_of_thoughts_stays(server: Server, make: Make) -> None:
+    text = "I was thinking <b>much</b> of my bill, 3 < 4 > 2, and [thinking] of analysis."
+    server.script = lambda number, body: chat(text)
+    assert make().complete(["p"], max_tokens=99, temperature=0.7) == [text]
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (f"{TEXT}<|im_end|><|eot_id|></s>", TEXT),
+        (f"{TEXT} [/INST] more", TEXT),
+        (f"{TEXT}<end_of_turn>\n<start_of_turn>user\nx", TEXT),
+        (f"{TEXT}<\uff5cend\u2581of\u2581sentence\uff5c>", TEXT),
+        (f"<|start_header_id|>assistant<|end_header_id|>\n\n{TEXT}<|eot_id|>", TEXT),
+        (f"<|im_end|>\n<|im_start|>user\n{TEXT}", ""),
+        (f"\x1b[31m{TEXT}\x1b[0m\x07\x00", TEXT),
+        (f"\x1b]0;title\x07{TEXT}\u200b\u202e\ufeff", TEXT),
+        ("Babies &amp; toddlers &#39;n&#39; co, &quot;it&quot; &amp;amp; all", "Babies & toddlers "
+        "'n' co, \"it\" & all"),
+        ('{"note": "a &quot;b&quot;"}', '{"note": "a &quot;b&quot;"}'),
+        ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_adds_is_no_text(
+    server: Server, make: Make, written: str, text: str
+) -> None:
+    server.script = lambda number, body: chat(written)
+    assert make().complete(["p"], max_tokens=99, temperature=0.7) == [text]
+
+
+def test_a_prompt_that_comes_back_is_no_text(server: Server, make: Make) -> None:
+    server.script = lambda number, body: plain(f"{body['prompt']} {TEXT}")
+    assert ask(make(chat=False), "The following is a message to a clinic.\nText:") == [f" {TEXT}"]
+
+
+NAMES = {
+    "OpenAI": lambda name: refused(name, f"Unsupported value: '{name}'"),
+    "its message alone": lambda name: refused(None, f"Unrecognized request argument: {name}"),
+    "FastAPI": lambda name: (422, {}, json.dumps(
+        {"detail": [{"loc": ["body", name], "msg": "extra fields not permitted"}]}).encode()),
+    "no name": lambda name: refused(None, "Bad Request"),
+    "no JSON": lambda name: (400, {"content-type": "text/plain"}, b"bad request"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "parameter", ["temperature", "top_p", "chat_template_kwargs", "max_tokens"]
+)
+@pytest.mark.parametrize("form", NAMES)
+def test_a_parameter_that_is_refused_is_left_out_and_told(
+    server: Server, make: Make, caplog: pytest.LogCaptureFixture, form: str, parameter: str
+) -> None:
+    server.script = lambda number, body: NAMES[form](parameter) if parameter in body else chat(TEXT)
+    model = make()
+    model.check()
+    assert model.complete(["a", "b"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT, TEXT]
+    last = server.requests[-1][2]
+    sent = {"temperature", "top_p", "chat_template_kwargs", "max_tokens"} - {parameter}
+    assert sent <= set(last)
+    assert ("max_completion_tokens" in last) == (parameter == "max_tokens")
+    assert [r.getMessage() for r in caplog.records if f"refuses {parameter}:" in r.getMessage()]
+    assert len(caplog.records) == 1
+
+
+def test_two_parameters_that_exclude_each_other(server: Server, make: Make) -> None:
+    server.script = lambda number, body: (
+        refused(None, "temperature and top_p cannot both be specified")
+        if {"temperature", "top_p"} <= set(body)
+        else chat(TEXT)
+    )
+    model = make()
+    assert model.complete(["a"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT]
+    assert "temperature" in server.requests[-1][2]
+
+
+def test_a_prompt_that_names_a_parameter_changes_no_other_request(
+    server: Server, make: Make
+) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        return refused(None, f"filtered: {text}") if "temperature" in text else chat(TEXT)
+
+    server.script = script
+    model = make(concurrency=1)
+    assert ask(model, "my temperature is 39", "b") == ["", TEXT]
+    assert server.requests[-1][2]["temperature"] == 0.7
+
+
+def test_a_refusal_is_told_in_the_servers_words(server: Server, make: Make) -> None:
+    server.script = lambda number, body: refused(
+        None, f"This model's maximum context is 8 tokens. Key {KEY}, prompt: Say yes.\n"
+    )
+    with pytest.raises(ServerError, match=r"HTTP 400 \(This model's maximum context is 8 tok") as e:
+        make().check()
+    assert KEY not in str(e.value)
+    assert "[prompt]" in str(e.value)
+    server.script = lambda number, body: (
+        400, {}, json.dumps({"error": {"message": "no", "failed_generation": REPLY}}).encode()
+    )  # fmt: skip
+    with pytest.raises(ServerError) as e:
+        make().check()
+    assert REPLY not in str(e.value)
+
+
+def test_further_fields_of_a_request(server: Server, make: Make) -> None:
+    ask(make(extra_body={"reasoning_effort": "low", "chat_template_kwargs": {"thinking": False}}))
+    body = server.requests[-1][2]
+    assert body["reasoning_effort"] == "low"
+    assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    ask(make(extra_body={"chat_template_kwargs": None}))
+    assert "chat_template_kwargs" not in server.requests[-1][2]
+    ask(make(extra_body={"chat_template_kwargs": {"enable_thinking": True}}))
+    assert server.requests[-1][2]["chat_template_kwargs"] == {"enable_thinking": True}
+    server.script = lambda number, body: refused("reasoning_effort", "unknown reasoning_effort")
+    with pytest.raises(ServerError, match="unknown reasoning_effort"):  # asked for: never left out
+        make(extra_body={"reasoning_effort": "low"}).check()
+    for field in ("model", "messages", "max_tokens", "temperature", "n"):
+        with pytest.raises(ValueError, match=f"{field} is set by privsyn"):
+            ServerConfig(url="http://h/v1", model="m", extra_body={field: 1})
+
+
+def test_further_fields_are_part_of_the_identity() -> None:
+    base = {"url": "http://h/v1", "model": "m"}
+    revisions = {
+        describe_role(ModelsConfig(server=ServerConfig(**base, extra_body=body)), "text").revision
+        for body in ({}, {"a": 1}, {"a": 2}, {"b": {"c": 1, "d": 2}}, {"b": {"d": 2, "c": 1}})
+    }
+    assert len(revisions) == 4

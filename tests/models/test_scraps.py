@@ -8,7 +8,7 @@ import json
 import pytest
 
 from privsyn.data.sample import SHIPPED
-from privsyn.models.language.scraps import says_its_prompt, speaks_as_assistant
+from privsyn.models.language.scraps import says_its_prompt, speaks_as_assistant, thinks_aloud
 
 PROMPT = "The following is a message to a clinic.\nTopic: flip coin\nWords to build on: b, c\nText:"
 
@@ -78,6 +78,24 @@ def test_a_prompt_of_few_words_is_not_repeated_by_a_text_of_few(prompt):
         ("This sentence has a tone that I like.", True),
         ("The [verb] will [verb] the [noun].", True),
         ("Dear [Name], I paid on [Date].", True),
+        ("I'm sorry, but I can't help with that.", True),
+        ("I\u2019m sorry, but I can\u2019t fulfill this request.", True),
+        ("I cannot comply with this request.", True),
+        ("I apologize, but I cannot create a realistic message.", True),
+        ("I'm unable to create content that impersonates a patient.", True),
+        ("Unfortunately, I'm not able to write a message that holds private data.", True),
+        ("I won't share personal information.", True),
+        ("I can't write that for you.", True),
+        ("I cannot provide medical advice.", True),
+        ("I must respectfully decline.", True),
+        ("Je suis d\u00e9sol\u00e9, mais je ne peux pas vous aider.", True),
+        ("Es tut mir leid, aber ich kann Ihnen dabei nicht helfen.", True),
+        ("Lo siento, pero no puedo ayudar con eso.", True),
+        ("I can't help feeling dizzy.", False),
+        ("I'm sorry, but I can't provide a urine sample before Tuesday.", False),
+        ("I can't do this anymore, the pain is too much.", False),
+        ("I cannot create an account on your page.", False),
+        ("I can't share the ride with my wife.", False),
         ("I'm sorry for the late answer, I was ill.", False),
         ("I'm sorry, but I can't come on Monday.", False),
         ("I am unable to come on Monday.", False),
@@ -97,9 +115,29 @@ def test_an_assistant_that_answers_is_known_by_how_it_begins(text, speaks):
     assert speaks_as_assistant(text) == speaks
 
 
+@pytest.mark.parametrize(
+    ("text", "thinks"),
+    [
+        ("Okay, the user wants a message to a clinic.", True),
+        ("Alright, so the user is asking for a note", True),
+        ("We need to produce a short message.", True),
+        ("First, I need to come up with a text", True),
+        ("Hmm, let me think about what they write.", True),
+        ("**Thinking process:** 1. Read the task", True),
+        ("Okay, I will come on Monday.", False),
+        ("I need to see a doctor.", False),
+        ("We need to write to the clinic about my bill.", False),
+        ("Let me know when I can come.", False),
+    ],
+)
+def test_a_model_that_thinks_aloud_is_known_by_how_it_begins(text, thinks):
+    assert thinks_aloud(text) == thinks
+
+
 def test_no_invented_message_is_taken_for_a_scrap():
     prompt = "The following is a message from a patient to a clinic.\nTopic: {}\nText:"
     with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
         for message in map(json.loads, lines):
             assert not says_its_prompt(message["text"], prompt.format(message["label"]))
             assert not speaks_as_assistant(message["text"])
+            assert not thinks_aloud(message["text"])

@@ -99,3 +99,67 @@ def test_a_full_stop_ends_a_sentence_where_it_is_no_abbreviation(text: str, whol
 )
 def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kept):
     assert Ending().unfinished(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (f'"{VISIT}', VISIT),
+        (f'"{VISIT}"', VISIT),
+        (f"\u201c{VISIT}\u201d", VISIT),
+        (f"\u201c{VISIT}", VISIT),
+        (f'{VISIT}"', VISIT),
+        ('"Come at two," she said, "please."', '"Come at two," she said, "please."'),
+        (f"Subject: my visit\n\n{VISIT}", VISIT),
+        (f"**Subject:** About my visit to you this week\n\n{VISIT}\n\nTopic: b", VISIT),
+        (f"From: Ann\nSubject: Visit\nDate: May\n\n{VISIT}", VISIT),
+        (f"Betreff: Besuch\n{VISIT}", VISIT),
+        (f"Here is the message you asked for:\n\nSubject: x\n\n{VISIT}", VISIT),
+    ],
+)
+def test_a_header_and_quotation_marks_are_no_part_of_a_text(written: str, kept: str) -> None:
+    assert Ending().cut(written) == kept
+    assert not Ending.of(64).failed(kept, "Text:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Subject: [Medication] / Patient: 123456 / Date: May 2022",
+        "**Subject:** My bill is late and I am sorry",
+        "I have a rash on my arm and I would like to know about the",
+        "My prescription has run out, and it was written by my doctor, who",
+        "I need to see a doctor, but",
+        "I came to you last week with a rash that nobody could say anything of and the nurse who "
+        "wrote it down on a sheet of paper that I took home said I might call again once it had "
+        "come back to my arm",
+    ],
+)
+def test_a_text_without_its_end_or_its_body_is_asked_for_again(text: str) -> None:
+    assert Ending.of(64).failed(Ending.of(64).cut(text), "The following is a note.\nText:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "please call me back about my bill",
+        "Could you move my visit to any late afternoon? Thanks, Ann",
+        "My number has not changed since I was with you in May: 12",
+        "Ich habe seit Tagen Fieber und w\u00fcrde gern kommen",
+        "I am fine \U0001f600 and so is my mother",
+    ],
+)
+def test_a_text_without_a_full_stop_may_be_whole(text: str) -> None:
+    assert not Ending.of(64).failed(text, "The following is a note.\nText:")
+
+
+def test_shipped_messages_are_whole() -> None:
+    import gzip
+    import json
+
+    from privsyn.data.sample import SHIPPED
+
+    ending = Ending.of(64)
+    with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    assert sum(map(ending.breaks_off, texts)) < len(texts) / 200

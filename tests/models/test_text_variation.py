@@ -46,7 +46,7 @@ def test_a_fresh_text_is_asked_for_by_label_style_and_words():
     ],
 )
 def test_a_slot_with_nothing_to_fill_it_takes_its_line_along(label, words, prompt):
-    made, model = api(words=words)
+    made, model = api(words=words, script=lambda prompt, before: "It ends.")
     made.random(1, label)
     assert model.prompts == [prompt]
 
@@ -139,7 +139,9 @@ def test_degrees_at_the_ends_and_the_temperature_between():
     settings = TextSettings(
         vary_temperatures=(0.5, 1.5), temperature=0.7, max_tokens=9, min_words=1
     )
-    made = TextVariation(settings.resolved(BUILTIN), Warm())
+    made = TextVariation(
+        settings.resolved(BUILTIN), Warm(script=lambda prompt, before: "It ends here.")
+    )
     assert made.vary(["a b", "c"], None, 0.0) == ["a b", "c"]
     assert seen == []
     made.vary(["a b", "c"], None, 0.25)

@@ -39,10 +39,10 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
-from privsyn.models.language.text_ending import Ending, unquoted
+from privsyn.models.language.text_ending import Ending
 from privsyn.models.language.text_variation import ATTEMPTS, TOP_P, TextSettings, filled
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.trial import SENTENCE, try_embedder
+from privsyn.models.trial import SENTENCE, try_embedder, try_texts
 
 if TYPE_CHECKING:
     from privsyn.data.draws import Draws
@@ -63,6 +63,8 @@ EVIDENCE = 2.0
 CONTRAST = 2.0
 """Power of a label's share of a phrase's scores, where the config says nothing [K10]."""
 
+_PUBLIC_PHRASES = (("question", "answer"), ("letter", "date"))
+"""Phrases of trial prompts: in no way chosen by the records."""
 _TOGETHER = 64
 """Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
 
@@ -180,7 +182,14 @@ class KeyphraseSeeding:
         try_embedder(models.embedder, SENTENCE)
         if settings.use_llm:
             models.text.check()
-            models.text.complete([fill(settings, None, ())], max_tokens=1, temperature=0.0)
+            label = labels[0] if labels else None
+            try_texts(
+                models.text,
+                [fill(settings, label, words) for words in _PUBLIC_PHRASES],
+                max_tokens=settings.max_tokens,
+                temperature=settings.temperature,
+                top_p=settings.top_p or 1.0,
+            )
 
     def run(
         self,
@@ -375,7 +384,7 @@ def _nearest(
         temperature=settings.temperature,
         top_p=settings.top_p or 1.0,
     )
-    texts = [unquoted(ending.cut(text)) for text in answers]
+    texts = [ending.cut(text) for text in answers]
     shape = (len(lists), settings.candidates)
     failed = np.reshape(list(map(ending.failed, texts, prompts)), shape)
     nearness = np.zeros(shape)

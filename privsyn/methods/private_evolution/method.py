@@ -55,7 +55,7 @@ from privsyn.methods.private_evolution.samples import KINDS, Samples
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
 from privsyn.methods.shared import label_split
-from privsyn.models.language.text_variation import TextSettings
+from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes
 from privsyn.models.trial import try_embedder
 
@@ -148,11 +148,14 @@ class PrivateEvolution:
         labels: Sequence[str],
         models: Backends,
     ) -> None:
-        """One fresh sample, a variation of it, and its vector."""
+        """Fresh samples, variations of them, and their vectors."""
         kind = modality(cfg, models)
         label = labels[0] if labels else None
         if cfg.modality == "text":
             models.text.check()
+            for text in TextVariation(cfg.text, models.text).check(labels, cfg.degree(1)):
+                try_embedder(kind.embedder, text)
+            return
         fresh = fresh_samples(kind.api, 1, label)
         for sample in [*fresh, *variations(kind.api, fresh, label, cfg.degree(1))]:
             if isinstance(sample, np.ndarray) and sample.min() == sample.max():

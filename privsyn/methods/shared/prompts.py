@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from privsyn.methods.base import ANYTHING, Subject
+from privsyn.models.language.answers import as_text
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.language.text_ending import Ending
 from privsyn.models.protocols import LogitModel, PromptTemplate
@@ -193,7 +194,9 @@ class Writes(Protocol):
 def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> str:
     """The text of drawn tokens: up to its end, or the next record, or the last whole sentence.
 
-    A public rule on what was drawn: post-processing.
+    Without thoughts, special tokens and control characters: answers.as_text.
+
+    privacy: public rules on what was drawn, after the draw: post-processing.
 
     Args:
         tokens: At least one, an end included where there is one.
@@ -202,7 +205,7 @@ def as_released(tokens: Sequence[int], model: LogitModel, settings: Writes) -> s
             are left at least.
     """
     over = tokens[-1] in model.ends
-    text, cut = ended(model.decode(tokens[:-1] if over else tokens), settings.prompt)
+    text, cut = ended(as_text(model.decode(tokens[:-1] if over else tokens)), settings.prompt)
     if over or cut or not settings.whole_sentences:
         return text
     return Ending(least=max(settings.min_tokens, Ending.least)).unfinished(text)

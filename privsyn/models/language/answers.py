@@ -1,6 +1,7 @@
 """What of a language model's answer is text: not its thoughts, nor what a machine adds.
 
-Public rules on one answer, so post-processing wherever it was drawn from. JSON keeps its entities.
+Public rules on one answer, so post-processing wherever it was drawn from. JSON keeps its entities
+and what its strings hold.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def as_text(answer: str) -> str:
     >>> as_text("<think>They want a note.</think>Bills &amp; visits<|im_end|>more")
     'Bills & visits'
     """
-    text = plain_marks(answer)
-    text = without_thoughts(text)
+    text = without_thoughts(plain_marks(answer))
+    if is_json(text):
+        return text
     begun = True
     while begun and (match := _BEGINS.match(text)):
         text = text[match.end() :]
@@ -135,6 +137,12 @@ def without_thoughts(text: str) -> str:
         parts.append(text[start:])
     whole = "".join(parts)
     return whole.lstrip() if start else whole
+
+
+def is_thought(answer: str) -> bool:
+    """Whether an answer is thoughts and nothing else."""
+    text = plain_marks(answer)
+    return bool(text.strip()) and not without_thoughts(text).strip()
 
 
 def thought_closed(prompt: str) -> str:

@@ -19,10 +19,12 @@ from torch import Tensor
 
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
+from privsyn.models.language.answers import as_text, is_thought
 from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.language.scraps import thinks_aloud
 from privsyn.models.language.text_ending import whole_words
-from privsyn.models.trial import SENTENCE, refuse_no_numbers
+from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
 
 _SHARED = 16
 """Tokens that prompts must begin with together to be read once."""
@@ -33,8 +35,9 @@ _CLOSE_UP = 0.75
 class HFTextModel:
     """A causal language model that completes prompts. See protocols.TextModel.
 
-    A prompt is one user message where the tokenizer has a chat template. Completions are as the
-    model wrote them, spaces at their ends included, but for a word that the tokens ran out in.
+    A prompt is one user message where the tokenizer has a chat template. Completions are the text
+    of the answers (answers.as_text), spaces at their ends included, without a word that the tokens
+    ran out in.
 
     Args:
         model: A transformers model in eval mode.
@@ -90,6 +93,7 @@ class HFTextModel:
         if generator is None:
             generator = torch.Generator(model.device).manual_seed(secrets.randbits(63))
         self._generator = generator
+        self._why: str | None = None
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def check(self) -> None:
@@ -116,13 +120,29 @@ class HFTextModel:
                 hint="Lower max_tokens, or use another model.",
             )
         rows = [self._prompts.whole(prompt, longest) for prompt in prompts]
-        return self.continued(
+        answers = self.continued(
             rows,
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
-            ran_out=whole_words,
+            ran_out=self._over,
         )
+        for answer in answers:
+            if is_thought(answer):
+                self._why = THOUGHTS_ALONE
+        return [as_text(answer) for answer in answers]
+
+    def why_empty(self) -> str | None:
+        """Why the last empty completion was empty: its thoughts. See protocols.TellsEmpty."""
+        return self._why
+
+    def _over(self, answer: str) -> str:
+        """What is kept of an answer that ran out of tokens."""
+        text = as_text(answer)
+        if is_thought(answer) or thinks_aloud(text):
+            self._why = STILL_THINKING
+            return ""
+        return whole_words(text)
 
     def continued(
         self,

@@ -1,8 +1,11 @@
 """A TextModel behind an OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI and others).
 
-No prompt, completion or key is ever in an error or a log: the client's exceptions carry bodies, so
-they are turned into a few words where they are caught and never chained, and its loggers are
-muted.
+No completion and no key is ever in an error or a log, and no prompt but a public one of a trial:
+the client's exceptions carry bodies, so they are turned into a few words where they are caught and
+never chained, and its loggers are muted.
+
+Servers differ in what they take. One that refuses a parameter is asked again without it, and what
+was left out is told; one that can leave out a model's thoughts is asked to.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -23,9 +27,14 @@ from urllib.parse import urlsplit
 import openai
 
 from privsyn.errors import ModelError, ServerError
+from privsyn.models.language.answers import as_text, is_thought, plain_marks
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
+from privsyn.models.language.scraps import thinks_aloud
 from privsyn.models.language.text_ending import whole_words
 from privsyn.models.settings import ServerConfig
+from privsyn.models.trial import STILL_THINKING, THOUGHTS_ALONE
+
+log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 300.0
@@ -40,6 +49,18 @@ _HINTS = {
     429: "Lower models.server.concurrency, or wait until the quota allows more.",
 }
 
+NO_THOUGHTS: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
+"""What vLLM, SGLang and llama.cpp hand to chat templates; Ollama and others pass it over."""
+_LIMITS = ("max_tokens", "max_completion_tokens")
+"""What the limit of tokens is called; OpenAI's newer models know the second name alone."""
+_EFFECTS = {
+    "chat_template_kwargs": "a model that thinks may think",
+    "top_p": "the model samples among all its tokens",
+    "temperature": "the model samples at a temperature of its own",
+    "max_tokens": "the limit is sent as max_completion_tokens",
+}
+"""Parameters that a request may go without, the first to leave out first, and what follows."""
+_LONGEST_BODY, _LONGEST_WORDS = 20_000, 240
 _sent: Counter[tuple[str, str]] = Counter()
 _sent_lock = threading.Lock()
 
@@ -60,8 +81,9 @@ class _Failure:
         again: Whether another attempt may help.
         pause: Seconds the server asks us to wait.
         hint: The next step.
-        unwanted: The server refuses this prompt, not us.
-        parameter: The parameter it names as unknown.
+        unwanted: The server refuses this request, not us.
+        words: What the server says. May repeat the prompt.
+        about: All of its answer, in which the name of a refused parameter stands.
     """
 
     why: str
@@ -69,14 +91,15 @@ class _Failure:
     pause: float | None = None
     hint: str = "Start it or wait, and run again."
     unwanted: bool = False
-    parameter: str | None = None
+    words: str = ""
+    about: str = ""
 
 
 class ServerTextModel:
     """Completions of a model that a server runs. See protocols.TextModel.
 
     A prompt the server refuses (too long for its model, or by a filter), and an answer without
-    text, is an empty completion.
+    text, is an empty completion: see ``why_empty``.
 
     Args:
         cfg: Address, model and patience. The key is read from the environment, once.
@@ -91,7 +114,10 @@ class ServerTextModel:
         self.revision = revision
         self._cfg, self._backoff = cfg, backoff_seconds
         self._name = f"models.server: {cfg.model} at {urlsplit(cfg.url).netloc}"
-        self._limit = "max_tokens"
+        self._left_out: frozenset[str] = frozenset()
+        self._why: str | None = None
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
         key = _key(cfg.key_variable)
         self._headers: Any = {"Authorization": openai.Omit()} if key is None else {}
         for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2"):
@@ -107,17 +133,24 @@ class ServerTextModel:
         )
 
     def check(self) -> None:
-        """Send one trial request, so that what is wrong shows before a private draw.
+        """Send trial requests, so that what is wrong shows before a private draw.
+
+        One, where the server takes every parameter. Where it refuses and does not say which, some
+        more find it.
 
         Raises:
-            ServerError: What is wrong, in one line.
+            ServerError: What is wrong, in one line, with the server's words.
         """
-        failure = self._try("Say yes.", _Sampling(16, 1.0), threading.Event())
-        if isinstance(failure, _Failure) and failure.parameter == self._limit and self._cfg.chat:
-            self._limit = "max_completion_tokens"  # OpenAI's newer name; most servers know the old
-            failure = self._try("Say yes.", _Sampling(16, 1.0), threading.Event())
-        if isinstance(failure, _Failure):
-            raise self._error(failure)
+        prompt, sampling = "Say yes.", _Sampling(16, 0.7, 0.9)
+        outcome = self._try(prompt, sampling, threading.Event())
+        if isinstance(outcome, _Failure) and outcome.unwanted:
+            outcome = self._without(prompt, sampling, outcome)
+        if isinstance(outcome, _Failure):
+            raise self._error(outcome, outcome.words)
+
+    def why_empty(self) -> str | None:
+        """Why the last empty completion was empty. To be told of public prompts alone."""
+        return self._why
 
     def complete(
         self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
@@ -153,61 +186,149 @@ class ServerTextModel:
         if isinstance(outcome, str):
             return outcome
         if outcome.unwanted:
+            self._empty(outcome.why, outcome.words)
             return ""
         raise self._error(outcome)
 
     def _try(self, prompt: str, sampling: _Sampling, stop: threading.Event) -> str | _Failure:
-        """Ask, and ask again after a pause, until there is a text or no attempt is left."""
-        for attempt in range(self._cfg.retries + 1):
+        """Ask, and ask again after a pause, until there is a text or no attempt is left.
+
+        A parameter that the server names as refused is left out: for good, if that helps.
+        """
+        left_out = self._left_out
+        attempt = 0
+        while True:
             self._refuse_beyond(1, taken=1)
-            outcome = self._ask(prompt, sampling)
-            if isinstance(outcome, str) or not outcome.again or attempt == self._cfg.retries:
-                break
+            outcome = self._ask(prompt, sampling, left_out)
+            if isinstance(outcome, str):
+                self._leave_out(left_out)
+                return outcome
+            if name := self._named(outcome, sampling, left_out):
+                left_out |= {name}
+                continue
+            if not outcome.again or attempt == self._cfg.retries:
+                return outcome
             pause = outcome.pause
             if pause is None:
                 pause = min(self._backoff * 2**attempt, LONGEST_BACKOFF)
                 pause *= random.uniform(0.5, 1)  # noqa: S311  rows that failed together part
             if pause > LONGEST_WAIT or stop.wait(pause):
+                return outcome
+            attempt += 1
+
+    def _without(self, prompt: str, sampling: _Sampling, refused: _Failure) -> str | _Failure:
+        """Leave out one parameter more at a time; then take back each that was not the cause."""
+        left_out, tried = self._left_out, []
+        for name in self._may_go(sampling, left_out):
+            left_out |= {name}
+            tried.append(name)
+            self._refuse_beyond(1, taken=1)
+            outcome = self._ask(prompt, sampling, left_out)
+            if isinstance(outcome, str):
                 break
+        else:
+            return refused
+        for name in tried[:-1]:
+            self._refuse_beyond(1, taken=1)
+            again = self._ask(prompt, sampling, left_out - {name})
+            if isinstance(again, str):
+                left_out -= {name}
+        self._leave_out(left_out)
         return outcome
 
-    def _ask(self, prompt: str, sampling: _Sampling) -> str | _Failure:
-        """One request: its text, or what went wrong."""
-        text = prompt.encode("utf-8", "replace").decode("utf-8")
-        settings: dict[str, Any] = {
-            "model": self._cfg.model,
-            "temperature": sampling.temperature,
-            self._limit: sampling.max_tokens,
-            "extra_headers": self._headers,
-        }
+    def _may_go(self, sampling: _Sampling, left_out: frozenset[str]) -> list[str]:
+        """The parameters of a request that it may go without, the first to leave out first."""
+        sent = self._parameters(sampling, left_out)
+        own = self._cfg.extra_body
+        return [name for name in _EFFECTS if name in sent and name not in own]
+
+    def _named(
+        self, failure: _Failure, sampling: _Sampling, left_out: frozenset[str]
+    ) -> str | None:
+        """The parameter that a refusal is about; None for another failure."""
+        if not failure.unwanted:
+            return None
+        may_go = self._may_go(sampling, left_out)
+        return next((name for name in may_go if re.search(rf"\b{name}\b", failure.about)), None)
+
+    def _leave_out(self, names: frozenset[str]) -> None:
+        """Remember for the run what the server refuses, and tell it: the sampling is another."""
+        with self._lock:
+            new = [name for name in _EFFECTS if name in names - self._left_out]
+            self._left_out |= names
+        for name in new:
+            log.warning("%s refuses %s: %s.", self._name, name, _EFFECTS[name])
+
+    def _empty(self, why: str, words: str = "") -> None:
+        """Note why a completion is empty; the first of a kind is told, without a word of it."""
+        with self._lock:
+            self._why = f"{why}: {words}" if words else why
+            new = why not in self._told
+            self._told.add(why)
+        if new:
+            log.warning("%s: an answer holds no text (%s).", self._name, why)
+
+    def _parameters(self, sampling: _Sampling, left_out: frozenset[str]) -> dict[str, Any]:
+        """All of a request but the prompt, the model and the key."""
+        extra: dict[str, Any] = dict(NO_THOUGHTS) if self._cfg.chat else {}
+        for name, value in self._cfg.extra_body.items():
+            both = isinstance(value, dict) and isinstance(extra.get(name), dict)
+            extra[name] = {**extra[name], **value} if both else value
+        limit = _LIMITS["max_tokens" in left_out and self._cfg.chat]
+        settings = {limit: sampling.max_tokens, "temperature": sampling.temperature}
         if sampling.top_p < 1:
             settings["top_p"] = sampling.top_p
+        settings |= {name: value for name, value in extra.items() if value is not None}
+        return {name: value for name, value in settings.items() if name not in left_out}
+
+    def _ask(self, prompt: str, sampling: _Sampling, left_out: frozenset[str]) -> str | _Failure:
+        """One request: its text, or what went wrong."""
+        text = prompt.encode("utf-8", "replace").decode("utf-8")
+        asked: dict[str, Any] = {
+            "model": self._cfg.model,
+            "extra_headers": self._headers,
+            "extra_body": self._parameters(sampling, left_out),
+        }
         try:
             if self._cfg.chat:
                 message: Any = {"role": "user", "content": text}
-                answer: Any = self._client.chat.completions.create(messages=[message], **settings)
-                choice = answer.choices[0]
-                found = choice.message.content
+                answer: Any = self._client.chat.completions.create(messages=[message], **asked)
+                found, thought = _content(answer.choices[0].message)
             else:
-                answer = self._client.completions.create(prompt=text, **settings)
-                choice = answer.choices[0]
-                found = choice.text
+                answer = self._client.completions.create(prompt=text, **asked)
+                found, thought = answer.choices[0].text, False
+            finish = getattr(answer.choices[0], "finish_reason", None)
         except openai.APITimeoutError:
             return _Failure(f"no answer within timeout_seconds={self._cfg.timeout_seconds:g}")
         except openai.APIConnectionError:
             return _Failure("it cannot be reached")
         except openai.APIStatusError as error:
-            return _refusal(error)
+            return _refusal(error, text, str(self._client.api_key))
         except Exception as error:  # whatever the client makes of an answer that is none
             return _garbage(type(error).__name__)
-        if found is None and self._cfg.chat:
-            return ""  # a refusal, or a model that was still thinking at its last token
-        if not isinstance(found, str):
+        if not (isinstance(found, str) or (found is None and self._cfg.chat)):
             return _garbage(f"a {type(found).__name__} for a text")
-        cut = found[: CHARS_PER_TOKEN * sampling.max_tokens]
-        if getattr(choice, "finish_reason", None) == "length":
-            cut = whole_words(cut)
-        return cut.encode("utf-8", "replace").decode("utf-8")
+        return self._kept(found or "", text, sampling, finish, thought)
+
+    def _kept(
+        self, found: str, prompt: str, sampling: _Sampling, finish: Any, thought: bool
+    ) -> str:
+        """The text of an answer; empty, and noted why, where there is none."""
+        if finish == "content_filter":
+            self._empty("the server's filter stopped it")
+            return ""
+        if len(prompt) > 20 and found.lstrip().startswith(prompt):  # it sends the prompt back
+            found = found.lstrip()[len(prompt) :]
+        text = as_text(found)[: CHARS_PER_TOKEN * sampling.max_tokens]
+        over = finish == "length"
+        if over:
+            text = whole_words(text)
+        if (over and thinks_aloud(text)) or (not text.strip() and (thought or is_thought(found))):
+            self._empty(STILL_THINKING if over else THOUGHTS_ALONE)
+            return ""
+        if not text.strip():
+            self._empty("the server's answer is empty")
+        return text.encode("utf-8", "replace").decode("utf-8")
 
     def _refuse_beyond(self, count: int, taken: int = 0) -> None:
         """Refuse ``count`` requests beyond the process's budget; else book ``taken`` of them."""
@@ -223,8 +344,24 @@ class ServerTextModel:
             hint="Raise it, or ask for fewer texts.",
         )
 
-    def _error(self, failure: _Failure) -> ServerError:
-        return ServerError(f"{self._name}: {failure.why}.", hint=failure.hint)
+    def _error(self, failure: _Failure, words: str = "") -> ServerError:
+        said = f"{failure.why} ({words})" if words else failure.why
+        return ServerError(f"{self._name}: {said}.", hint=failure.hint)
+
+
+def _content(message: Any) -> tuple[Any, bool]:
+    """The content of a chat message, and whether a thought stands beside it.
+
+    Some servers send parts: texts and thoughts.
+    """
+    beside = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thoughts")
+    thought = any(getattr(message, name, None) for name in beside)
+    content = message.content
+    if isinstance(content, list) and all(isinstance(p, dict) and "type" in p for p in content):
+        texts = [part.get("text") for part in content if part["type"] in ("text", "output_text")]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(texts), thought or len(texts) < len(content)
+    return content, thought
 
 
 def _error_of(future: Future[str]) -> BaseException | None:
@@ -238,21 +375,45 @@ def _garbage(what: str) -> _Failure:
     )
 
 
-def _refusal(error: openai.APIStatusError) -> _Failure:
+def _refusal(error: openai.APIStatusError, prompt: str, key: str) -> _Failure:
     status = error.status_code
     pause = retry_after(error.response.headers.get("retry-after"), datetime.now(UTC))
     why = f"it answers HTTP {status}"
     if pause is not None and pause > LONGEST_WAIT:
         why += f" and asks for a pause of {pause:.0f} s, more than {LONGEST_WAIT:.0f} s"
-    parameter = getattr(error, "param", None)
+    unwanted = status in _UNWANTED
+    hint = "Look into the server's own log, and run again."
     return _Failure(
         why,
         again=status in _LATER or status >= 500,
         pause=pause,
-        hint=_HINTS.get(status, "Look into the server's own log, and run again."),
-        unwanted=status in _UNWANTED,
-        parameter=parameter if isinstance(parameter, str) else None,
+        hint=_HINTS.get(status, hint),
+        unwanted=unwanted,
+        words=_words(error, prompt, key) if unwanted else "",
+        about=error.response.text[:_LONGEST_BODY] if unwanted else "",
     )
+
+
+def _words(error: openai.APIStatusError, prompt: str, key: str) -> str:
+    """What a refusal says, in one short line, without the prompt and the key.
+
+    Of its body the message alone: other fields may hold what the model wrote.
+    """
+    body: Any = error.body
+    if isinstance(body, dict):
+        body = body.get("message", body.get("detail", body.get("error")))
+    if isinstance(body, dict):
+        body = body.get("detail", body.get("message"))
+    if isinstance(body, list):  # FastAPI: one entry a field
+        entries = [part for part in body if isinstance(part, dict)]
+        body = "; ".join(
+            f"{'.'.join(map(str, part.get('loc', ())))}: {part.get('msg')}" for part in entries
+        )
+    if not isinstance(body, str):
+        return ""
+    said = body.replace(key, "[key]").replace(prompt, "[prompt]")
+    said = " ".join(plain_marks(said).split())
+    return said[:_LONGEST_WORDS].rstrip(". ")
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:

@@ -20,11 +20,34 @@ _PLACEHOLDER = re.compile(r"\[[A-Z]?[a-z][A-Za-z' /_-]{1,30}\]")
 _WORDS_PER_PLACE = 30
 """Words of a text for each of its placeholders, at most: speeches have brackets too."""
 
+_SORRY = (
+    r"(?:(?:i(?:'m| am) (?:so |very |truly |really )?(?:sorry|afraid)|sorry|my apologies"
+    r"|i apologi[sz]e|unfortunately|thank you for [^.!\n]{0,60}[.!])\W+(?:but |however,? |that )?)?"
+    r"(?:as an? [^,.\n]{0,40}, )?"
+)
+_CANNOT = (
+    r"i(?:(?:'m| am) (?:unable|not (?:able|allowed|permitted|comfortable|in a position))"
+    r" to| cannot| can't| can not| won't| will not| could not| am not going to|'d rather not) "
+    r"(?:to )?(?:directly |really |actually |ethically )?"
+)
 _OPENINGS = (
     r"(?:i(?:'m| am) sorry|sorry|i apologi[sz]e|apologies) for (?:any|the) "
     r"(?:confusion|misinterpretation|misunderstanding)",
-    r"(?:i(?:'m| am) sorry\W+(?:but )?)?(?:i(?:'m| am) (?:unable|not able) to|i (?:cannot|can't)) "
-    r"(?:assist|fulfill?|generate)",
+    _SORRY + _CANNOT + r"(?:assist|fulfil|generate|fabricate|simulate|role-?play"
+    r"|comply(?: with (?:that|this|your|the) (?:request|prompt|instruction)|\W*\Z|[.,])"
+    r"|engage (?:in|with) (?:that|this|such|conversations?|discussions?|role)"
+    r"|help (?:you )?(?:with (?:that|this|your request|the request|creating|writing)|create"
+    r"|write|generate))",
+    _SORRY + _CANNOT + r"(?:provide|create|write|share|produce|draft|compose|discuss|rewrite"
+    r"|rephrase|make up)\b(?: \S+){0,5}? (?:that|this|such|request\w*|content|(?:an?|the|any)"
+    r" (?:\w+ )?message|texts?|stor(?:y|ies)|examples?|advice|diagnos\w+|personal\w*"
+    r"|information about|real|fake|fictional|private|confidential|sensitive|prompts?)\b",
+    r"(?:i must |i have to |i'll have to |i need to )(?:respectfully )?(?:decline|refuse)\b",
+    r"(?:je suis )?d[e\u00e9]sol[e\u00e9]e?\W+(?:mais )?je ne (?:peux|suis) pas",
+    r"(?:lo siento|lo lamento)\W+(?:pero )?no puedo (?:ayudar|proporcionar|crear|generar|escribir)",
+    r"(?:es )?tut mir (?:sehr )?leid\W+(?:aber )?(?:ich kann|dabei kann ich)\b[^.\n]{0,80}"
+    r"(?:helfen|erstellen|schreiben|nachkommen|bereitstellen|generieren)",
+    r"is there (?:anything|something) else (?:i can|you(?:'d| would) like)",
     r"i(?:'m| am) here to (?:help|assist)",
     r"(?:how|what) can i (?:help|assist) you",
     r"the answer (?:to|for) (?:the|this|that|your)\b",
@@ -43,6 +66,23 @@ _OF_ITSELF = re.compile(
 )
 """What they say of themselves, wherever it stands."""
 _ASSISTANT = re.compile("|".join(_OPENINGS), re.IGNORECASE)
+
+_THOUGHT = re.compile(
+    r"(?:(?:ok(?:ay)?|alright|all right|hmm+|so|first|well|right|got it|wait)\W{1,3})*"
+    r"(?:(?:the|this) user(?:'s)? (?:wants|asks|is asking|has asked|asked|needs|request|requested"
+    r"|query|prompt|gave|has given|has provided|provided|would like|said)\b"
+    r"|(?:we|i) (?:need|have|want|are asked|am asked|must|should) (?:to )?(?:\w+ ){0,2}"
+    r"(?:write|produce|generate|create|craft|compose|output|come up with|draft|rephrase|rewrite"
+    r"|paraphrase) (?:an?|one|the|some|this|something|it)\b"
+    r"|let(?: me|'s| us) (?:think|see what|start by|try to|break|analy[sz]e|consider|craft|draft"
+    r"|come up|write|figure|understand|brainstorm|parse|plan)\b"
+    r"|(?:my )?(?:thinking|thought|reasoning) process\b"
+    r"|(?:thinking|thoughts?|reasoning|analysis|plan|scratchpad)\s*:\s"
+    r"|(?:the|this) (?:task|prompt|instruction|request) (?:is|asks|says|wants|requires)\b)",
+    re.IGNORECASE,
+)
+"""How models begin that think about the task; without a mark where the template opens the thought
+and the tokens ran out before its end."""
 
 
 def says_its_prompt(text: str, prompt: str) -> bool:
@@ -79,6 +119,15 @@ def speaks_as_assistant(text: str) -> bool:
         or _OF_ITSELF.search(said) is not None
         or (len(set(places)) > 1 and len(text.split()) <= _WORDS_PER_PLACE * len(places))
     )
+
+
+def thinks_aloud(text: str) -> bool:
+    """Whether a text begins as a model that thinks about what it is to write.
+
+    >>> thinks_aloud("Okay, the user wants a short message. Let me think")
+    True
+    """
+    return _THOUGHT.match(text.replace("\u2019", "'").lstrip("\"'*_#>- \n\t")) is not None
 
 
 def words(text: str) -> list[str]:

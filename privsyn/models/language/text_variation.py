@@ -10,17 +10,21 @@ Source: Xie et al. 2024, "Differentially private synthetic data via foundation m
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from privsyn.errors import ModelError
 from privsyn.models.language.articles import with_document
-from privsyn.models.language.text_ending import STOPS, Ending, unquoted
+from privsyn.models.language.scraps import speaks_as_assistant
+from privsyn.models.language.text_ending import STOPS, Ending
 from privsyn.models.protocols import PromptTemplate, TextModel
+from privsyn.models.trial import SENTENCE, refuse_silence, try_texts
 from privsyn.section import Section
+
+log = logging.getLogger(__name__)
 
 STYLES = (
     "brief and plain",
@@ -216,13 +220,49 @@ class TextVariation:
                 failed[i] = self._ending.failed(text, prompt)
                 if not failed[i] or len(text) > len(texts[i]):
                     texts[i] = text
-        some = [text for text in texts if text]
-        if count and not some:
-            raise ModelError(
-                f"the text model gave no text for {ATTEMPTS * count} prompts.",
-                hint="Check methods.private_evolution.text.random_prompt with this model.",
+        if count:
+            refuse_silence(self._model, texts, ATTEMPTS * count)
+        # An assistant's answer is never the text of a release where there are other texts.
+        some = [text for text in texts if text and not speaks_as_assistant(text)]
+        some = some or [text for text in texts if text]
+        kept = set(some)
+        return [t if t in kept else some[self._rng.integers(len(some))] for t in texts]
+
+    def check(self, labels: Sequence[str | None], degree: float) -> list[str]:
+        """Fresh texts and variations of them, for two public prompts of each kind.
+
+        Raises:
+            ModelError: No fresh text, or no variation, came; says why.
+        """
+        settings = self._settings
+        asked = [labels[place % len(labels)] if labels else None for place in range(2)]
+        prompts = [filled(self._random, self._slots(label, self._words())) for label in asked]
+        fresh = self._tried(prompts, settings.temperature)
+        if not 0 < degree < 1:
+            return fresh
+        texts = (fresh or [SENTENCE]) * len(asked)
+        pairs = zip(texts, asked, strict=False)
+        prompts = [self._prompt(text, label, degree)[0] for text, label in pairs]
+        low, high = settings.vary_temperatures
+        return fresh + self._tried(prompts, low + degree * (high - low))
+
+    def _tried(self, prompts: Sequence[str], temperature: float) -> list[str]:
+        """The answers to public prompts, cleaned; without those that are empty."""
+        settings = self._settings
+        answers = try_texts(
+            self._model,
+            prompts,
+            max_tokens=settings.max_tokens,
+            temperature=temperature,
+            top_p=settings.top_p or 1.0,
+        )
+        texts = list(filter(None, map(self._clean, answers)))
+        if texts and all(map(speaks_as_assistant, texts)):
+            log.warning(
+                "The text model answers trial prompts as an assistant (a refusal, a question, an "
+                "explanation) instead of writing. Change the prompt, or name another model."
             )
-        return [text or some[self._rng.integers(len(some))] for text in texts]
+        return texts
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
         """One variation of each text; the text itself where the model gives none.
@@ -248,7 +288,7 @@ class TextVariation:
         ]
 
     def _worse(self, new: str, old: str, prompt: str) -> bool:
-        """Whether a variation is too short, or has strayed where its text has not.
+        """Whether a variation is too short, or breaks off or has strayed where its text has not.
 
         Args:
             new: The variation.
@@ -257,6 +297,8 @@ class TextVariation:
         """
         ending = self._ending
         if ending.short(new) and len(new) < len(old):
+            return True
+        if ending.breaks_off(new) and not ending.breaks_off(old):
             return True
         return ending.strayed(new, prompt) and not ending.strayed(old, prompt)
 
@@ -295,9 +337,8 @@ class TextVariation:
         return [*answers, *[""] * (len(prompts) - len(answers))][: len(prompts)]
 
     def _clean(self, text: str, most: int | None = None) -> str:
-        """What is left of an answer: where it ends, without quotation marks around it."""
-        text = self._ending.cut(text, most)
-        return unquoted(text) if self._settings.rephrase else text
+        """What is left of an answer. See Ending.cut."""
+        return self._ending.cut(text, most)
 
     def _slots(self, label: str | None, words: str = "") -> dict[str, str]:
         styles = self._settings.styles

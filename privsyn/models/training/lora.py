@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from privsyn.models.language.answers import as_text
 from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
 from privsyn.models.language.prompts import PromptEncoder
@@ -124,7 +125,7 @@ class LoraWriter:
             temperature=self._sampling.temperature,
             ran_out=Ending().unfinished if self._sampling.whole_sentences else str,
         )
-        return [text.strip() for text in texts]
+        return [as_text(text).strip() for text in texts]
 
     def likelihoods(
         self, labels: Sequence[str | None], texts: Sequence[str]
