@@ -23,7 +23,7 @@ STOPS = ("\n\n",)
 # A full stop after few letters may be that of "Dr.", "p.m." or "etc."; not after "it" or "you".
 _SENTENCES = re.compile(
     r"(?s).*(?:[!?]|(?:\w{4}|\d|\b(?!(?:al|ca|cf|ed|etc|fig|no|nos|pp|vol|vs)\.)[a-z]{2,3})\.)"
-    r"[\"')\]]*(?=\s|$)"
+    r"[\"')\]\u201d\u201c\u2019\u00bb]*(?=\s|$)"
 )
 # "Here is the message you asked for:", which a chat model says before the text itself.
 _ANNOUNCED = re.compile(
@@ -43,7 +43,7 @@ _ENDED = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964]\W*\Z|[:;)\]}\d]\
 # Words that no English sentence ends with, or hardly one; and marks that something follows.
 _BREAKS_OFF = re.compile(
     r"(?i)(?:\b(?:the|an?|and|or|but|nor|because|of|my|your|our|their|its|whose|than|if|when|while"
-    r"|which|i|we|they|very|to|for|with|from|at|is|are|was|were|am|would|could|should|will|have|has"
+    r"|which|who|i|we|they|very|to|for|with|from|at|is|are|was|were|am|would|could|should|will|have|has"
     r"|had|don't|can't|cannot|i'm|i've|please|every|as|into|between|during)|[,\u2013\u2014&(-])\s*\Z"
 )
 _LAST_PART = re.compile(r"[^.!?,;:\n]*\Z")
