@@ -86,6 +86,29 @@ def _unbound(
     return ConfigError(f"{name} is given an argument twice: by its place and by its name.")
 
 
+def refuse_undotted(name: str, work: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Refuse a further argument that is no setting by its dotted name: a slip in an argument's.
+
+    Raises:
+        ConfigError: As said.
+    """
+    own = [
+        key
+        for key, one in inspect.signature(work).parameters.items()
+        if key != "self" and not one.kind.name.startswith("VAR_")
+    ]
+    for key in settings:
+        if "." not in key:
+            said = repr(key) if looks_like_name(key) else "of that name"
+            near = nearest(key, own)
+            raise ConfigError(
+                f"{name} has no argument {said}; it has {', '.join(own)}.",
+                hint=f"Did you mean {near}?"
+                if near
+                else "A setting has its dotted name: **{'models.language': 'tiny'}.",
+            )
+
+
 def _fits(value: Any, kind: str) -> bool:
     match kind:
         case "Any":

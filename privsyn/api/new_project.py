@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ TEMPLATE = Path(__file__).parents[1] / "template"
 """The files of the repository's own project, as an installed package holds them."""
 IMAGES = {
     "modality": "image",
-    "rounds": "3",
-    "population": "60",
-    "expansion": "1",
-    "degrees": "[0.8, 0.4]",
+    "rounds": 3,
+    "population": 60,
+    "expansion": 1,
+    "degrees": [0.8, 0.4],
 }
 """Settings of private evolution where records are images, in place of those for texts."""
 
@@ -46,48 +47,44 @@ COMMENTS = {
 }
 
 
-def params(answers: Answers | None, method: str, changes: Mapping[str, Any] | None = None) -> str:
+def params(
+    answers: Answers | None,
+    method: str,
+    changes: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+) -> str:
     """params.yaml for a private file; without one that of the invented messages.
 
     Args:
         answers: What the file's owner said of it.
         method: The one of ``pipeline``.
         changes: Settings of ``dataset`` and ``account`` in place of those that follow.
+        settings: Any others, ``a.b.c=value`` with values as JSON.
 
     Raises:
         ConfigError: An answer is not usable as a setting.
     """
     text = (TEMPLATE / "params.yaml").read_text(encoding="utf-8")
-    text = _with_line(text, "pipeline", yaml_of([method]))
+    text = _with_setting(text, "pipeline", [method])
     if answers is not None:
-        settings = answers.settings() | dict(changes or {})
+        said = answers.settings() | dict(changes or {})
         for section in ("dataset", "account"):
-            text = _with_section(text, section, settings)
+            text = _with_section(text, section, said)
         # The shipped patterns describe the invented messages.
         bounds = {"validation.max_chars": 4000, "validation.forbid": []}
         text = _with_section(text, "validation", bounds)
         if answers.image_size is not None:
             for key, value in IMAGES.items():
-                text = _with_line(text, f"    {key}", value, r"\[.*\]|\S+")
-    config = parse_config(yaml.safe_load(text))
-    if answers is None or answers.texts is None:
-        return text
-    for name in METHODS:
-        for override in for_texts(config, name, answers.texts):
-            text = _with_override(text, override)
+                text = _with_setting(text, f"methods.private_evolution.{key}", value)
+    config = parse_config(yaml.safe_load(text), settings)
+    sized: list[str] = []
+    if answers is not None and answers.texts is not None:
+        sized = [one for name in METHODS for one in for_texts(config, name, answers.texts)]
+    for item in (*sized, *settings):
+        key, _, value = item.partition("=")
+        text = _with_setting(text, key, json.loads(value))
     parse_config(yaml.safe_load(text))
     return text
-
-
-def _with_override(text: str, override: str) -> str:
-    """The text with one setting of a method in place of the template's."""
-    place, _, value = override.partition("=")
-    _, method, key = place.split(".")
-    pattern = rf"(?m)^(  {method}:\n(?:    .*\n)*?    {key}: )\S+"
-    changed, count = re.subn(pattern, lambda found: found[1] + value, text)
-    if count != 1:
-        raise AssertionError(f"the template has {count} lines {place}")
-    return changed
 
 
 def yaml_of(value: Any) -> str:
@@ -100,11 +97,56 @@ def yaml_of(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-def _with_line(text: str, key: str, value: str, old: str = ".*") -> str:
-    changed, count = re.subn(rf"(?m)^{key}: (?:{old})", lambda _: f"{key}: {value}", text)
-    if count != 1:
-        raise AssertionError(f"the template has {count} lines {key}")
-    return changed
+def _with_setting(text: str, key: str, value: Any) -> str:
+    """The text with one setting at its place, whose comment stays; added where there is none."""
+    *parents, name = key.split(".")
+    lines, start = text.splitlines(), 0
+    stop = len(lines)
+    for depth, parent in enumerate(parents):
+        at, inline = _find(lines, start, stop, depth, parent)
+        if at is None:
+            lines.insert(stop, f"{'  ' * depth}{parent}:")
+            at = stop
+        elif inline:  # a mapping on one line, or null
+            held = yaml.safe_load(inline)
+            whole: dict[str, Any] = dict(held) if isinstance(held, dict) else {}
+            inner = whole
+            for further in parents[depth + 1 :]:
+                inner = inner.setdefault(further, {})
+            inner[name] = value
+            return _with_setting(text, ".".join(parents[: depth + 1]), whole)
+        start, stop = at + 1, _end(lines, at + 1, depth)
+    at, _ = _find(lines, start, stop, len(parents), name)
+    said = f"{'  ' * len(parents)}{name}: {yaml_of(value)}"
+    if at is None:
+        lines.insert(stop, said)
+    else:
+        comment = re.search(r"\s{2,}#.*$", lines[at])
+        lines[at : _end(lines, at + 1, len(parents))] = [said + (comment[0] if comment else "")]
+    return "\n".join(lines) + "\n"
+
+
+def _find(
+    lines: Sequence[str], start: int, stop: int, depth: int, name: str
+) -> tuple[int | None, str]:
+    """The line of a key in a block, and what stands behind it on that line."""
+    wanted = re.compile(rf"{'  ' * depth}{re.escape(name)}:(?:\s+(.*?))?\s*(?:\s{{2}}#.*)?$")
+    for at in range(start, stop):
+        if found := wanted.match(lines[at]):
+            return at, found[1] or ""
+    return None, ""
+
+
+def _end(lines: Sequence[str], start: int, depth: int) -> int:
+    """Behind the last line of the block that a line of some depth opens."""
+    end = start
+    for at in range(start, len(lines)):
+        stripped = lines[at].strip()
+        if stripped and not lines[at].startswith("  " * (depth + 1)):
+            break
+        if stripped:
+            end = at + 1
+    return end
 
 
 def _with_section(text: str, section: str, settings: Mapping[str, Any]) -> str:

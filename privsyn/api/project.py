@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from privsyn.api import frames, interview, new_project
+from privsyn.api.arguments import refuse_undotted
 from privsyn.api.books import Books
 from privsyn.api.guard import guarded
 from privsyn.api.overrides import as_overrides
@@ -19,7 +20,7 @@ from privsyn.api.released import Release
 from privsyn.api.shown import Shown, as_html, as_text
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
-from privsyn.errors import ConfigError, DataError
+from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
 from privsyn.progress import show_progress
@@ -81,6 +82,8 @@ class Project(Shown):
         image_size: int | None = None,
         account: Mapping[str, Any] | None = None,
         method: str | None = None,
+        texts: int | None = None,
+        **settings: Any,
     ) -> Project:
         """Begin a project: params.yaml, dvc.yaml, dags, .gitignore, as `privsyn init` writes them.
 
@@ -105,6 +108,10 @@ class Project(Shown):
             account: Settings of the account other than the proposed ones, such as
                 ``{"epsilon": 20, "public_size": 5000}``. A ``unit`` here is ``protects``.
             method: What `privsyn run` makes where none is named.
+            texts: How many synthetic records are wanted in all; sizes of the methods go along, by
+                the account's public_size. None: some for each label.
+            settings: Further settings of params.yaml, by their dotted names:
+                ``**{"models.language": "tiny"}``.
 
         Raises:
             ConfigError: The folder holds a project, a setting is not usable, or the unit is a
@@ -114,6 +121,8 @@ class Project(Shown):
         """
         root, labels = Path(folder), tuple(map(str, labels))
         new_project.refuse_existing(root)
+        refuse_undotted("Project.create", cls.create, settings)
+        further = as_overrides(settings)
         if (label is None) != (not labels):
             raise ConfigError(
                 "label and labels go together: the labels are public and are never read from data.",
@@ -131,13 +140,20 @@ class Project(Shown):
             "image_size": image_size,
         }
         said = {key: value for key, value in given.items() if value or key in ("label", "unit")}
+        size = (account or {}).get("public_size")
+        if isinstance(size, int) and size > 0:
+            said["public_size"] = size
+        images = image_size is not None
+        said["texts"] = interview.usual_number(len(labels), said.get("public_size"), images=images)
+        if texts is not None:
+            said["texts"] = texts
         if protects is not None:
             said["protects"] = protects
         if isinstance(data, str | Path):
             answers = interview.ask_for(
                 Path(data).expanduser(), said, None, prefix=interview.ARGUMENT
             )
-            written = new_project.params(answers, method or FIRST, changes)
+            written = new_project.params(answers, method or FIRST, changes, further)
             new_project.write(root, written)
         else:
             frame = frames.as_frame(data)
@@ -146,7 +162,7 @@ class Project(Shown):
             answers = interview.Answers(path=Path("frame"), **said)
             place = frames.place(said["name"], version)
             changes["dataset.path"] = place
-            written = new_project.params(answers, method or FIRST, changes)
+            written = new_project.params(answers, method or FIRST, changes, further)
             target = root.resolve() / place
             new_project.write(root, written, lambda: frames.keep(frame, columns, target))
         return cls(root)

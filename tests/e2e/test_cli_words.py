@@ -166,7 +166,7 @@ def test_texts_and_epsilon_are_options_of_plan_and_run(released, say, method, si
         assert texts <= planned["rows"] <= most
     code, _, err = say(project, *given, "--texts", "0")
     assert code == 2
-    assert "--texts=0 is not a whole number from 1 on" in err
+    assert "texts=0 is not a whole number from 1 on" in err
     code, _, err = say(project, "run", "-m", method, "--epsilon", "-1", "--texts", "4", *modality)
     assert code == 2
     assert "privacy.epsilon" in err

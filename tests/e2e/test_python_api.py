@@ -20,6 +20,7 @@ import yaml
 
 import privsyn
 from privsyn import cli
+from privsyn.config import load_config
 from privsyn.errors import (
     AccountMismatch,
     ConfigError,
@@ -538,3 +539,47 @@ def test_a_notebook_gets_one_display_that_moves(monkeypatch):
     assert "1 of 4 &lt;b&gt;tokens" in seen[1]
     assert "4 of 4" in seen[2]
     assert seen[-1] == ""
+
+
+def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
+    frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
+    settings = {
+        "models.language": "tiny",
+        "privacy.epsilon": 3,
+        "methods.private_evolution.population": 7,
+        "methods.private_evolution.text.max_tokens": 9,
+        "methods.private_evolution.label_split": None,
+        "performance.threads": 2,
+        "dataset.holdout": 0.5,
+        "alerts.email.to": ["a@example.org"],
+        "schedule.dp_lora.retries": 3,
+    }
+    privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
+    config = load_config(tmp_path / "p/params.yaml")
+    assert (config.models.language, config.privacy.epsilon) == ("tiny", 3)
+    assert config.method("private_evolution").population == 7
+    assert config.method("private_evolution").text.max_tokens == 9
+    assert config.method("invisible_ink").texts_per_label == 40
+    assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
+    assert config.alerts.email.to == ("a@example.org",)
+    assert config.schedule["dp_lora"].retries == 3
+    assert "# or tiny (shipped)" in (tmp_path / "p/params.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lables": ["A"]}, "no argument 'lables'"),
+        ({"lables": ["A"]}, "Did you mean labels?"),
+        ({"qwertz": 1}, "A setting has its dotted name"),
+        ({"models.lm": "tiny"}, "models.lm is not a known setting"),
+        ({"privacy.epsilon": -1}, "privacy.epsilon=-1"),
+        ({"texts": 0}, "texts=0 is not a whole number from 1 on"),
+    ],
+)
+def test_create_refuses_a_slip_in_an_argument_and_leaves_nothing(tmp_path, settings, said):
+    frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
+    with pytest.raises(ConfigError) as caught:
+        privsyn.Project.create(tmp_path / "p", frame, unit="who", **settings)
+    assert said in str(caught.value)
+    assert not (tmp_path / "p").exists()

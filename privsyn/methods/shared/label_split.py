@@ -53,7 +53,7 @@ def refuse_for_texts(where: str, split: Mapping[str, int] | None) -> None:
     if split is not None:
         raise ConfigError(
             f"{where}.label_split says how many records each label has: {sum(split.values())} in "
-            "all, and --texts says another number.",
+            "all, which excludes another number of texts.",
             hint=f"Change label_split, or take it out: -S {where}.label_split=null.",
         )
 
