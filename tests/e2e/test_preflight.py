@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -18,8 +20,9 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.run import draw
+from privsyn.stages.run import carry_out, draw
 from tests.e2e.small_project import METHODS, stand_in, stand_ins
+from tests.models.completion_server import Server, chat, status
 
 
 def planned_for(ctx, method="invisible_ink"):
@@ -201,3 +204,79 @@ def test_a_release_that_has_begun_is_tried_no_more(make_project, fake, monkeypat
     preflight(ctx, planned)
     ctx.ledger.lose(planned.id, "test")
     preflight(ctx, planned)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A real small server of chat completions."""
+    from privsyn.models.language import openai_http
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    openai_http._sent.clear()
+    running = Server()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield running
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+TEXTS = [f"My bill of {day} May has not come, please send it." for day in range(10, 30)]
+OURS = {
+    "private_evolution": {"text": {"max_tokens": 64}, "population": 4},
+    "keyphrase_seeding": {"max_tokens": 64, "candidates": 1},
+}
+
+
+def served(make_project, server, method):
+    project = make_project(methods={method: METHODS[method] | OURS[method]})
+    where = f"models.server={{url: '{server.url}', model: m, key_variable: null, retries: 0}}"
+    ctx = project.context(where, "evaluate.enabled=false")
+    return ctx, planned_for(ctx, method)
+
+
+@pytest.mark.parametrize("method", OURS)
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (lambda n: chat("<think>\nThey want a message", "length"), "still thinking at max_tokens"),
+        (lambda n: chat("Okay, the user wants a note", "length"), "still thinking at max_tokens"),
+        (lambda n: chat(None, "length"), "answer is empty"),
+        (lambda n: chat("<think>all of it</think>"), "thoughts and no text"),
+        (lambda n: status(400, "context of 8 tokens is too short"), "context of 8 tokens is too"),
+    ],
+)
+def test_a_server_that_gives_no_text_costs_nothing(make_project, server, method, reply, says):
+    server.script = lambda number, body: (
+        chat("Yes.") if body["messages"][0]["content"] == "Say yes." else reply(number)
+    )
+    ctx, planned = served(make_project, server, method)
+    with pytest.raises(ModelError, match=says) as caught:
+        draw(ctx, planned)
+    assert caught.value.hint
+    if "think" in says:
+        assert "enable_thinking: false" in caught.value.hint
+    assert_nothing_was_spent(ctx, planned)
+
+
+@pytest.mark.parametrize("method", OURS)
+def test_what_a_thinking_server_thinks_is_not_released(make_project, server, method):
+    server.script = lambda number, body: chat(
+        f"<think>\nOkay, the user wants a secret.\n\nSo be it.\n</think>\n\n{TEXTS[number % 20]}"
+        "<|im_end|>"
+    )
+    ctx, planned = served(make_project, server, method)
+    carry_out(ctx, planned, published=False)
+    released = ctx.workspace.release(planned.id) / "synthetic.jsonl"
+    texts = [json.loads(line)["text"] for line in released.read_text().splitlines()]
+    assert texts
+    assert set(texts) <= set(TEXTS)
+
+
+def test_one_text_for_all_prompts_is_told(make_project, server, caplog):
+    server.script = lambda number, body: chat(TEXTS[0])
+    ctx, planned = served(make_project, server, "private_evolution")
+    preflight(ctx, planned)
+    assert "answers 2 prompts with one text, word for word" in caplog.text
+    assert TEXTS[0] not in caplog.text
