@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,12 +17,10 @@ from rich.console import Console
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.distributed.rank_processes import by_hand, check_network, joined
+from privsyn.models.training.distributed.rank_processes import by_hand, joined
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
-    from privsyn.models.training.distributed.held_units import Units
-    from privsyn.models.training.distributed.rank import Rank
     from privsyn.models.training.distributed.rank_group import Group
     from privsyn.stages.base import Context, Progress
 
@@ -143,51 +141,23 @@ def workspace_of(params: Path) -> Workspace:
 
 
 @contextmanager
-def ranks(params: Path, overrides: list[str] | None) -> Iterator[Group | None]:
+def ranks() -> Iterator[Group | None]:
     """The processes torchrun started; each but the first helps the first to train, and exits.
 
     Raises:
-        ConfigError: They are on several machines, and what they send could be read.
+        ConfigError: They are on several machines.
     """
     place = by_hand()
     if place is None:
         yield None
         return
-    secret = None if place.alone else _network(place, params, overrides)
-    with joined(place, secret=secret) as group:
+    with joined(place) as group:
         if place.rank > 0:
             from privsyn.models.training.distributed.ranks import serve
-            from privsyn.stages.spread import read_units
 
-            def records(request: Mapping[str, Any], shards: Sequence[int]) -> Units:
-                return read_units(context_of(params, overrides), request, shards)
-
-            # Rank 0 says with which model and settings.
-            serve(group, records if params.is_file() else None)
+            serve(group)  # rank 0 says with which model and settings
             raise typer.Exit
         yield group
-
-
-def _network(place: Rank, params: Path, overrides: list[str] | None) -> bytes | None:
-    """What messages between machines are sealed with; None where the user vouches for the network.
-
-    Each process decides by the settings of its own machine: none sends in clear because another
-    one asks it to. One that has no project goes by the environment and the command line.
-    """
-    from privsyn.vault.deployment_key import VARIABLE, load
-
-    settings = [*environment_overrides(), *(overrides or ())]
-    if params.is_file():
-        config = load_config(params, settings)
-        insecure, file = config.performance.rendezvous_insecure, config.services.vault_key
-        if file is not None:
-            file = params.parent / file
-    else:
-        insecure, file = "performance.rendezvous_insecure=true" in settings, None
-    known = file is not None or bool(os.environ.get(VARIABLE))
-    secret = load(file).secret if known and not insecure else None
-    check_network(place, insecure=insecure, secret=secret)
-    return secret
 
 
 def _day(text: str | None) -> Date | None:

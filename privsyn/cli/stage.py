@@ -86,7 +86,7 @@ def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrid
     """Train the model of a begun release, for methods that train one. May be run by torchrun."""
     from privsyn.stages.train import train
 
-    with ranks(params, overrides) as group, show_progress(err) as progress:
+    with ranks() as group, show_progress(err) as progress:
         planned = _read_release(plan_file, params, overrides)
         with under_way(progress, "train"):
             train(context_of(params, overrides, progress=progress, group=group), planned)
@@ -110,7 +110,7 @@ def stage_generate(
     from privsyn.stages.run import draw_and_settle
     from privsyn.students.release import draw_student
 
-    with ranks(params, overrides) as group, show_progress(err) as progress:
+    with ranks() as group, show_progress(err) as progress:
         planned = _read_plan(plan_file, params, overrides)
         ctx = context_of(params, overrides, progress=progress, group=group)
         if group is not None and (shard is not None or not isinstance(planned, Plan)):

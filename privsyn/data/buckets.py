@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from privsyn.data.artifacts import storage_error
 from privsyn.data.partition_marker import (
-    BY_UNIT,
     FORMAT,
     RESTORE_HINT,
     cells_digest,
@@ -18,7 +17,6 @@ from privsyn.data.partition_marker import (
     shard_name,
 )
 from privsyn.data.records import Bucket, Cell, Private
-from privsyn.data.unit_shard import unit_shard
 from privsyn.errors import DataError, VerificationError
 
 
@@ -41,59 +39,26 @@ def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> l
     """
     if not 0 <= shard < n_shards:
         raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
-    read = _reader(out, cells, n_shards, by_unit=False)
-    rows: _Rows = {cell.index: [] for cell in cells if cell.index % n_shards == shard}
-    read(shard, rows)
-    return _buckets(cells, rows)
-
-
-def load_units(out: Path, shards: Sequence[int], cells: Sequence[Cell], n: int) -> list[Bucket]:
-    """Buckets of some shards of a partition by unit, the files of the others being elsewhere.
-
-    A unit with a record in a shard that is not its own is refused: another machine would count it
-    as well. Arguments and errors as for ``load_shard``.
-    """
-    read = _reader(out, cells, n, by_unit=True)
-    rows: _Rows = {cell.index: [] for cell in cells}
-    for shard in shards:
-        read(shard, rows)
-    return _buckets(cells, rows)
-
-
-_Rows = dict[int, list[tuple[str, str, str]]]
-"""Index of a cell -> order, text and unit of its records."""
-
-
-def _reader(
-    out: Path, cells: Sequence[Cell], n_shards: int, *, by_unit: bool
-) -> Callable[[int, _Rows], None]:
-    """What adds the records of a shard's file to their cells; first a look at the marker."""
     marker = read_marker(out)
     if marker is None:
         raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
     expected = {"format": FORMAT, "cells": cells_digest(cells), "shards": n_shards}
-    refuse_other(out, marker, expected | {BY_UNIT: True if by_unit else None})
-
-    def read(shard: int, rows: _Rows) -> None:
-        path = out / shard_name(shard)
-        try:
-            with path.open("rb") as stream:
-                for line in stream:
-                    row = json.loads(line)
-                    if by_unit and unit_shard(row["unit"], n_shards) != shard:
-                        raise ValueError("a unit of another shard")
-                    rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
-        except FileNotFoundError:
-            raise gone(path) from None
-        except OSError as error:
-            raise storage_error("read", path, error) from error
-        except (ValueError, LookupError, TypeError):
-            raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
-
-    return read
-
-
-def _buckets(cells: Sequence[Cell], rows: _Rows) -> list[Bucket]:
+    refuse_other(out, marker, expected)
+    rows: dict[int, list[tuple[str, str, str]]] = {
+        cell.index: [] for cell in cells if cell.index % n_shards == shard
+    }
+    path = out / shard_name(shard)
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                row = json.loads(line)
+                rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
+    except FileNotFoundError:
+        raise gone(path) from None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except (ValueError, LookupError, TypeError):
+        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
     buckets = []
     for cell in cells:
         if cell.index in rows:

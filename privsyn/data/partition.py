@@ -39,7 +39,6 @@ from privsyn.data.artifacts import (
     write_json_atomic,
 )
 from privsyn.data.partition_marker import (
-    BY_UNIT,
     FORMAT,
     MARKER,
     RESTORE_HINT,
@@ -53,7 +52,6 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.data.spill import HEX, Spill, smallest
 from privsyn.data.tally import Tally
 from privsyn.data.unit_key import UnitKey
-from privsyn.data.unit_shard import unit_shard
 from privsyn.errors import DataError
 
 _SPILL = "spill"
@@ -71,14 +69,12 @@ def partition(
     out: Path,
     n_shards: int,
     *,
-    by_unit: bool = False,
     before_finish: Callable[[], None] = lambda: None,
     tally: Tally | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
 
-    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``, or, by unit, all records
-    of a unit in one shard (``unit_shard``). Does nothing where
+    Held-out units are left out. Cell ``i`` is in shard ``i mod n_shards``. Does nothing where
     ``out`` holds the finished partition already. A killed attempt leaves its own hidden folder
     beside ``out``, which nothing reads.
 
@@ -88,7 +84,6 @@ def partition(
         cells: All cells of the release; per label their buckets are numbered from 0 without gaps.
         out: Folder to write, mode 0700; the files in it have mode 0600.
         n_shards: Number of shards.
-        by_unit: Whether units are dealt out to the shards, in place of cells.
         before_finish: Called once, when the files of the shards are durable and before the
             partition counts as finished; not where another attempt finished before. If it raises,
             the partition is not finished.
@@ -104,7 +99,7 @@ def partition(
     if not 1 <= n_shards < 10**5:
         raise ValueError(f"n_shards={n_shards} must be in 1..99999")
     secret = UnitKey(key)
-    marker = _marker(cfg, secret, cells, n_shards) | ({BY_UNIT: True} if by_unit else {})
+    marker = _marker(cfg, secret, cells, n_shards)
     groups = _groups(cells)
     if finished(out, marker):
         return
@@ -114,7 +109,7 @@ def partition(
         private_folder(draft / _SPILL)
         spill = Spill(draft / _SPILL)
         try:
-            _spill(cfg, secret, groups, spill, n_shards, by_unit, tally)
+            _spill(cfg, secret, groups, spill, n_shards, tally)
             _write_shards(spill.bounded(cfg.max_records_per_unit), draft, n_shards)
         except OSError as error:
             raise storage_error("write", draft, error) from error
@@ -213,7 +208,6 @@ def _spill(
     groups: dict[str | None, list[Cell]],
     spill: Spill,
     n_shards: int,
-    by_unit: bool,
     tally: Tally | None,
 ) -> None:
     """First pass: each record to its unit's place, behind its hashes and its shard."""
@@ -222,7 +216,6 @@ def _spill(
         label: [(f"{cell.index % n_shards:05d}", f'{{"cell":{cell.index},') for cell in group]
         for label, group in groups.items()
     }
-    dealt = [f"{shard:05d}" for shard in range(n_shards)]
     for private in read_records(cfg, tally=tally):
         record = private.reveal()
         group = prefixes.get(record.label)
@@ -232,8 +225,6 @@ def _spill(
         if share < held_out:
             continue
         shard, cell = group[bucket % len(group)]
-        if by_unit:
-            shard = dealt[unit_shard(unit, n_shards)]
         order = order_of(record)
         add(
             f'{unit}{order}{shard}{cell}"order":"{order}","unit":"{unit}",'

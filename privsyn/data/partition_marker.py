@@ -17,9 +17,6 @@ MARKER = "complete.json"
 
 FORMAT = 2
 
-BY_UNIT = "by_unit"
-"""Its key that says that units were dealt out to the shards, in place of cells."""
-
 RESTORE_HINT = "Restore the file, or give the release up: it is never partitioned a second time."
 
 
@@ -85,12 +82,6 @@ def cells_digest(cells: Sequence[Cell]) -> str:
     """Of the cells of a release, in their order."""
     rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-
-def unit_shards(out: Path) -> int | None:
-    """Number of shards of a partition by unit; None where it is another or not finished."""
-    marker = read_marker(out) or {}
-    return int(marker["shards"]) if marker.get(BY_UNIT) else None
 
 
 def shard_name(shard: int) -> str:

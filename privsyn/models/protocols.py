@@ -357,27 +357,6 @@ class SharedTrainer(Trainer, Protocol):
         """Set the trained numbers, shape (size,); the optimiser stays as it is."""
 
 
-@runtime_checkable
-class SpreadTrainer(Trainer, Protocol):
-    """A trainer of units that lie on several machines, of which this one is the first."""
-
-    def hold(self, units: Mapping[str, Sequence[Row]]) -> None:
-        """Say which units this machine holds, by name. Before the first sum.
-
-        Raises:
-            VerificationError: One of them is another machine's.
-        """
-
-    def sampled_sum(self, rate: float, key: bytes) -> NDArray[np.int64]:
-        """``clipped_sum`` of all units, wherever they lie, in the sample of a fresh secret key.
-
-        Which those are says dp.keyed_sample.
-        """
-
-    def counted(self, labels: Sequence[str | None], own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Records per label of all machines; ``own`` are this one's."""
-
-
 class Writer(Protocol):
     """A trained language model that writes records."""
 

@@ -185,22 +185,9 @@ class PerformanceConfig(Section):
         default=False,
         description="Compute activations again in the backward pass: less memory, more time.",
     )
-    rendezvous_insecure: bool = Field(
-        default=False,
-        description="Train on several machines (torchrun --nnodes) over a network that is trusted "
-        "with the records: rows and gradients cross it unencrypted. False: sealed with the vault's "
-        "key, and refused where a machine has none.",
-    )
-    train_shards: int | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Parts, by unit, that the records of a training are partitioned into, so that "
-        "each of several machines (torchrun) reads its own alone. Null: rank 0 reads all.",
-    )
     processes: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="Processes that train together (torchrun), one GPU each where there are GPUs.",
+        description="Processes of this machine that train together, one GPU each if there are any.",
     )

@@ -10,7 +10,7 @@ from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import lines_and_values
 from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, VerificationError
-from privsyn.methods.base import Method, TrainsModel
+from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import (
     ACCURACY,
@@ -86,7 +86,6 @@ def partition(ctx: Context, plan: Plan) -> int:
             keep_holdout(ctx.source(plan), key, place.folder / HELD_OUT)
 
     tally, files = Tally(), 1 if method.whole else run.shards
-    by_unit = ctx.config.performance.train_shards if _trains_by_unit(method) else None
     with ctx.ledger.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
         if not place.finished(PARTITION):
             write_partition(
@@ -94,21 +93,15 @@ def partition(ctx: Context, plan: Plan) -> int:
                 account.partition_key.reveal(),
                 method.cells(settings, plan.dataset.labels),
                 place.folder / BUCKETS,
-                by_unit or files,
-                by_unit=by_unit is not None,
+                files,
                 before_finish=before_finish,
                 tally=tally,
             )
-            names = [name for shard in range(by_unit or files) for name in bucket_files(shard)]
+            names = [name for shard in range(files) for name in bucket_files(shard)]
             names += [HELD_OUT] if plan.accuracy is not None else []
             place.hand_on(PARTITION, lease, sorted(set(names)), header=header)
     keep(ctx, plan, tally)
     return run.shards
-
-
-def _trains_by_unit(method: Method) -> bool:
-    """Whether a method trains by samples of the units: its records may be cut by unit."""
-    return isinstance(method, TrainsModel) and method.whole and method.samples
 
 
 def _refuse_private_text(ctx: Context, plan: Plan) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
-from privsyn.data.partition_marker import unit_shards
-from privsyn.data.unit_shard import own_shards
-from privsyn.errors import ConfigError
+from privsyn.data.buckets import load_shard
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.models.training.distributed.rank_processes import started
 from privsyn.release.plan import Plan
@@ -20,7 +17,6 @@ from privsyn.stages.base import Context
 from privsyn.stages.drawing import begun, drawing, load_models
 from privsyn.stages.lineage import traced
 from privsyn.stages.place import Place, at
-from privsyn.stages.spread import read_buckets, request_of
 
 
 @traced("train")
@@ -55,11 +51,8 @@ def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) ->
     method, settings = ctx.planned(plan)
     assert isinstance(method, TrainsModel)  # noqa: S101  as asked by train
     cells = method.cells(settings, plan.dataset.labels)
-    place.bring(PARTITION, bucket_files(0)[0])
-    shards = unit_shards(place.folder / BUCKETS)
-    spread = request_of(plan, cells, shards) if shards and _over_machines(ctx, shards) else None
     with (
-        _shared(ctx, plan, backends, spread) as shared,
+        _shared(ctx, plan, backends) as shared,
         drawing(ctx, plan, TRAIN, shared, place) as drawn,
     ):
 
@@ -67,9 +60,8 @@ def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) ->
             drawn.lease.check()
             ctx.progress("train", step, total, "steps")
 
-        ranks = ctx.group.place.size if spread and ctx.group is not None else 1
-        own = None if shards is None else own_shards(0, ranks, shards)
-        buckets = read_buckets(place, cells, own, shards)
+        place.bring(PARTITION, *bucket_files(0))
+        buckets = load_shard(place.folder / BUCKETS, 0, cells, 1)
         files = method.train(
             settings,
             plan.mechanism(),
@@ -88,31 +80,12 @@ def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) ->
         place.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
 
 
-def _over_machines(ctx: Context, shards: int) -> bool:
-    """Whether other processes read records of their own: torchrun started them on other machines.
-
-    Raises:
-        ConfigError: There are more of them than shards.
-    """
-    if ctx.group is None or ctx.group.place.alone:
-        return False
-    if ctx.group.place.size > shards:
-        raise ConfigError(
-            f"torchrun started {ctx.group.place.size} processes, and the release is partitioned "
-            f"into {shards} shards (performance.train_shards).",
-            hint="Start as many as there are shards, or fewer.",
-        )
-    return True
-
-
 @contextmanager
-def _shared(
-    ctx: Context, plan: Plan, backends: Backends | None, spread: Mapping[str, Any] | None
-) -> Iterator[Backends]:
+def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Backends]:
     """The models, with the one to be trained shared among all processes, where there are several.
 
-    The others have loaded it, and where the records are spread over them read theirs, before
-    anything is drawn: that one of them cannot costs nothing. They end with the block.
+    The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
+    end with the block.
     """
     backends = load_models(ctx, plan) if backends is None else backends
     models, performance = ctx.config.models, ctx.config.performance
@@ -121,11 +94,6 @@ def _shared(
         return
     with closing(ctx.group) if ctx.group is not None else started(performance) as group:
         from privsyn.models.training.distributed.ranks import RanksModel
-        from privsyn.models.training.distributed.spread import SpreadModel
 
-        base = backends.base
-        if spread is None:
-            model = RanksModel(base, group, models, performance)
-        else:
-            model = SpreadModel(base, group, models, performance, spread)
+        model = RanksModel(backends.base, group, models, performance)
         yield Backends({**backends.models, "base": model})

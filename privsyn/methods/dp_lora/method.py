@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
-from privsyn.dp.keyed_sample import sample_key
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each, unwatched
@@ -34,7 +32,7 @@ from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.loading import check_layers
 from privsyn.models.language.text_variation import TOP_P
-from privsyn.models.protocols import PromptTemplate, SpreadTrainer, Trainer, Training, Writer
+from privsyn.models.protocols import PromptTemplate, Trainer, Training, Writer
 from privsyn.models.settings import ModelsConfig
 from privsyn.students.settings import SIZES
 
@@ -184,8 +182,6 @@ class DPLora:
                 sum(sizes), journal.draw_array("labels", count, len(labels))
             )
         units = _units(trainer, buckets)
-        if isinstance(trainer, SpreadTrainer):
-            trainer.hold(units)
         done = max((t for t in range(settings.steps + 1) if journal.has(f"steps/{t}")), default=0)
         while done < settings.steps:  # [L5]
             if done:
@@ -265,7 +261,7 @@ class DPLora:
 def _write(
     writer: Writer, settings: DPLoraSettings, labels: Sequence[str | None], every: Sequence[str]
 ) -> list[str]:
-    """One text per label: of its candidates the one that is most of it [L8]."""
+    """One text per label: of its candidates the one that is most of it [L7]."""
     template = settings.template(every)
     return best_of(settings.candidates, labels, every, writer.write, writer.likelihoods, template)
 
@@ -282,25 +278,13 @@ def _advance(
     """Algorithm 1 of Abadi et al. from one checkpoint to the next."""
     for t in steps:
         progress(t, settings.steps)
-        total = _sampled_sum(mechanism, trainer, units, noise)  # (numbers,) [L3]
+        sample = compress(units, mechanism.sample(len(units), noise))  # L_t [L2]
+        total = trainer.clipped_sum(list(sample))  # (numbers,) [L3]
         noisy = mechanism.draw(total, noise)  # privacy: also where nobody was sampled [L2]
         trainer.update(
             noisy * (settings.clip_norm / settings.expected_batch), settings.rate(t)
         )  # [L4]
     return trainer.state()
-
-
-def _sampled_sum(
-    mechanism: SampledGaussian,
-    trainer: Trainer,
-    units: Sequence[Sequence[Any]],
-    noise: NoiseSource,
-) -> NDArray[np.int64]:
-    """Sum over a random sample L_t [L2] of the units, of which other machines may hold some."""
-    if isinstance(trainer, SpreadTrainer):
-        return trainer.sampled_sum(mechanism.rate, sample_key(noise))  # [L7]
-    mask = mechanism.sample(len(units), noise)
-    return trainer.clipped_sum(list(compress(units, mask)))
 
 
 def _units(trainer: Trainer, buckets: Sequence[Bucket]) -> dict[str, list[Any]]:
@@ -318,8 +302,6 @@ def _label_histogram(
 ) -> Any:
     """Noisy records per label, on the lattice."""
     counts = np.array([len(bucket.contents.reveal()) for bucket in buckets], np.int64)
-    if isinstance(trainer, SpreadTrainer):
-        counts = trainer.counted([bucket.cell.label for bucket in buckets], counts)
     return histogram.draw(counts * LATTICE, noise)
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,54 +58,41 @@ def by_hand() -> Rank | None:
     return place
 
 
-def check_network(place: Rank, *, insecure: bool, secret: bytes | None) -> None:
-    """Refuse to train over a network where what is sent can be read, unless the user says so.
+def check_one_machine(place: Rank) -> None:
+    """Refuse to train over a network: records and sums without noise would cross it unencrypted.
 
-    Processes of one machine talk over the loopback. Between machines go rows and sums of gradients
-    of records, to which no noise is added yet; whoever can write to that network can change the
-    training.
-
-    Args:
-        place: Of this process.
-        insecure: ``performance.rendezvous_insecure``.
-        secret: The key that messages are sealed with.
+    Processes of one machine talk over the loopback.
 
     Raises:
-        ConfigError: There are several machines, and neither is given.
+        ConfigError: torchrun started some of them on other machines.
     """
-    if not place.alone and not insecure and secret is None:
+    if not place.alone:
         raise ConfigError(
             f"torchrun started {place.size} processes, {place.local_size} of them on this machine: "
-            "rows and gradients of records would cross the network unencrypted.",
-            hint="Give every machine the same vault key (privsyn keys new --vault; "
-            "services.vault_key or PRIVSYN_VAULT_KEY), with which all is sealed; or train on one "
-            "machine; or set performance.rendezvous_insecure=true where the network is private or "
-            "encrypted below (WireGuard, IPsec).",
+            "records and gradients would cross the network unencrypted, so privsyn trains on one "
+            "machine.",
+            hint="Start torchrun with --standalone on one machine, or set performance.processes.",
         )
 
 
 @contextmanager
-def joined(
-    place: Rank, patience: timedelta = PATIENCE, secret: bytes | None = None
-) -> Iterator[Group]:
+def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
     """The group torchrun started this process for; at the end rank 0 tells the others to stop.
 
     Args:
         place: Of this process.
         patience: Longest wait for another.
-        secret: Seals what is sent; all of them hold it.
 
     Raises:
-        ConfigError: Another process holds another key.
+        ConfigError: They are on several machines.
         TrainingInterrupted: The others are not there.
     """
+    check_one_machine(place)
     from privsyn.models.training.distributed.rank_group import Group
 
-    with _on_loopback() if place.alone else nullcontext():
+    with _on_loopback():
         group = Group(place, patience)
     try:
-        if secret is not None:
-            group.seal(secret)
         yield group
     finally:
         group.close()

@@ -35,7 +35,6 @@ from privsyn.models.protocols import (
     Writer,
 )
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.distributed.held_units import HeldUnits, Records
 from privsyn.models.training.distributed.rank_group import Command, Group, card_name, report
 from privsyn.models.training.distributed.rank_processes import ready
 
@@ -75,27 +74,20 @@ class RanksModel:
         for rank, answer in zip(group.others, answers, strict=True):
             if answer["revision"] != base.revision:
                 raise ModelError(
-                    f"models.language={models.language}: its files on the machine of rank {rank} "
-                    "are not those of rank 0.",
-                    hint="Copy the model to every machine.",
+                    f"models.language={models.language}: the files that rank {rank} finds are not "
+                    "those of rank 0.",
+                    hint="Do not change the model while it trains.",
                 )
         device = _device(performance.device, group)
-        # NCCL does not encrypt.
-        if not group.sealed and group.use_cards(
-            [card_name(device), *(answer["card"] for answer in answers)]
-        ):
+        if group.use_cards([card_name(device), *(answer["card"] for answer in answers)]):
             group.ask(Command.CARD)
             group.join_cards(device.index)
 
     def trainer(self, training: Training) -> RanksTrainer:
         """See protocols.TrainableModel."""
-        return RanksTrainer(*self._parts(training))
-
-    def _parts(self, training: Training) -> tuple[Any, Group, Training, list[dict[str, Any]]]:
-        """What a trainer is made of, those of the others being made."""
         self._group.ask(Command.TRAIN, json.dumps(dataclasses.asdict(training)).encode())
         trainer: Any = self._base.trainer(training)
-        return trainer, self._group, training, self._group.answers()
+        return RanksTrainer(trainer, self._group, training, self._group.answers())
 
     def writer(self, training: Training, folder: Path, sampling: Sampling) -> Writer:
         """This process's own. See protocols.TrainableModel."""
@@ -138,17 +130,11 @@ class RanksTrainer:
     def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
         """See protocols.Trainer."""
         ranks = self._group.place.size
-        shares = [units[rank::ranks] for rank in range(ranks)]
-        return self._summed(Command.SUM, [*map(pack, shares[1:])], shares[0])
-
-    def _summed(
-        self, command: Command, contents: Sequence[bytes], own: Sequence[Sequence[Row]]
-    ) -> NDArray[np.int64]:
-        """The sum of what a command makes the others add up, and of this process's own units."""
+        own, *shares = [units[rank::ranks] for rank in range(ranks)]
         while True:
             slots = self._own.units_per_pass
             self._share_numbers()
-            self._group.ask(command, *contents)
+            self._group.ask(Command.SUM, *map(pack, shares))
             part = self._own.clipped_sum(own)
             least = self._least(self._group.answers())
             if least == slots:
@@ -204,8 +190,8 @@ class RanksTrainer:
                 least = self._own.units_per_pass
                 if slots == least == 1:
                     raise TrainingInterrupted(
-                        "the machines of the ranks compute different numbers from the same input.",
-                        hint="Train on machines of one kind, or by one process.",
+                        "the processes compute different numbers from the same input.",
+                        hint="Train on GPUs of one kind, or by one process.",
                     )
                 slots = least if least < slots else 1
         finally:
@@ -240,12 +226,8 @@ class RanksTrainer:
         return [[row() for _ in range(1 + place % records)] for place in range(count)]
 
 
-def serve(group: Group, records: Records | None = None) -> None:
+def serve(group: Group) -> None:
     """Compute what rank 0 asks for, until it says stop or is gone.
-
-    Args:
-        group: The processes.
-        records: Where this one reads the records of its own shards, if rank 0 has it do so.
 
     A failure is reported to rank 0, which then ends the training: of one that is not ours the kind
     and place alone, since its message may hold record text.
@@ -253,7 +235,7 @@ def serve(group: Group, records: Records | None = None) -> None:
     Raises:
         TrainingInterrupted: Rank 0 is gone.
     """
-    helper = _Helper(group, records)
+    helper = _Helper(group)
     while True:
         command, content = group.asked()
         if command is Command.STOP:
@@ -274,9 +256,8 @@ def serve(group: Group, records: Records | None = None) -> None:
 class _Helper:
     """A process other than rank 0: its model, its trainer, and its part of the sum under way."""
 
-    def __init__(self, group: Group, records: Records | None) -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
-        self._held = HeldUnits(group.place, records)
         self._model: Any = None
         self._trainer: Any = None
         self._part = np.zeros(0, np.int64)
@@ -292,14 +273,6 @@ class _Helper:
             case Command.TRAIN:
                 self._trainer = self._model.trainer(read_training(json.loads(content)))
                 return self._slots()
-            case Command.HOLD:
-                return self._held.read(json.loads(content))
-            case Command.SAMPLE:
-                sample = self._held.sample(json.loads(content), self._trainer)
-                self._part = self._trainer.clipped_sum(sample)
-                return self._slots()
-            case Command.COUNT:
-                self._group.add(self._held.counts(json.loads(content)))
             case Command.NUMBERS:
                 numbers = np.zeros(self._trainer.size, np.float32)
                 self._trainer.take(self._group.spread(numbers))
