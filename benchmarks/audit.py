@@ -4,7 +4,7 @@
         [--builds "as it is" ...]
 
 Every pair of method and build is a throw-away release of its own under STATE, drawn and attacked by
-``privsyn.canaries``.
+``benchmarks/canaries``.
 
 Models are toys (``privsyn.models.testing``: a bag of words that is trained, logits by hash that
 rise by 2 for words of the reference, seconds a run), the same with logits that rise by 40
@@ -35,10 +35,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from canaries.attack import Relayed
+from canaries.bench import METHODS, Bench, audited, words
 from numpy.typing import NDArray
 
-from privsyn.canaries.attack import Relayed
-from privsyn.canaries.bench import METHODS, Bench, audited, words
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise

@@ -198,7 +198,6 @@ def test_a_record_is_revealed_in_few_places():
     assert asked - methods == {
         "data/readers/formats.py", "data/partition.py", "stages/base.py", "stages/held.py",
         "students/evaluate.py", "stages/partition.py", "stages/accuracy.py",
-        "canaries/attack.py", "canaries/bench.py",  # of invented records
     }  # fmt: skip
 
 

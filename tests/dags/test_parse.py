@@ -57,7 +57,6 @@ def test_every_file_makes_a_dag_without_error(parsed):
         "privsyn_keyphrase_seeding",
         "privsyn_dp_lora_distill",
         "privsyn_ledger",
-        "privsyn_audit",
     }
 
 
@@ -93,18 +92,6 @@ def test_generate_is_mapped_in_the_gpu_pool_and_publish_has_a_pool_of_its_own(da
     assert dag["tasks"]["generate"]["pool"] == "gpu"
     assert dag["tasks"]["publish"]["pool"] == "dvc"
     assert dag["tasks"]["publish"]["outlets"] == ["privsyn://letters/invisible_ink"]
-
-
-def test_the_audit_is_mapped_and_nobody_schedules_it(parsed):
-    audit = parsed["dags"]["privsyn_audit"]
-    assert audit["schedule"] is None
-    assert audit["paused"]
-    assert audit["params"] == ["canaries", "confirm", "methods"]
-    assert {name: task["mapped"] for name, task in audit["tasks"].items()} == {
-        "confirm": False,
-        "audit": True,
-        "verdict": False,
-    }
 
 
 def test_schedule_account_and_cost_come_from_params_yaml(dag):

@@ -6,8 +6,16 @@ import json
 
 import pytest
 import yaml
+from canaries.bench import (
+    MARKER,
+    METHODS,
+    Bench,
+    canaries,
+    opened,
+    project,
+    words,
+)
 
-from privsyn.canaries.bench import MARKER, METHODS, Bench, canaries, discard, opened, project, words
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS as KNOWN
 
@@ -31,7 +39,6 @@ def test_a_folder_that_no_audit_made_is_not_touched(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigError, match="will not be touched"):
         project(tmp_path, BENCH)
-    discard(tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
@@ -48,8 +55,6 @@ def test_a_throw_away_project_has_a_ledger_of_its_own_whatever_the_environment_s
     assert not (tmp_path / "other.db").exists()
     project(tmp_path / "audit", BENCH)  # a second time: from nothing
     assert not (tmp_path / "audit" / ".privsyn").exists()
-    discard(tmp_path / "audit")
-    assert not (tmp_path / "audit").exists()
 
 
 @pytest.mark.parametrize(

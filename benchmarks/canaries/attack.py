@@ -225,7 +225,7 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
         raise ConfigError(
             f"account.name={planned.account}: canaries are looked for in releases of the account "
             f"{ACCOUNT} alone.",
-            hint="Use benchmarks/audit.py or the DAG privsyn_audit, which make one of their own.",
+            hint="Use benchmarks/audit.py, which makes one of its own.",
         )
     method, settings = ctx.planned(planned)
     key = ctx.open_account().partition_key.reveal()

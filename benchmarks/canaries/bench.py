@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privsyn.canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions
-from privsyn.canaries.posterior import scores
 from privsyn.data.sample import SHIPPED
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
@@ -41,6 +39,9 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.train import train
 from privsyn.tracking.null import NullTracker
+
+from .attack import ACCOUNT, Answer, Recorded, Run, contributions
+from .posterior import scores
 
 EPSILON, DELTA = 1.0, 1e-5
 LABELS = ("Billing", "Symptoms")
@@ -117,7 +118,7 @@ def words() -> list[str]:
 
 def canaries(bench: Bench) -> list[dict[str, str]]:
     """The private file: prefixes of messages, suffixes of words drawn at random."""
-    rng = random.Random(20260615)  # noqa: S311  invented records
+    rng = random.Random(20260615)
     with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
         messages = [json.loads(line)["text"].split()[:6] for line in lines]
     rows = []
@@ -261,9 +262,3 @@ def audited(
         "least_epsilon": guesses.least_epsilon(run.planned.delta),
         "cpu_s": round(time.process_time() - began, 1),
     }  # fmt: skip
-
-
-def discard(folder: Path) -> None:
-    """Delete a throw-away project; a folder that is none stays."""
-    if (folder / MARKER).is_file():
-        shutil.rmtree(folder)

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from canaries import posterior
+from canaries.attack import ACCOUNT, Answer, Recorded, Replayed, Told, contributions
+from canaries.posterior import QUIETER, scores
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import multivariate_normal
 
-from privsyn.canaries import posterior
-from privsyn.canaries.attack import ACCOUNT, Answer, Recorded, Replayed, Told, contributions
-from privsyn.canaries.posterior import QUIETER, scores
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.errors import ConfigError
 from privsyn.testing import NoNoise
