@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from canaries.attack import ACCOUNT, Answer, Recorded, Run, contributions
+from canaries.posterior import scores
 from privsyn.data.sample import SHIPPED
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
@@ -39,9 +41,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.train import train
 from privsyn.tracking.null import NullTracker
-
-from .attack import ACCOUNT, Answer, Recorded, Run, contributions
-from .posterior import scores
 
 EPSILON, DELTA = 1.0, 1e-5
 LABELS = ("Billing", "Symptoms")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from .attack import Answer
+from canaries.attack import Answer
 
 QUIETER = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0)
 """By what the noise may be too quiet."""
