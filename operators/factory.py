@@ -26,7 +26,7 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
-from privsyn.release.cautions import of_account, of_release, of_unit, said
+from privsyn.release.cautions import definition, of_account, of_release, of_unit
 from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"
@@ -186,13 +186,14 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
     nobody = of_unit(config.dataset.unit, images=config.dataset.images is not None)
     cautions = nobody + of_release(privacy, account) + of_account(account)
     notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
+    defined = definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency)
     return f"""\
-### {implementation.title}: differentially private copies of `{config.dataset.name}`
+### {implementation.title}: synthetic records in place of `{config.dataset.name}`
 
 Writes synthetic records, certifies them, validates them and publishes them as an asset. Runs
 {when}.
 
-**Guarantee.** {said(privacy.epsilon, privacy.delta, account.unit, account.adjacency)}. That holds
+**Guarantee.** {defined}. That holds
 for one release whose form leaves epsilon and delta as they are; of all releases together the
 account's cap says so. It bounds what a release adds to what is known of one {account.unit}; it
 does not hide what many have in common.

@@ -16,7 +16,7 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
-from privsyn.release.cautions import factor, of_unit
+from privsyn.release.cautions import SCALE, of_unit
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS
 
@@ -80,12 +80,10 @@ def _cautions(config: Config) -> dict[str, str]:
         if size is not None
         else f"Below one over ten times the number of {config.account.unit}s."
     )
-    epsilon = " ".join(f"{value} for {epsilon:g}," for epsilon, value in _FACTORS.items())
     nobody = " ".join(of_unit(config.dataset.unit, images=config.dataset.images is not None))
     return {
-        "privacy.epsilon": "The probability of any outcome grows at most by the factor e^epsilon "
-        f"through one {config.account.unit}: {epsilon.rstrip(',')}. {_risk(config)} "
-        f"{nobody}".rstrip(),
+        "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. "
+        f"{_risk(config)} {nobody}".rstrip(),
         "privacy.delta": delta,
     }
 
@@ -96,12 +94,9 @@ def _risk(config: Config) -> str:
     words = of_profile([(privacy.epsilon, privacy.delta)]).words(account.unit, account.adjacency)
     return (
         f"In words, for any mechanism of epsilon {privacy.epsilon:g} and delta {privacy.delta:g}: "
-        f"{'; '.join(words)}. That is a bound for the worst of them: the plan of a run says it of "
+        f"{' '.join(words)} That is a bound for the worst of them: the plan of a run says it of "
         "its own mechanism, more exactly."
     )
-
-
-_FACTORS = {epsilon: factor(epsilon) for epsilon in (1.0, 3.0, 10.0, 20.0)}
 
 
 def _described(param: Param, more: str) -> Param:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,6 @@ from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import SizedFor
 from privsyn.release.cautions import (
-    factor,
     of_account,
     of_bound,
     of_epsilon,
@@ -39,24 +37,11 @@ def release(epsilon: float = 1.0, delta: float = 1e-6) -> PrivacyConfig:
     return PrivacyConfig(epsilon=epsilon, delta=delta)
 
 
-def test_the_factor_is_never_said_too_small():
-    for epsilon in [0.01 * 1.09**step for step in range(90)]:
-        words = factor(epsilon).replace(",", "")
-        number, _, word = words.partition(" ")
-        if number == "a":
-            assert int(words.split()[3]) > epsilon / math.log(10)
-            continue
-        scale = {"": 0, "million": 6, "billion": 9, "trillion": 12}[word]
-        assert math.log(float(number)) + scale * math.log(10) >= epsilon * (1 - 1e-12)
-        assert math.log(float(number)) + scale * math.log(10) <= epsilon + 0.1
-    assert factor(1e308) == "a number of more than a trillion digits"
-
-
 @pytest.mark.parametrize(
     ("privacy", "held", "said"),
     [
-        (release(10), account(), "e^epsilon, 22,027, through one patient: that is weak"),
-        (release(1e9), account(), "a number of 434,294,482 digits, through one patient: that prot"),
+        (release(10), account(), "epsilon=10 is weak protection against somebody who knows all"),
+        (release(1e9), account(), "privacy.epsilon=1e+09 is no protection in practice"),
         (release(1, 1e-3), account(), "above account.delta=1e-06"),
         (release(1, 0.999), account(delta=0.999), "privacy.delta=0.999 is large"),
         (release(1, 1e-3), account(public_size=100), "one over ten times account.public_size=100"),
@@ -102,7 +87,7 @@ def test_plan_says_them_and_enforces_the_policy(tmp_path):
     from privsyn.stages.plan import plan
 
     planned = plan(open_context(project(tmp_path)), "invisible_ink")
-    assert "485.2 million" in " ".join(planned.warnings)
+    assert "privacy.epsilon=20 is weak protection" in " ".join(planned.warnings)
     assert "above account.delta" in " ".join(planned.warnings)
     strict = open_context(project(tmp_path, account={"limits": {"epsilon": 5}}))
     with pytest.raises(PolicyBroken, match=r"account\.limits.*privacy\.epsilon=20 is above 5,"):
@@ -116,7 +101,7 @@ def test_plan_speaks_of_the_epsilon_that_a_release_really_costs(tmp_path):
     few = {"private_prediction": {"private_tokens": 1, "batch_size": 1000, "svt_noise": 10.0}}
     planned = plan(open_context(project(tmp_path, methods=few)), "private_prediction")
     assert planned.epsilon < 10
-    assert "e^epsilon" not in " ".join(planned.warnings)
+    assert "protection" not in " ".join(planned.warnings)
 
 
 @pytest.mark.airflow
@@ -128,16 +113,14 @@ def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
     params = project(tmp_path, account=limits)
     config = parse_config(json.loads(params.read_text()))
     shown = form(config, "invisible_ink")
-    assert "22,027 for 10" in shown["privacy.epsilon"].description
+    assert "1 is strong, 10 weak, 40 none" in shown["privacy.epsilon"].description
     assert "Below 0.00025" in shown["privacy.delta"].description
     assert shown["privacy.epsilon"].schema["maximum"] == 25
     assert shown["privacy.delta"].schema["maximum"] == 1e-2
     assert shown["privacy.epsilon"].resolve() == 20
     monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
     page = " ".join(method_dag("invisible_ink").doc_md.split())
-    assert (
-        "grows at most by the factor e^epsilon = e^20 (485.2 million), plus delta = 0.001" in page
-    )
+    assert "by the factor e^epsilon, plus delta, with epsilon 20 and delta 0.001" in page
     assert "is weak protection" in page
     assert "next to nothing" not in page
 
@@ -175,7 +158,7 @@ def test_the_report_says_them(tmp_path):
     note_checks(tmp_path, result, cautions=of_release(release(1e9), account()))
     page = outward(tmp_path).to_html()
     assert "Before you rely on this guarantee" in page
-    assert "434,294,482 digits" in page
+    assert "1e+09 is no protection in practice" in page
     note_checks(tmp_path, result)
     assert "Before you rely" not in outward(tmp_path).to_html()
 
@@ -302,13 +285,23 @@ def test_every_plan_weighs_its_settings_against_the_public_size(
 @pytest.mark.parametrize(
     ("asked", "spent", "said"),
     [
-        (10.0, None, ["privacy.epsilon=10 lets"]),
-        (10.0, 9.993, ["privacy.epsilon=10 lets"]),
+        (10.0, None, ["privacy.epsilon=10 is weak"]),
+        (10.0, 9.993, ["privacy.epsilon=10 is weak"]),
         (10.0, 1.103, []),
-        (100.0, 20.0, ["epsilon 20 lets"]),
+        (100.0, 20.0, ["epsilon 20 is weak"]),
+        (100.0, 100.0, ["privacy.epsilon=100 is no protection in practice"]),
         (9.0, 9.0, []),
     ],
 )
 def test_a_release_that_cost_clearly_less_is_cautioned_of_what_it_cost(asked, spent, said):
     found = of_epsilon(asked, "patient", spent)
     assert [one[: len(words)] for one, words in zip(found, said, strict=True)] == said
+
+
+def test_a_mechanism_whose_odds_are_bad_is_cautioned_whatever_its_epsilon():
+    assert of_epsilon(6.0, "patient", 6.0, 0.8) == ()
+    (weak,) = of_epsilon(6.0, "patient", 6.0, 0.95)
+    assert "privacy.epsilon=6 is weak protection" in weak
+    assert "(by the odds of its mechanism)" in weak
+    (none,) = of_epsilon(6.0, "patient", 6.0, 0.9975)
+    assert "privacy.epsilon=6 is no protection in practice" in none

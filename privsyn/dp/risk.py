@@ -1,8 +1,9 @@
 """What a guarantee means for one person: how well the best attacker can do.
 
-He knows the settings, the release and every record but one unit's, and tells apart two cases: the
-unit is in the data, or it is not (under replace_one: it is this unit, or that one). Each point
-(epsilon, delta) of the privacy profile bounds his true positive rate at a false positive rate a by
+The attacker knows the settings, the release and every record but one unit's, and tells apart two
+cases: the unit is in the data, or it is not (under replace_one: it is this unit, or that one). Each
+point (epsilon, delta) of the privacy profile bounds the true positive rate at a false positive rate
+a by
 
     min(delta + e^epsilon a, 1 - e^-epsilon (1 - delta - a)),
 
@@ -11,7 +12,9 @@ all points holds.
 
 Source: Kairouz, Oh, Viswanath 2015, "The Composition Theorem for Differential Privacy", Theorem
 2.1 (the region of an (epsilon, delta)); Kulynych et al. 2024, "Attack-Aware Noise Calibration"
-(risks from the profile). Proof: [B17] in bounds.md.
+(risks from the profile). Proof: [B17] in bounds.md. Words: odds beside those of somebody whose data
+is not used, the form that readers understood best in Nanayakkara et al. 2023, "What Are the
+Chances? Explaining the Epsilon Parameter in Differential Privacy".
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from privsyn.dp.accountant import profile
 from privsyn.dp.events import Event
@@ -51,29 +55,84 @@ class Risk:
         """Chance to name the right case of two that are equally likely: a coin has .5."""
         return (1 + self.advantage) / 2
 
-    def words(self, unit: str, adjacency: str) -> tuple[str, str]:
-        """The bounds as two sentences, for who does not know what epsilon is.
+    def words(self, unit: str, adjacency: str) -> tuple[str, ...]:
+        """The bounds in sentences, for a reader who does not know what epsilon is.
+
+        One sentence where the bounds exclude nothing, else two.
 
         Args:
             unit: What is protected, as the account names it.
             adjacency: What neighbours differ by.
         """
+        two = adjacency == "replace_one"
         cases = (
-            f"which of two {unit}s is in the data"
-            if adjacency == "replace_one"
-            else f"whether a given {unit} is in the data"
+            f"which of two {unit}s' data was used" if two else f"if a given {unit}'s data was used"
         )
-        return (
-            f"somebody who knows all the rest and has to say {cases} is right at most "
-            f"{_of(self.right, 100)} times in 100; with a coin 50",
-            f"accepting 1 wrong accusation in 100 he finds at most "
-            f"{_of(self.found_at_1_percent, 100)} in 100; accepting 1 in 1,000, "
-            f"{_of(self.found_at_1_permille, 1000)} in 1,000",
+        without = "without either" if two else "without it"
+        chance = _of_100(self.right)
+        most = f"at most {chance} times in 100" if chance < 100 else "perhaps every time"
+        guess = (
+            f"Somebody who knows all the other data guesses {cases}: right 50 times in 100 from a "
+            f"release made {without}, {most} from this one."
+        )
+        if chance == 100:
+            return (guess,)
+        often, seldom = (
+            _of_100(rate) for rate in (self.found_at_1_percent, self.found_at_1_permille)
+        )
+        if two:
+            return guess, (
+                "If the wrong one of the two may be named 1 time in 100, the right one is named "
+                f"{_times(often)}; if 1 time in 1,000, {_times(seldom)}."
+            )
+        return guess, (
+            f"If 1 of 100 {unit}s whose data was not used may be accused wrongly, {_people(often)} "
+            f"whose data was used are found; if 1 of 1,000, {_people(seldom)}."
         )
 
 
-def _of(chance: float, whole: int) -> str:
-    return f"{math.ceil(chance * whole - 1e-9):,}"
+class Strength(StrEnum):
+    """How strong the protection of a release is, in words that all pages share."""
+
+    STRONG = "strong protection"
+    MODERATE = "moderate protection"
+    WEAK = "weak protection"
+    NONE = "no protection in practice"
+
+
+STRONG_EPSILON, LARGE_EPSILON, VAST_EPSILON = 1.0, 10.0, 40.0
+"""Up to the first protection is strong, from the second on weak, from the third on none."""
+
+LARGE_RIGHT, VAST_RIGHT = 0.9, 0.99
+"""The same of the chance to name the right case: from here on weak, above this none. Gaussian noise
+at delta 1e-6 gives as much at epsilon 15 and 32, pure mechanisms at 2.2 and 4.6."""
+
+
+def strength(epsilon: float, right: float | None = None) -> Strength:
+    """How strong a protection is: the weaker of what epsilon and the odds say.
+
+    Args:
+        epsilon: Of the release.
+        right: Risk.right of its event; None where no event is known.
+    """
+    chance = 0.5 if right is None else right
+    if epsilon >= VAST_EPSILON or chance > VAST_RIGHT:
+        return Strength.NONE
+    if epsilon >= LARGE_EPSILON or chance >= LARGE_RIGHT:
+        return Strength.WEAK
+    return Strength.STRONG if epsilon <= STRONG_EPSILON else Strength.MODERATE
+
+
+def _of_100(chance: float) -> int:
+    return math.ceil(100 * chance - 1e-9)
+
+
+def _people(most: int) -> str:
+    return f"at most {most} of 100" if most < 100 else "perhaps all"
+
+
+def _times(most: int) -> str:
+    return f"at most {most} times in 100" if most < 100 else "perhaps every time"
 
 
 def risk(event: Event) -> Risk:

@@ -12,10 +12,17 @@ import yaml
 
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
-from privsyn.dp.risk import Risk
+from privsyn.dp.risk import Risk, strength
 from privsyn.handover.formats import DATA_FILES
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import said
+from privsyn.release.cautions import (
+    RESEMBLANCE,
+    definition,
+    judged,
+    not_people,
+    protected,
+    scale_of,
+)
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
@@ -37,22 +44,26 @@ def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> s
     )
     labels = plan["dataset"]["labels"]
     name = str(sealed.get("name", plan["release_id"]))
-    adjacency = Adjacency(plan["adjacency"])
-    guarantee = said(plan["epsilon"], plan["delta"], plan["unit"], adjacency)
+    unit = protected(plan["dataset"], str(plan["unit"]))
+    defined = definition(plan["epsilon"], plan["delta"], unit, Adjacency(plan["adjacency"]))
+    risk, epsilon = Risk(**paid["risk"]), judged(plan["target_epsilon"], plan["epsilon"])
+    dataset = plan["dataset"]
+    rows = not_people(dataset["unit"], images=bool(dataset.get("images")))
     parts = [
         f"---\n{front}---\n",
         f"# Synthetic {things} of {_plain(plan['dataset']['name'])}\n",
         f"{artifact['rows']:,} synthetic {things} by {paid['method']['title']} "
-        f"({paid['method']['paper']}), drawn under differential privacy from private records: "
-        "drawn anew, none copied.\n",
+        f"({paid['method']['paper']}), drawn under differential privacy from private records. "
+        f"{RESEMBLANCE.format(unit=unit)}\n",
         "## Guarantee\n",
-        f"{guarantee}.\n",
+        f"{strength(epsilon, risk.right).capitalize()} ({scale_of(epsilon, risk.right)}). "
+        f"{' '.join(risk.words(unit, plan['adjacency']))}\n",
+        f"{rows}\n" if rows else "",
         _facts(
             {
                 "epsilon": shown(plan["epsilon"]),
                 "delta": f"{plan['delta']:g}",
-                "who is protected": f"{plan['unit']}, of whom at most "
-                f"{plan['max_records_per_unit']} record(s) were used",
+                "who is protected": _used(unit, int(plan["max_records_per_unit"])),
                 "neighbouring datasets": plan["adjacency"],
                 "labels, public": ", ".join(map(_plain, labels)) or "none",
                 "version of the private dataset": _plain(plan["dataset"]["version"]),
@@ -60,17 +71,17 @@ def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> s
                 "SHA-256 of its certificate": f"`{certificate.digest(sealed)}`",
             }
         ),
-        _risk(paid, plan),
+        f"Definition: {defined}.\n",
         "## Intended use\n",
         f"To develop and test software, to train and compare models, and to show {things} of this "
         "kind where the private ones may not be shown. Use of it is free of further privacy cost: "
         "whatever is computed from it has the guarantee above.\n",
         "## Limits\n",
         "- The guarantee bounds what the release adds to what is known of one "
-        f"{plan['unit']}; it does not hide what many have in common.\n"
+        f"{unit}; it does not hide what many have in common.\n"
         f"- Other releases of the same dataset have costs of their own, and costs add up: the "
         f"account they are charged to is in the certificate.\n"
-        f"- {things.capitalize()} are invented by a model. They are no facts, may repeat what the "
+        f"- {things.capitalize()} are written by a model. They are no facts, may repeat what the "
         "public model knows, and rare kinds of records are missing or few.\n"
         "- Counts and shares are not those of the private dataset.\n"
         + (
@@ -128,11 +139,9 @@ def _front(
     return front
 
 
-def _risk(paid: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    if "risk" not in paid:
-        return ""
-    words = Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
-    return "In words: " + "; ".join(words) + ".\n"
+def _used(unit: str, most: int) -> str:
+    records = "one record was" if most == 1 else f"at most {most} records were"
+    return f"{unit}, of which {records} used"
 
 
 def _facts(rows: Mapping[str, str]) -> str:

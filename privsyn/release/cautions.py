@@ -10,22 +10,26 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privsyn.data.readers.image_files import FILE
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import folded
+from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.risk import (
+    LARGE_EPSILON,
+    STRONG_EPSILON,
+    VAST_EPSILON,
+    Strength,
+    strength,
+)
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
 from privsyn.models.references import ENGLISH, TINY
 
-LARGE_EPSILON, VAST_EPSILON = 10.0, 100.0
-"""From the first on a release protects weakly; from the second on in name only."""
-
 LARGE_DELTA = 1e-4
 """From here on a delta is large for any but a small group, whose size is then to be told."""
-
-_WORDS = ((12, "trillion"), (9, "billion"), (6, "million"))
 
 MOVES: Mapping[Adjacency, str] = {
     Adjacency.ADD_REMOVE: "Take any one {unit} out of the data, or add one",
@@ -35,62 +39,82 @@ MOVES: Mapping[Adjacency, str] = {
 """What neighbouring datasets differ by."""
 
 
-def factor(epsilon: float) -> str:
-    """``e ** epsilon`` in words, rounded up.
-
-    >>> factor(1), factor(10), factor(20)
-    ('2.72', '22,027', '485.2 million')
-    >>> factor(1e9)
-    'a number of 434,294,482 digits'
-    """
-    digits = epsilon / math.log(10)
-    if digits < 6:
-        found = math.exp(epsilon)
-        return f"{math.ceil(found):,}" if found >= 100 else f"{math.ceil(100 * found) / 100:g}"
-    for power, word in _WORDS:
-        if power <= digits < power + 3:
-            return f"{math.ceil(10 ** (digits - power + 1)) / 10:g} {word}"
-    if digits > 1e12:
-        return "a number of more than a trillion digits"
-    return f"a number of {math.floor(digits) + 1:,} digits"
-
-
-def said(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
-    """The guarantee of a release, in a sentence that promises no more than it does."""
+def definition(epsilon: float, delta: float, unit: str, adjacency: Adjacency) -> str:
+    """The guarantee of a release as its definition has it, for specialists."""
     return (
         f"{MOVES[adjacency].format(unit=unit)}: the probability of any outcome grows at most by "
-        f"the factor e^epsilon = e^{epsilon:g} ({factor(epsilon)}), plus delta = {delta:g}"
+        f"the factor e^epsilon, plus delta, with epsilon {shown(epsilon)} and delta {shown(delta)}"
     )
 
 
-def of_epsilon(epsilon: float, unit: str, spent: float | None = None) -> tuple[str, ...]:
-    """A caution where an epsilon is large.
+def judged(asked: float, spent: float) -> float:
+    """The epsilon by which words judge a release: as asked for, or its cost if clearly less."""
+    return spent if spent < 0.95 * asked else asked
+
+
+def of_epsilon(
+    epsilon: float, unit: str, spent: float | None = None, right: float | None = None
+) -> tuple[str, ...]:
+    """A caution where a release protects weakly or not at all.
 
     Args:
         epsilon: What was asked for.
         unit: Who is protected.
         spent: What the release costs, which counts where it is clearly less; None before it is
             known.
+        right: ``Risk.right`` of its event; None before it is known.
     """
-    said = f"privacy.epsilon={epsilon:g}"
-    if spent is not None and spent < 0.95 * epsilon:
-        epsilon, said = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
-    if epsilon < LARGE_EPSILON:
-        return ()
-    strength = "protects in name only" if epsilon >= VAST_EPSILON else "is weak protection"
-    return (
-        f"{said} lets the probability of any outcome grow by the factor "
-        f"e^epsilon, {factor(epsilon)}, through one {unit}: that {strength}. At "
-        "epsilon 1 the factor is 2.72.",
-    )
+    named = f"privacy.epsilon={epsilon:g}"
+    if spent is not None and judged(epsilon, spent) != epsilon:
+        epsilon, named = spent, f"epsilon {math.ceil(1000 * spent) / 1000:g}"
+    found, scale = strength(epsilon, right), scale_of(epsilon, right)
+    if found is Strength.WEAK:
+        return (
+            f"{named} is {found} against somebody who knows all the data but that of one {unit} "
+            f"({scale}). Whether it is enough is for the owner of the data to decide.",
+        )
+    if found is Strength.NONE:
+        return (
+            f"{named} is {found}: somebody who knows all the data but that of one {unit} may find "
+            f"out nearly every time if it was used ({scale}). Treat the release like the private "
+            "data.",
+        )
+    return ()
+
+
+SCALE = f"{STRONG_EPSILON:g} is strong, {LARGE_EPSILON:g} weak, {VAST_EPSILON:g} none"
+"""By which a reader may judge an epsilon."""
+
+
+def scale_of(epsilon: float, right: float | None) -> str:
+    """By what ``dp.risk.strength`` judges a release: the scale of epsilons, or its odds."""
+    by_epsilon = strength(epsilon) is strength(epsilon, right)
+    return SCALE if by_epsilon else "by the odds of its mechanism"
+
+
+RESEMBLANCE = (
+    "Differential privacy bounds what they tell of any one {unit}. It does not promise that none "
+    "of them resembles or repeats a private record."
+)
+"""Of synthetic records: what the guarantee does not say."""
+
+
+BY_AUDIT = (
+    "It is published only where an internal audit against held-out records passes "
+    "(evaluate.audit: block): that it is here is an answer that no epsilon covers."
+)
+"""Of a release that an audit lets out."""
 
 
 def of_release(
-    privacy: PrivacyConfig, account: AccountConfig, spent: float | None = None
+    privacy: PrivacyConfig,
+    account: AccountConfig,
+    spent: float | None = None,
+    right: float | None = None,
 ) -> tuple[str, ...]:
-    """Cautions on what one release may cost, one line each; ``spent`` as of_epsilon has it."""
+    """Cautions on what one release may cost; ``spent`` and ``right`` as of_epsilon has them."""
     epsilon, delta, unit = privacy.epsilon, privacy.delta, account.unit
-    found = [*of_epsilon(epsilon, unit, spent)]
+    found = [*of_epsilon(epsilon, unit, spent, right)]
     size = account.public_size
     if size is not None and delta >= 1 / (10 * size):
         found.append(
@@ -151,16 +175,33 @@ def of_each(most: int, things: str, unit: str | None, *, images: bool = False) -
     return f"at most {most} {things if most > 1 else things.removesuffix('s')} of each"
 
 
-def of_unit(unit: str | None, *, images: bool = False) -> tuple[str, ...]:
-    """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
+def not_people(unit: str | None, *, images: bool = False) -> str:
+    """What to know where no column says whose a record is, else empty; arguments as ``unnamed``."""
     rows = unnamed(unit, images=images)
     if not rows:
-        return ()
-    named = "No unit is named (dataset.unit)" if unit is None else f"No unit but {FILE} is named"
+        return ""
+    named = "No unit was named" if unit is None else f"No unit but {FILE} was named"
     return (
         f"{named}: {rows}, not people, are protected. Whoever has several {rows} is protected "
-        "less, and less the more there are.",
+        "less, and less the more there are."
     )
+
+
+def protected(dataset: Mapping[str, Any], unit: str) -> str:
+    """Who is protected, in a word: the account's unit only where a column tells units apart.
+
+    Args:
+        dataset: As a certificate describes it.
+        unit: As the account names it.
+    """
+    rows = unnamed(dataset["unit"], images=bool(dataset.get("images")))
+    return rows.removesuffix("s") or unit
+
+
+def of_unit(unit: str | None, *, images: bool = False) -> tuple[str, ...]:
+    """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
+    said = not_people(unit, images=images)
+    return (said.replace(":", " (dataset.unit):", 1),) if said else ()
 
 
 def of_prompts(
@@ -388,8 +429,8 @@ def of_account(account: AccountConfig) -> tuple[str, ...]:
     found = []
     if account.epsilon >= VAST_EPSILON:
         found.append(
-            f"account.epsilon={account.epsilon:g} as a lifetime cap holds nothing back: "
-            f"e^epsilon is {factor(account.epsilon)}."
+            f"account.epsilon={account.epsilon:g} as a lifetime cap holds nothing back: releases "
+            f"that spend it are together {Strength.NONE}."
         )
     size = account.public_size
     if account.delta >= (LARGE_DELTA if size is None else 1 / (10 * size)):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn import __version__
-from privsyn.data.artifacts import ArtifactRef, sha256_file
+from privsyn.data.artifacts import ArtifactRef, atomic_file, sha256_file
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
@@ -27,7 +27,7 @@ from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Change, Entry
 from privsyn.ledger.statements import Balance
 from privsyn.ledger.store import Ledger
-from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS
+from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
 from privsyn.release.plan import Plan
 
 SCHEMA = "privsyn-certificate/1"
@@ -161,6 +161,28 @@ def canonical(certificate: Mapping[str, Any]) -> bytes:
 def digest(certificate: Mapping[str, Any]) -> str:
     """SHA-256 of the certificate file: what the ledger and the Airflow asset carry."""
     return hashlib.sha256(canonical(certificate)).hexdigest()
+
+
+def seal_reports(folder: Path) -> None:
+    """Seal what validation said, with the certificate it is of and the other reports' digests.
+
+    Raises:
+        VerificationError: There is no certificate.
+        StorageError: Disk full or no permission.
+    """
+    _, certificate = read(folder)
+    said = dict(parse_json(read_file(folder / VALIDATION)))
+    said |= {
+        "certificate_sha256": digest(certificate),
+        "privsyn": __version__,
+        "reports": {
+            name: sha256_file(folder / name)
+            for name in REPORTS
+            if name != VALIDATION and is_plain_file(folder / name)
+        },
+    }
+    with atomic_file(folder / VALIDATION, mode=0o644) as stream:
+        stream.write(canonical(said | {"seal": seal_of(said)}))
 
 
 def note_reports(folder: Path, ledger: Ledger) -> None:

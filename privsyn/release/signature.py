@@ -149,7 +149,7 @@ def check(folder: Path, sealed: Mapping[str, Any], key: SSlibKey | None) -> tupl
     Args:
         folder: The release.
         sealed: Its certificate.
-        key: The public key; None looks at the form of the signature alone.
+        key: The public key; None looks at what was signed, and not at who signed.
 
     Returns:
         True: it did. False: there is a signature, and it is not of this folder or was changed.
@@ -161,7 +161,8 @@ def check(folder: Path, sealed: Mapping[str, Any], key: SSlibKey | None) -> tupl
             return None, UNSIGNED
         name = _signer(envelope)
         if key is None:
-            return None, f"signed by {name}, not checked: pass --key"
+            whole = _covered(envelope, folder, sealed)
+            return None, f"signed by {name}: all {whole} files; the key is not checked: pass --key"
         if name != key.keyid:
             return None, f"signed by {name}, not by {key.keyid}, the key of --key"
         _hold(envelope, key)

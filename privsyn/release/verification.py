@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from privsyn.dp.accountant import guarantee, rho, shown
 from privsyn.dp.events import Event, dump
 from privsyn.dp.risk import risk
 from privsyn.errors import PrivsynError, VerificationError
-from privsyn.files import parse_json
+from privsyn.files import parse_json, read_file
 from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change
@@ -34,7 +36,17 @@ from privsyn.release.certificate import (
     read,
     seal_of,
 )
-from privsyn.release.layout import CERTIFICATE, FOLDERS, MODEL, NAMED_BY_ROWS, REPORTS, SIGNATURE
+from privsyn.release.layout import (
+    CERTIFICATE,
+    FOLDERS,
+    MODEL,
+    NAMED_BY_ROWS,
+    REPORT_JSON,
+    REPORT_PAGE,
+    REPORTS,
+    SIGNATURE,
+    VALIDATION,
+)
 from privsyn.release.plan import Plan
 
 if TYPE_CHECKING:
@@ -112,8 +124,8 @@ def covers_reports(folder: Path, ledger: Ledger) -> bool:
     """Whether a folder's reports are those that the ledger noted when it was validated."""
     _, certificate = read(folder)
     plan = Plan.from_certificate(origin(certificate))
-    found = _reports(folder, plan, certificate, ledger)
-    return bool(found) and all(check.passed for check in found)
+    found = {check.name: check.passed for check in _reports(folder, plan, certificate, ledger)}
+    return found.get(NOTED) is True and False not in found.values()
 
 
 _UNREADABLE = (
@@ -185,14 +197,104 @@ def _nothing_else(folder: Path, certificate: Mapping[str, Any]) -> Check:
 def _reports(
     folder: Path, plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None
 ) -> list[Check]:
-    """Whether the reports are those that validation wrote, by the ledger's newest note."""
+    """Whether the reports belong to the certificate, and are those that the ledger noted."""
     there = [name for name in REPORTS if (folder / name).exists() or (folder / name).is_symlink()]
     if not there:
         return []
-    listed = ", ".join(there)
-    title = "validation reports"
+    sealed = _sealed_reports(folder, certificate)
     if ledger is None:
-        return [Check(title, None, f"not covered: {listed}: no ledger at hand")]
+        return sealed
+    return [*sealed, _noted(folder, there, plan, certificate, ledger)]
+
+
+REPORT, NOTED = "report", "validation reports"
+"""Names of the checks of what validation wrote: by the folder alone, and by the ledger."""
+
+
+def _sealed_reports(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
+    """Whether the reports of a folder are whole, of this certificate, and say what it says.
+
+    Digests show a change. They do not show a page that was written anew with digests to match, so
+    the page is made again from certificate, records and checks, and compared in all but its
+    pictures: another version of the library that writes these would write other bytes.
+    """
+    try:
+        raw = read_file(folder / VALIDATION) if is_plain_file(folder / VALIDATION) else b"{}"
+        said = parse_json(raw)
+        named = {VALIDATION: None, **said["reports"]}
+        wrong = {
+            "missing": sorted(set(REPORTS) - set(named))
+            + [name for name in REPORTS if not is_plain_file(folder / name)],
+            "changed": [
+                name
+                for name, sha in named.items()
+                if sha is not None
+                and is_plain_file(folder / name)
+                and sha256_file(folder / name) != sha
+            ],
+        }
+        if raw != canonical(said) or said["seal"] != seal_of(said):
+            wrong["changed"].insert(0, VALIDATION)
+        found = [f"{what}: {', '.join(names)}" for what, names in wrong.items() if names]
+        if said["certificate_sha256"] != digest(certificate):
+            found.append("of another certificate")
+        if found:
+            return [Check(REPORT, False, "; ".join(found))]
+        if said["privsyn"] != __version__:
+            made = f"made by privsyn {said['privsyn']}, and this is {__version__}"
+            again = f"not compared with one made anew: {made}; see privsyn report --out"
+            return [Check(REPORT, True, "digests as sealed"), Check("page", None, again)]
+        return [_page(folder)]
+    except _UNREADABLE as error:
+        return [
+            Check(
+                REPORT, False, f"{VALIDATION} is missing or cannot be read ({type(error).__name__})"
+            )
+        ]
+
+
+def _page(folder: Path) -> Check:
+    """Whether the page and its JSON are those that certificate, records and checks give."""
+    from privsyn.report.outward import outward
+
+    document = outward(folder)
+    page = _PICTURES.sub(b"", document.to_html().encode())
+    same = {
+        REPORT_PAGE: page == _PICTURES.sub(b"", read_file(folder / REPORT_PAGE)),
+        REPORT_JSON: _without_pictures(parse_json(json.dumps(document.to_json())))
+        == _without_pictures(parse_json(read_file(folder / REPORT_JSON))),
+    }
+    other = [name for name, fine in same.items() if not fine]
+    said = (
+        f"{', '.join(other)}: not what certificate, records and checks give"
+        if other
+        else ("digests as sealed, and the page made again is the same")
+    )
+    return Check(REPORT, not other, said)
+
+
+_PICTURES = re.compile(rb"(?<=;base64,)[A-Za-z0-9+/=]*")
+
+
+def _without_pictures(value: Any) -> Any:
+    """A document's JSON without the digests of its pictures."""
+    if isinstance(value, list):
+        return [_without_pictures(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    left = {"sha256"} if value.get("kind") == "picture" else set()
+    return {key: _without_pictures(one) for key, one in value.items() if key not in left}
+
+
+def _noted(
+    folder: Path,
+    there: Sequence[str],
+    plan: Plan,
+    certificate: Mapping[str, Any],
+    ledger: Ledger,
+) -> Check:
+    """Whether the reports are those that validation wrote, by the ledger's newest note."""
+    listed = ", ".join(there)
     name = str(certificate.get("name", plan.id))
     notes = [
         row
@@ -202,7 +304,7 @@ def _reports(
         and row.body["certificate_sha256"] == digest(certificate)
     ]
     if not notes:
-        return [Check(title, None, f"not covered: {listed}: validated before ledgers noted them")]
+        return Check(NOTED, None, f"not covered: {listed}: the ledger noted no validation")
     noted = notes[-1].body["reports"]
     changed = [
         file
@@ -210,7 +312,7 @@ def _reports(
         if not is_plain_file(folder / file) or sha256_file(folder / file) != noted.get(file)
     ]
     said = f"changed since validation: {', '.join(changed)}" if changed else f"{listed} as noted"
-    return [Check(title, not changed, said)]
+    return Check(NOTED, not changed, said)
 
 
 def _artifact(folder: Path, certificate: Mapping[str, Any]) -> list[Check]:
@@ -370,7 +472,18 @@ def _accuracy(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
 def _signature(folder: Path, certificate: Mapping[str, Any], key: SSlibKey | None) -> list[Check]:
     """Whether a key signed all files. None where no key was asked for and none signed."""
     passed, said = signature.check(folder, certificate, key)
+    announced = _signer(folder)
+    if key is None and announced and said == signature.UNSIGNED:
+        return [Check(SIGNED, None, f"not signed, and the report names the key {announced}")]
     return [] if key is None and said == signature.UNSIGNED else [Check(SIGNED, passed, said)]
+
+
+def _signer(folder: Path) -> str:
+    """Id of the key that a report says its release is signed by; empty where it says none."""
+    try:
+        return str(parse_json(read_file(folder / VALIDATION)).get("signer") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -> list[Check]:

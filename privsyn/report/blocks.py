@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-Tone = Literal["plain", "good", "bad"]
+Tone = Literal["plain", "bad"]
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Answer:
-    """A question that a reader comes with, and its answer in a sentence or two."""
+    """A question that a reader comes with, and its answer in a sentence or two.
+
+    Attributes:
+        question: The question.
+        answer: The answer; what stands in backticks is code.
+        tone: ``bad`` where a reader has to beware.
+        points: What the answer goes on with, a line each.
+    """
 
     question: str
     answer: str
     tone: Tone = "plain"
+    points: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

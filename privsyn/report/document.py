@@ -37,6 +37,7 @@ class Section:
         advice: One line: what the grade means and what could be done.
         tone: ``bad`` for a warning.
         half: Half as wide as the page where there is room.
+        for_specialists: Stands below the line under which specialists read on.
     """
 
     key: str
@@ -47,6 +48,7 @@ class Section:
     advice: str = ""
     tone: Tone = "plain"
     half: bool = False
+    for_specialists: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The section as plain JSON values."""

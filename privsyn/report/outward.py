@@ -6,7 +6,7 @@ is post-processing or public, and whoever has the folder can make the document a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +18,11 @@ from privsyn.dp.risk import Risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import MOVES, factor, of_epsilon
+from privsyn.release.cautions import BY_AUDIT, MOVES, judged, not_people, of_epsilon, protected
+from privsyn.release.records.checklist import Answer as Reviewed
 from privsyn.release.records.checklist import checklist
+from privsyn.release.records.facts import UNSTATED, one_line
 from privsyn.release.records.facts import Facts as About
-from privsyn.release.records.facts import one_line
 from privsyn.release.settings import DeploymentConfig
 from privsyn.report.blocks import (
     Answer,
@@ -35,11 +36,11 @@ from privsyn.report.blocks import (
     Figures,
     Number,
     Picture,
-    Tone,
     Words,
 )
 from privsyn.report.certified import paid_accuracy, paid_for, settings_of
 from privsyn.report.document import LEAVES, Document, Section
+from privsyn.report.first_card import Known, first_card
 from privsyn.report.records import MODEL, Records, records_of
 
 MOST_PICTURES = 9
@@ -63,25 +64,28 @@ def outward(folder: Path) -> Document:
     with _readable(folder):
         release, said = facts(sealed), _cautioned(_validation(folder), sealed)
         kept = records_of(folder, sealed, said)
+        stated = DeploymentConfig.model_validate(said.get("deployment") or {})
+        review = checklist(About(sealed, stated, one_line))
         sections = [
-            _in_short(release, sealed, said, kept),
+            Section("short", "In short", LEAVES, (Answers(_short(sealed, said, kept, review)),)),
             *_warnings(release, said),
-            _guarantee(release, sealed),
-            _release(release, sealed, kept),
             *paid_accuracy(sealed),
             _checks(said),
             *kept.sections(),
             *_exhibits(folder),
+            _checking(release, said),
+            _guarantee(release, sealed),
+            _release(release, sealed, kept),
+            *kept.measured(),
             settings_of(sealed),
-            _review(sealed),
-            _handing_out(release, said),
+            _reviewed(review),
         ]
         return Document(
             cls=LEAVES,
             kicker="Report on synthetic data: may leave the room",
             title=f"{release['dataset']} {release['version']}".strip(),
             subtitle=f"{kept.made()} by {release['method']} "
-            f"(cost reserved on {_date(str(release['reserved']))})",
+            f"(budget set aside on {_date(str(release['reserved']))})",
             release=release,
             sections=tuple(sections),
             footer=(
@@ -96,17 +100,16 @@ def facts(sealed: Mapping[str, Any]) -> dict[str, Any]:
     """What a reader wants to know of a release: all from its certificate."""
     paid = certificate.origin(sealed)
     plan = paid["plan"]
+    unit = protected(plan["dataset"], str(plan["unit"]))
     return {
         "release_id": sealed.get("name", plan["release_id"]),
         "class": sealed["class"],
         "method": paid["method"]["title"],
         "epsilon": plan["epsilon"],
-        "risk": Risk(**paid["risk"]).words(plan["unit"], plan["adjacency"])
-        if "risk" in paid
-        else (),
+        "risk": Risk(**paid["risk"]).words(unit, plan["adjacency"]),
         "delta": plan["delta"],
         "adjacency": plan["adjacency"],
-        "unit": plan["unit"],
+        "unit": unit,
         "max_records_per_unit": plan["max_records_per_unit"],
         "dataset": plan["dataset"]["name"],
         "version": plan["dataset"]["version"],
@@ -148,10 +151,12 @@ def _cautioned(said: Mapping[str, Any], sealed: Mapping[str, Any]) -> Mapping[st
     """
     if not said or "derived" not in sealed or "cautions" in said:
         return said
-    plan = certificate.origin(sealed)["plan"]
+    paid = certificate.origin(sealed)
+    plan, right = paid["plan"], Risk(**paid["risk"]).right
+    unit = protected(plan["dataset"], str(plan["unit"]))
     spent = float(plan["epsilon"])
-    asked = float(plan.get("target_epsilon") or spent)
-    return {**said, "cautions": of_epsilon(asked, str(plan["unit"]), spent)}
+    asked = float(plan["target_epsilon"])
+    return {**said, "cautions": of_epsilon(asked, unit, spent, right)}
 
 
 def _passed(said: Mapping[str, Any]) -> bool | None:
@@ -161,32 +166,37 @@ def _passed(said: Mapping[str, Any]) -> bool | None:
 # --- in short -------------------------------------------------------------------------------------
 
 
-def _in_short(
-    release: Mapping[str, Any],
-    sealed: Mapping[str, Any],
-    said: Mapping[str, Any],
-    kept: Records,
-) -> Section:
-    """The questions of somebody who reads nothing else."""
-    unit, used = str(release["unit"]), int(release["max_records_per_unit"])
-    private = [f"Epsilon {_up(release['epsilon'])} at delta {_up(release['delta'])}"]
-    private[0] += "; 0 would tell nothing about anybody."
-    private += [_sentence(words) for words in release["risk"][:1]]
-    records = "one record of which is used" if used == 1 else f"up to {used:,} records of which are"
-    records += "" if used == 1 else " used"
-    whom = (
-        f"Every single {unit}, {records}. What many {unit}s have in common is what the records "
-        "are meant to teach, and is not hidden."
+def _short(
+    sealed: Mapping[str, Any], said: Mapping[str, Any], kept: Records, review: Sequence[Reviewed]
+) -> tuple[Answer, ...]:
+    """The first card: see ``first_card.py``."""
+    paid = certificate.origin(sealed)
+    plan, cautions = paid["plan"], tuple(map(str, said.get("cautions", ())))
+    dataset = plan["dataset"]
+    known = Known(
+        made=f"{kept.made()} by {paid['method']['title']}",
+        instead_of=f"{dataset['name']} {dataset['version']}".strip(),
+        document=str(dataset.get("document") or ""),
+        cls=str(sealed["class"]),
+        passed=_passed(said),
+        checks=len(said.get("expectations", said.get("checks", ()))),
+        epsilon=judged(float(plan["target_epsilon"]), float(plan["epsilon"])),
+        delta=float(plan["delta"]),
+        risk=Risk(**paid["risk"]),
+        cap=float(paid["account"]["cap"]["epsilon"]),
+        unit=protected(dataset, str(plan["unit"])),
+        not_people=not_people(dataset["unit"], images=bool(dataset.get("images"))),
+        most=int(plan["max_records_per_unit"]),
+        adjacency=Adjacency(plan["adjacency"]),
+        stated=DeploymentConfig.model_validate(said.get("deployment") or {}),
+        unanswered=tuple(row.question for row in review if row.answer.startswith(UNSTATED)),
+        cautions=len(cautions),
+        audited=BY_AUDIT in cautions,
+        signer=str(said.get("signer") or ""),
+        good=kept.in_short(said),
+        compared=_compared(sealed, kept),
     )
-    failed = _passed(said) is False
-    items = [
-        Answer("How private is it?", " ".join(private), _private(release, said)),
-        Answer("For whom?", whom),
-        Answer("How good is it?", kept.in_short(said), "bad" if failed else "plain"),
-        Answer("Compared with what?", _compared(sealed, kept)),
-        Answer("May I hand it out?", *_may_leave(release, said)),
-    ]
-    return Section("short", "In short", LEAVES, (Answers(tuple(items)),))
+    return first_card(known)
 
 
 def _compared(sealed: Mapping[str, Any], kept: Records) -> str:
@@ -208,26 +218,6 @@ def _compared(sealed: Mapping[str, Any], kept: Records) -> str:
         "many real ones it was or can be measured by its owner; those numbers read real records "
         "and stay inside (`privsyn report`)."
     )
-
-
-def _may_leave(release: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[str, Tone]:
-    """An answer and its tone."""
-    if release["class"] != LEAVES:
-        return "No. It was drawn with noise that can be predicted, for tests only.", "bad"
-    passed = _passed(said)
-    if passed is None:
-        return "Not yet: it was not checked. Run `privsyn stage validate`.", "plain"
-    if not passed:
-        return "No. It failed its checks and stays in quarantine; its cost stays charged.", "bad"
-    if said.get("cautions"):
-        return "Yes, with its certificate, once you have read the cautions on this page.", "plain"
-    return "Yes: the whole folder, with its certificate, and this page.", "good"
-
-
-def _private(release: Mapping[str, Any], said: Mapping[str, Any]) -> Tone:
-    if release["class"] != LEAVES:
-        return "bad"
-    return "plain" if said.get("cautions") else "good"
 
 
 def _warnings(release: Mapping[str, Any], said: Mapping[str, Any]) -> list[Section]:
@@ -254,14 +244,14 @@ def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section
     account = certificate.origin(sealed)["account"]
     meaning = (
         f"{MOVES[Adjacency(release['adjacency'])].format(unit=unit)}: the probability of any "
-        f"outcome grows at most by the factor e^epsilon = {factor(epsilon)}, plus delta."
+        "outcome grows at most by the factor e^epsilon, plus delta."
     )
     if used > 1:
         meaning += f" At most {used:,} records of each {unit} are used."
     blocks: list[Block] = [
         Figures((Number("epsilon", epsilon), Number("delta", float(release["delta"])))),
         Words((meaning,)),
-        Words(tuple(map(_sentence, release["risk"])), points=True),
+        Words(tuple(release["risk"]), points=True),
         Facts(
             (
                 Fact("Unit", unit),
@@ -271,7 +261,8 @@ def _guarantee(release: Mapping[str, Any], sealed: Mapping[str, Any]) -> Section
             )
         ),
     ]
-    return Section("guarantee", "How private, and for whom", LEAVES, tuple(blocks), half=True)
+    title = "How private, and for whom"
+    return Section("guarantee", title, LEAVES, tuple(blocks), half=True, for_specialists=True)
 
 
 def _share(account: Mapping[str, Any]) -> Iterator[Fact]:
@@ -304,14 +295,15 @@ def _release(release: Mapping[str, Any], sealed: Mapping[str, Any], kept: Record
     ]
     if "derived" in sealed:
         items.insert(1, Fact("Made from", str(paid["plan"]["release_id"]), code=True))
-    return Section("release", "Release", LEAVES, (Facts(tuple(items)),), half=True)
+    facts = (Facts(tuple(items)),)
+    return Section("release", "Release", LEAVES, facts, half=True, for_specialists=True)
 
 
 # --- checks and statistics ------------------------------------------------------------------------
 
 
 def _checks(said: Mapping[str, Any]) -> Section:
-    title = "Does it have the form that was asked for?"
+    title = "Format checks"
     if not said:
         words = Words(("It was not checked yet.",))
         return Section("validation", title, LEAVES, (words,))
@@ -334,7 +326,11 @@ def _checks(said: Mapping[str, Any]) -> Section:
         run = f"Suite {said['suite']}, run by Great Expectations {said['gx_version']}."
         blocks.append(Words((run,)))
     failed = sum(check.passed is False for check in items)
-    advice = "All hold." if not failed else f"{failed} of {len(items)} do not hold."
+    advice = (
+        f"{failed} of {len(items)} failed."
+        if failed
+        else f"All {len(items)} passed. They say nothing of quality."
+    )
     return Section(
         "validation", title, LEAVES, tuple(blocks), advice=advice, tone="bad" if failed else "plain"
     )
@@ -366,26 +362,29 @@ def _caption(stem: str) -> str:
     return f"{said}: after {int(number)} round{'s' if int(number) > 1 else ''} of noisy votes"
 
 
-def _review(sealed: Mapping[str, Any]) -> Section:
-    """The questions of NIST SP 800-226; what only the owner knows is in `privsyn record`."""
-    rows = checklist(About(sealed, DeploymentConfig(), one_line))
-    items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in rows)
-    return Section("review", "Questions of a privacy review", LEAVES, (Answers(items),))
+def _reviewed(review: Sequence[Reviewed]) -> Section:
+    """The questions of NIST SP 800-226."""
+    items = tuple(Answer(row.question, f"{_upper(row.answer)} ({row.where})") for row in review)
+    title = "Questions of a privacy review"
+    return Section("review", title, LEAVES, (Answers(items),), for_specialists=True)
 
 
 # --- handing out ----------------------------------------------------------------------------------
 
 
-def _handing_out(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section:
+def _checking(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section:
     name = release["release_id"]
-    answer, tone = _may_leave(release, said)
+    signer = str(said.get("signer") or "")
+    who = f"the key {signer[:16]}... signed it" if signer else "it is not signed"
     blocks = (
         Words(
             (
-                answer,
-                "Hand out the whole folder: the certificate says what was spent and on what, and "
-                "names every other file by its digest. Whoever receives it can check that it is "
-                "consistent; who made it the ledger tells, or a signature and its public key.",
+                "Keep the folder whole: this page belongs to it. The first command needs nothing "
+                "else. It recomputes the guarantee, compares every file with the digests in the "
+                f"certificate and in {layout.VALIDATION}, and makes this page again to compare it "
+                "with yours: a changed word is an error.",
+                f"Who made the folder that does not say; {who}. The second command asks the "
+                "owner's ledger, the third checks the signature by the owner's public key.",
             )
         ),
         Commands(
@@ -396,16 +395,11 @@ def _handing_out(release: Mapping[str, Any], said: Mapping[str, Any]) -> Section
             )
         ),
     )
-    title = "May I hand it out, and how do I check it?"
-    return Section("check", title, LEAVES, blocks, tone="bad" if tone == "bad" else "plain")
+    return Section("check", "How do I check this page and its release?", LEAVES, blocks)
 
 
 def _up(value: Any) -> str:
     return shown(float(value), digits=4)
-
-
-def _sentence(words: Any) -> str:
-    return f"{_upper(str(words))}."
 
 
 def _upper(words: str) -> str:

@@ -71,11 +71,11 @@ class Records:
         checks = said.get("expectations", said.get("checks", ()))
         failed = sum(check.get("success", check.get("passed")) is False for check in checks)
         if not said:
-            form = "Its form was not checked yet."
+            form = "Its format was not checked yet."
         elif failed:
-            form = f"{failed} of {len(checks)} checks of form do not hold."
+            form = f"{failed} of {len(checks)} format checks failed."
         else:
-            form = f"It has the form that was asked for: all {len(checks)} checks hold."
+            form = f"All {len(checks)} format checks passed, which say nothing of quality."
         found = {number.name: number.value for number in self.numbers}
         if "duplicate share" in found and self.rows > 1:
             share = found["duplicate share"]
@@ -85,21 +85,30 @@ class Records:
                 if share
                 else (f" None of {whole} repeats another.")
             )
-        return f"{form} Whether it is good for your purpose, checks of form do not say."
+        look = "Look at the samples below, and ask" if self.shown else "Ask"
+        return f"{form} {look} its owner what was measured for your purpose."
 
     def sections(self) -> list[Section]:
-        """Charts and numbers; fields; samples."""
+        """Samples; charts; fields."""
         found = []
-        if self.charts or self.numbers:
-            numbers = (Numbers(self.numbers),) if self.numbers else ()
-            model = self.things == MODEL
-            title = "What the model is" if model else f"What the {self.things} look like"
-            found.append(Section("statistics", title, LEAVES, (*self.charts, *numbers)))
+        if self.shown:
+            title, how = "Samples", "Taken from the file at even distances, and not picked."
+            found.append(Section("samples", title, LEAVES, self.shown, advice=how))
+        if self.charts:
+            title = f"What the {self.things} look like"
+            found.append(Section("statistics", title, LEAVES, self.charts))
         if self.fields:
             found.append(Section("fields", "What the fields hold", LEAVES, self.fields))
-        if self.shown:
-            found.append(Section("samples", "Samples", LEAVES, self.shown))
         return found
+
+    def measured(self) -> list[Section]:
+        """Numbers, for specialists."""
+        if not self.numbers:
+            return []
+        model = self.things == MODEL
+        title = "What the model is" if model else f"Numbers of the {self.things}"
+        numbers = (Numbers(self.numbers),)
+        return [Section("numbers", title, LEAVES, numbers, for_specialists=True)]
 
 
 def records_of(folder: Path, sealed: Mapping[str, Any], said: Mapping[str, Any]) -> Records:

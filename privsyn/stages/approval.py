@@ -18,7 +18,6 @@ from privsyn.ledger.accounts import AccountSpec
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, State, said_who
 from privsyn.release import certificate, layout, verification
-from privsyn.release.cautions import factor
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.stored import locate
@@ -254,14 +253,13 @@ def _paying(ctx: Context, name: str) -> AccountSpec:
 def _said(
     spec: AccountSpec, method: str, event: Event, epsilon: float, delta: float
 ) -> dict[str, str]:
-    words = "; ".join(risk(event).words(spec.unit, Adjacency(spec.adjacency)))
+    words = " ".join(risk(event).words(spec.unit, Adjacency(spec.adjacency)))
     return {
         "account": f"{spec.name}: cap ({spec.epsilon:g}, {spec.delta:g}) per {spec.unit}, "
         f"{spec.adjacency}" + (f"; policy {spec.terms.policy}" if spec.terms.policy else ""),
         "method": method,
         "cost": f"epsilon {shown(epsilon)}, delta {delta:g}",
-        "risk in words": f"the probability of any outcome grows at most by the factor "
-        f"{factor(epsilon)} through one {spec.unit}; {words}",
+        "risk in words": words,
     }
 
 

@@ -82,7 +82,7 @@ def cost_rows(
         "fits": _fits(plan, account),
         "guarantee": guaranteed(plan),
         **_accuracy_bought(plan),
-        "in words": "; ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
+        "in words": " ".join(risk(load(plan.event)).words(plan.unit, plan.adjacency)),
         f"synthetic {plan.things}": _number(plan, public_size),
         "takes": share_taken(account),
         "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "

@@ -17,6 +17,7 @@ from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.accountant import Guarantee, guarantee, rho
 from privsyn.dp.events import Composed, dump
+from privsyn.dp.risk import risk
 from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.statements import Preview
@@ -172,7 +173,7 @@ def plan(
                 own=own_prompts(given),
             ),
             *of_unit(dataset.unit, images=dataset.images is not None),
-            *of_release(config.privacy, config.account, cost.epsilon),
+            *of_release(config.privacy, config.account, cost.epsilon, risk(event).right),
             *of_account(config.account),
             *of_labels(dataset.labels),
             *of_bound(config.dataset.max_records_per_unit, config.account.unit),

@@ -29,6 +29,16 @@ def check_key(ctx: Context) -> None:
     _signer(ctx)
 
 
+def key_id(ctx: Context) -> str:
+    """Id of the key that will sign releases here; empty where there is none.
+
+    Raises:
+        ConfigError: See check_key.
+    """
+    signer = _signer(ctx)
+    return "" if signer is None else str(signer.public_key.keyid)
+
+
 def sign(ctx: Context, folder: Path) -> str | None:
     """Sign a release whose files are all there. Again is harmless: what holds is kept.
 

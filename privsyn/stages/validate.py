@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, storage_error, write_json_atomic
+from privsyn.dp.events import load
+from privsyn.dp.risk import risk
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import of_account, of_release
+from privsyn.release.cautions import BY_AUDIT, of_account, of_release
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes
 from privsyn.report.outward import outward
@@ -20,15 +23,10 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.lineage import traced, validated
 from privsyn.stages.measure import MEASURES
-from privsyn.stages.sign import sign, unsign
+from privsyn.stages.sign import key_id, sign, unsign
 from privsyn.stages.stored import store
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
-
-BY_AUDIT = (
-    "It is published only where an internal audit against held-out records passes "
-    "(evaluate.audit: block): that it is here is an answer that no epsilon covers."
-)
 
 
 @traced("validate")
@@ -95,22 +93,32 @@ def examine(
     )
     _, sealed = certificate.read(folder)
     for half in folder.glob(".*.tmp"):
-        half.unlink(missing_ok=True)  # what a killed or an earlier validation left
+        half.unlink(missing_ok=True)  # what a killed validation left
     quality = MEASURES[modality.name].alone(ctx, folder / layout.ARTIFACT)
     write_json_atomic(folder / layout.QUALITY, {one.name: one.value for one in quality})
     write_json_atomic(
         folder / layout.VALIDATION,
         {"release_id": sealed.get("name", plan.id)}
         | result.to_json()
-        | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)},
+        | {"numbers": [one.to_json() for one in quality], "cautions": cautions(ctx, plan)}
+        | stated(ctx),
     )
     write_report(folder)
     certificate.note_reports(folder, ctx.ledger)
     return result, quality
 
 
+def stated(ctx: Context) -> dict[str, Any]:
+    """What a report says beside its release: the owner's words, and the key that will sign it."""
+    words = ctx.config.deployment.model_dump(mode="json", exclude_defaults=True)
+    return {"deployment": words, "signer": key_id(ctx)}
+
+
 def write_report(folder: Path) -> None:
     """Write the report that may leave the room into a folder whose checks are there.
+
+    What the checks said is sealed with the digests of the report, so that the folder alone shows
+    a change of either: see ``verification.verify``.
 
     Raises:
         StorageError: Disk full or no permission.
@@ -119,12 +127,15 @@ def write_report(folder: Path) -> None:
     write_json_atomic(folder / layout.REPORT_JSON, document.to_json())
     with atomic_file(folder / layout.REPORT_PAGE, mode=0o644) as stream:
         stream.write(document.to_html().encode())
+    certificate.seal_reports(folder)
 
 
 def cautions(ctx: Context, plan: Plan) -> tuple[str, ...]:
     """What a reader of the report should know of the guarantee, by the account as it is now."""
     paid = PrivacyConfig(epsilon=plan.target_epsilon, delta=plan.target_delta, draw=plan.draw)
-    found = of_release(paid, ctx.config.account, plan.epsilon) + of_account(ctx.config.account)
+    right = risk(load(plan.event)).right
+    account = ctx.config.account
+    found = of_release(paid, account, plan.epsilon, right) + of_account(account)
     return (*found, BY_AUDIT) if ctx.config.evaluate.audit == "block" else found
 
 

@@ -34,7 +34,7 @@ from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
 from privsyn.stages.stored import locate as locate_stored
-from privsyn.stages.validate import copy_reports, place, write_report
+from privsyn.stages.validate import copy_reports, place, stated, write_report
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import Student, start_folder, train_student
@@ -478,7 +478,8 @@ def _examine(ctx: Context, folder: Path) -> None:
             "release_id": sealed["name"],
             "success": all(check.passed is not False for check in checks),
             "checks": [check.__dict__ for check in checks],
-        },
+        }
+        | stated(ctx),
     )
     write_report(folder)
     certificate.note_reports(folder, ctx.ledger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from itertools import product
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from privsyn.dp.events import (
     Pure,
     SampledGaussian,
 )
-from privsyn.dp.risk import Risk, found, of_profile, risk
+from privsyn.dp.risk import Risk, Strength, found, of_profile, risk, strength
 
 RATES = (0.001, 0.01, 0.1, 0.5)
 
@@ -140,10 +141,54 @@ def test_without_any_point_everything_is_possible() -> None:
 
 def test_words_round_up() -> None:
     first, second = Risk(0.0871, 0.0151, 0.381).words("patient", "add_remove")
-    assert first.endswith("is right at most 70 times in 100; with a coin 50")
-    assert "whether a given patient is in the data" in first
-    assert second.endswith("at most 9 in 100; accepting 1 in 1,000, 16 in 1,000")
-    assert "which of two patients" in Risk(0.1, 0.1, 0.1).words("patient", "replace_one")[0]
+    assert first.endswith(
+        "if a given patient's data was used: right 50 times in 100 from a release made without it, "
+        "at most 70 times in 100 from this one."
+    )
+    assert second == (
+        "If 1 of 100 patients whose data was not used may be accused wrongly, at most 9 of 100 "
+        "whose data was used are found; if 1 of 1,000, at most 2 of 100."
+    )
+    first, second = Risk(0.0871, 0.0151, 0.381).words("patient", "replace_one")
+    assert "which of two patients' data was used: right 50 times" in first
+    assert second == (
+        "If the wrong one of the two may be named 1 time in 100, the right one is named at most 9 "
+        "times in 100; if 1 time in 1,000, at most 2 times in 100."
+    )
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_null", "replace_one"])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 4.0, 4.59, 4.7, 10.0, 40.0, 1e9])
+def test_no_sentence_bounds_100_by_100(adjacency: str, epsilon: float) -> None:
+    found = risk(Pure(epsilon))
+    words = found.words("patient", adjacency)
+    said = " ".join(words)
+    assert "100 times in 100" not in said
+    assert "100 of 100" not in said
+    assert re.search(r"\bhe\b", said) is None
+    none = strength(epsilon, found.right) is Strength.NONE
+    assert none == ("perhaps every time from this one" in said) == (len(words) == 1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "right", "said"),
+    [
+        (1e-6, None, Strength.STRONG),
+        (1.0, 0.55, Strength.STRONG),
+        (1.01, 0.55, Strength.MODERATE),
+        (9.99, 0.83, Strength.MODERATE),
+        (3.0, 0.953, Strength.WEAK),
+        (10.0, 0.83, Strength.WEAK),
+        (30.0, 0.9899, Strength.WEAK),
+        (30.0, 0.9901, Strength.NONE),
+        (40.0, None, Strength.NONE),
+        (math.inf, 1.0, Strength.NONE),
+    ],
+)
+def test_strength_is_the_weaker_of_epsilon_and_odds(
+    epsilon: float, right: float | None, said: Strength
+) -> None:
+    assert strength(epsilon, right) is said
 
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "risk.json").read_text())

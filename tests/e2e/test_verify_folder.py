@@ -15,7 +15,7 @@ from privsyn.methods.base import Backends
 from privsyn.release import certificate, verification
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.stages.validate import validate
+from privsyn.stages.validate import validate, write_report
 from tests.e2e.small_project import build_project, finish, stand_in
 
 REPORTS = ("validation.json", "report.html", "report.json", "quality.json")
@@ -85,6 +85,77 @@ def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
         assert found
 
 
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("how", ["a word", "a space", "gone", "empty", "link"])
+def test_without_a_ledger_a_changed_report_is_seen(copy, name, how):
+    file = copy / name
+    kept = file.read_bytes()
+    file.unlink()
+    if how == "a word":
+        file.write_bytes(kept.replace(b"e", b"E", 1))
+    elif how == "a space":
+        file.write_bytes(kept + b" ")
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "link":
+        (copy.parent / name).write_bytes(kept)
+        file.symlink_to(copy.parent / name)
+    assert "report" in failed(copy, None)
+
+
+def sealed_again(folder, **changes):
+    """What validation said with ``changes``, and digests and seal to match, as a forger writes."""
+    file = folder / "validation.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    certificate.seal_reports(folder)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_a_page_that_says_another_thing_than_the_certificate_is_seen(copy, name):
+    """Its digest was put right: it is made again from certificate, records and checks."""
+    kept = (copy / name).read_text()
+    (copy / name).write_text(kept.replace(" protection", " and perfect protection", 1))
+    assert (copy / name).read_text() != kept
+    sealed_again(copy)
+    assert failed(copy, None) == ["report"]
+
+
+@pytest.mark.parametrize("changes", [{"success": False}, {"cautions": []}, {"deployment": {}}])
+def test_a_page_and_its_checks_are_of_one_validation(copy, changes):
+    sealed_again(copy, deployment={"curators": ["City council"]}, cautions=["a"], success=True)
+    write_report(copy)
+    assert failed(copy, None) == []
+    sealed_again(copy, **changes)
+    assert failed(copy, None) == ["report"]
+
+
+def test_reports_of_another_certificate_are_seen(copy):
+    _, sealed = certificate.read(copy)
+    sealed["software"]["privsyn"] = "0.0.1"
+    sealed["seal"] = certificate.seal_of(sealed)
+    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    (check,) = [one for one in verification.verify(copy, None) if one.passed is False]
+    assert (check.name, check.detail) == ("report", "of another certificate")
+
+
+def test_a_page_of_another_version_is_covered_by_its_digest_and_not_made_again(copy, monkeypatch):
+    monkeypatch.setattr(verification, "__version__", "0.0.1")
+    checks = {check.name: check for check in verification.verify(copy, None)}
+    assert checks["report"].passed is True
+    assert checks["page"].passed is None
+    assert "and this is 0.0.1" in checks["page"].detail
+    (copy / "report.html").write_bytes((copy / "report.html").read_bytes() + b" ")
+    assert failed(copy, None) == ["report"]
+
+
+def test_the_command_refuses_a_changed_page_without_a_ledger(copy, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (copy / "report.html").write_bytes((copy / "report.html").read_bytes().replace(b"10", b"1", 1))
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    assert code == 4
+    assert "report.html" in shown
+
+
 @pytest.mark.parametrize(
     "name", ["evil.sh", ".hidden", "images", "exhibits", "model", "x\ny", "synthetic.jsonl.bak"]
 )
@@ -132,7 +203,7 @@ def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
 def test_a_page_of_another_release_or_time_is_seen(made, copy):
     project, _, folder = made
     (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
-    assert failed(copy, project.context().ledger) == ["validation reports"]
+    assert failed(copy, project.context().ledger) == ["report", "validation reports"]
     with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
         verification.raise_failed(copy, verification.verify(copy, project.context().ledger))
 
@@ -151,7 +222,7 @@ def test_validating_again_notes_only_what_changed(made):
 
 
 def test_without_a_note_reports_are_named_as_not_covered(made, copy, monkeypatch):
-    """Releases that were validated before the ledger took notes still verify."""
+    """The folder agrees with itself; that this validation was noted, no ledger says."""
     ledger = made[0].context().ledger
     rows = ledger.history(made[1].id)
     monkeypatch.setattr(
@@ -177,6 +248,7 @@ def forge(folder):
     sealed["artifact"]["sha256"] = hashlib.sha256(data).hexdigest()
     sealed["seal"] = certificate.seal_of(sealed)
     (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    write_report(folder)
 
 
 def cli(monkeypatch, capsys, *arguments):

@@ -64,9 +64,9 @@ def test_epsilon_says_in_words_what_its_default_means_for_any_mechanism(config):
     right = math.exp(1) / (1 + math.exp(1)) + 1e-6
     found = {rate: 1e-6 + math.exp(1) * rate for rate in (0.01, 0.001)}
     assert "for any mechanism of epsilon 1 and delta 1e-06" in said
-    assert f"right at most {math.ceil(100 * right)} times in 100" in said
-    assert f"at most {math.ceil(100 * found[0.01])} in 100" in said
-    assert f"{math.ceil(1000 * found[0.001])} in 1,000" in said
+    assert f"at most {math.ceil(100 * right)} times in 100 from this one" in said
+    assert f"at most {math.ceil(100 * found[0.01])} of 100 whose data was used are found" in said
+    assert f"if 1 of 1,000, at most {math.ceil(100 * found[0.001])} of 100" in said
     assert "a bound for the worst of them" in said
     assert said != form(config, METHOD)["privacy.epsilon"].description
 

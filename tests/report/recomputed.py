@@ -135,7 +135,7 @@ def sayable(folder: Path) -> set[str]:
     """Numbers that sentences and facts may hold: the certificate's, and what follows from it."""
     sealed = json.loads((folder / "certificate.json").read_text())
     paid = sealed if "plan" in sealed else sealed["parents"][0]
-    plan, account, risk = paid["plan"], paid["account"], paid["risk"]
+    account, risk = paid["account"], paid["risk"]
     rows = rows_of(folder)
     validated = json.loads((folder / "validation.json").read_text())
     checks = validated.get("expectations", validated.get("checks"))
@@ -151,16 +151,16 @@ def sayable(folder: Path) -> set[str]:
         said |= {f"{value:.3f}", f"{value:.2f}", f"{value:.4g}"} if _is_number(value) else set()
     confidence = sealed.get("accuracy", {}).get("confidence", 0)
     said |= {f"{100 * confidence:.0f}"}
-    said |= set(forms(math.ceil(math.exp(plan["epsilon"]))) + forms(math.exp(plan["epsilon"])))
-    found = {
-        100: ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"]),
-        1000: (risk["found_at_1_permille"],),
-    }
-    said |= {f"{math.ceil(v * of - 1e-9):,}" for of, values in found.items() for v in values}
+    rates = ((1 + risk["advantage"]) / 2, risk["found_at_1_percent"], risk["found_at_1_permille"])
+    said |= {f"{math.ceil(100 * rate - 1e-9):,}" for rate in rates}
+    said.add(f"{len(validated.get('cautions', ()))}")
+    unstated = {"tuning", "access", "intended_use", "biases"} - set(validated.get("deployment", {}))
+    said.add(f"{len(unstated)}")
     at = datetime.fromisoformat(paid["reserved_at"])
     said |= {f"{at:%d}", f"{at:%Y}", f"{at:%H}", f"{at:%M}"}
-    # A coin's 50 in 100, wrong accusations of 1 in 1,000, the 0 that would tell nothing.
-    return said | {"0", "1", "50", "100", "1,000"}
+    # Of somebody whose data is not used 50 in 100, wrong accusations of 1 in 1,000, the scale by
+    # which an epsilon is judged.
+    return said | {"1", "50", "100", "1,000", "10", "40"}
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -34,7 +34,7 @@ def seal_folder(
     sealed: dict[str, Any] = json.loads((GOLDEN / layout.CERTIFICATE).read_text())
     sealed["plan"]["dataset"] |= {"labels": list(labels), "name": "portal", "version": "2026-11"}
     sealed["plan"] |= {"release_id": NAME, "unit": "patient", "max_records_per_unit": 4}
-    sealed["plan"] |= {"epsilon": 10.0, "delta": 1e-5}
+    sealed["plan"] |= {"epsilon": 10.0, "target_epsilon": 10.0, "delta": 1e-5}
     sealed["plan"]["dataset"] |= dict(plan or {}).pop("dataset", {})
     sealed["plan"] |= {key: value for key, value in dict(plan or {}).items() if key != "dataset"}
     sealed["reserved_at"] = "2026-11-20T10:55:02+00:00"

@@ -78,15 +78,20 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
     for expected in (
         "may leave the room",
         "portal 2026-11",
-        "40 synthetic texts by InvisibleInk (cost reserved on 20 Nov 2026 at 10:55 UTC)",
-        "How private is it? Epsilon 10 at delta 1e-05",
-        "is right at most 75 times in 100; with a coin 50.",
-        "For whom? Every single patient, up to 4 records of which are used.",
-        "How good is it? It has the form that was asked for: all 11 checks hold.",
+        "40 synthetic texts by InvisibleInk (budget set aside on 20 Nov 2026 at 10:55 UTC)",
+        "What is it? 40 synthetic texts by InvisibleInk, in place of the private dataset portal",
+        "Who answers for it? Not stated: who publishes it, whom to ask, its license, what it is",
+        "How private is it? Epsilon 10 at delta 1e-05: weak protection",
+        "right 50 times in 100 from a release made without it, at most 75 times in 100",
+        "For whom? Every single patient; up to 4 records of each are used.",
+        "How good is it? All 11 format checks passed, which say nothing of quality.",
         "Compared with what? With nothing on this page.",
-        "May I hand it out? Yes: the whole folder",
+        "May I hand it out? That is for a person to decide, and not for this tool.",
+        "4 questions of the privacy review that nobody answered: Were settings tuned",
+        "All 11 passed. They say nothing of quality.",
+        "Taken from the file at even distances, and not picked.",
         "Take any one patient out of the data, or add one",
-        "e^epsilon = 22,027, plus delta. At most 4 records of each patient are used.",
+        "the factor e^epsilon, plus delta. At most 4 records of each patient are used.",
         "Spent with it 11% of the cap",
         "privsyn verify invisible_ink-00ff --require-ledger",
         "median",
@@ -94,6 +99,15 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "guidance 3",
     ):
         assert expected in page.text, expected
+    assert (
+        page.text.index("Samples")
+        < page.text.index("For specialists")
+        < min(
+            page.text.index(f" {word} ")
+            for word in ("Adjacency", "Class", "distinct 1")
+            if f" {word} " in page.text
+        )
+    )
     assert "Not private" not in page.text
     assert page.tags.isdisjoint({"script", "img", "iframe", "object"})
     assert not re.search(r"(src|href)=\"(?!data:)|url\(|@import|https?:", html)
@@ -120,7 +134,7 @@ def test_a_failed_release_says_what_failed_first(made):
     rows[3]["label"] = "Unknown"
     page = page_of(made(rows))
     assert "May I hand it out? No. It failed its checks and stays in quarantine" in page.text
-    assert "1 of 11 do not hold." in page.text
+    assert "1 of 11 failed." in page.text
     first = page.text.index("Every label is a declared one")
     assert first < page.text.index("The file holds as many rows")
     assert "1 of 40 rows (2.5%): line 4" in page.text
@@ -174,7 +188,7 @@ def test_texts_that_are_no_records_have_no_fields(made):
 
 @pytest.mark.parametrize("rows", [[], [b"\xff", b"{"], [{"id": "a", "text": ""}]])
 def test_a_file_with_nothing_to_show_still_has_a_page(made, rows):
-    assert "do not hold" in page_of(made(rows)).text
+    assert "format checks failed" in page_of(made(rows)).text
 
 
 def test_a_release_that_was_not_checked_says_so(made):
@@ -198,11 +212,15 @@ def test_a_release_with_test_noise_says_so(tmp_path):
     [
         ({"adjacency": "replace_one"}, "Swap any one patient in the data for any other"),
         ({"adjacency": "replace_null"}, "Swap any one patient in the data for an empty one"),
-        ({"epsilon": 0.5}, "= 1.65, plus"),
+        ({"epsilon": 0.5}, "Epsilon 0.5 at delta 1e-05: strong protection"),
         ({"epsilon": 8.0004}, "8.001"),
-        ({"epsilon": 20.0}, "485.2 million"),
-        ({"epsilon": 5000.0}, "a number of 2,172 digits"),
-        ({"max_records_per_unit": 1}, "Every single patient, one record of which is used."),
+        (
+            {"target_epsilon": 5e3, "epsilon": 5e3},
+            "Epsilon 5000 at delta 1e-05: no protection in practice",
+        ),
+        ({"max_records_per_unit": 1}, "Every single patient; one record of each is used."),
+        ({"dataset": {"unit": None}}, "For whom? No unit was named: rows, not people, are"),
+        ({"dataset": {"unit": None}}, "guesses if a given row's data was used"),
     ],
 )
 def test_facts_are_put_into_words(made, plan, text):
@@ -314,7 +332,9 @@ def test_no_link_or_pipe_of_a_folder_is_followed(made):
 def a_student(folder: Path, epsilon: float) -> Path:
     """A model that was made from a release, by hand."""
     write_rows(folder, [{"file": "model/a.bin"}, {"file": "model/b.bin"}])
-    parent = seal_folder(folder, 2, media=layout.MODEL_ROWS, plan={"target_epsilon": epsilon})
+    parent = seal_folder(
+        folder, 2, media=layout.MODEL_ROWS, plan={"epsilon": epsilon, "target_epsilon": epsilon}
+    )
     settings = {"epochs": 3, "student": "4.4M"}
     sealed: dict[str, Any] = {
         "artifact": parent["artifact"],
@@ -334,13 +354,11 @@ def a_student(folder: Path, epsilon: float) -> Path:
 
 def test_a_student_is_cautioned_as_its_release_is(tmp_path):
     page = page_of(a_student(tmp_path / "weak", epsilon=10.0))
-    assert "privacy.epsilon=10 lets the probability of any outcome grow" in page.text
-    assert "May I hand it out? Yes, with its certificate, once you have read the cautions" in (
-        page.text
-    )
+    assert "privacy.epsilon=10 is weak protection against somebody" in page.text
+    assert "what follows from 1 caution below" in page.text
     page = page_of(a_student(tmp_path / "strong", epsilon=1.0))
-    assert "lets the probability" not in page.text
-    assert "May I hand it out? Yes: the whole folder" in page.text
+    assert "weak protection" not in page.text
+    assert "caution" not in page.text
 
 
 def test_a_student_s_page_is_of_a_model_and_not_of_records(tmp_path):

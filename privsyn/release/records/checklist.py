@@ -43,12 +43,9 @@ def checklist(facts: Facts) -> tuple[Answer, ...]:
     return (
         Answer(
             "Who is protected (unit of privacy)?",
-            f"Every {facts.words(plan.unit)}, with at most {plan.max_records_per_unit} record(s). "
-            + (
-                f"Units are told apart by the column {facts.words(plan.dataset.unit)}."
-                if plan.dataset.unit
-                else "Every row counts as a unit of its own."
-            ),
+            facts.not_people
+            or f"Every {facts.unit}, told apart by the column {facts.words(plan.dataset.unit)}, "
+            f"with {facts.used}.",
             f"certificate, plan.unit and plan.dataset.unit; that ids are right is {WORD}",
         ),
         Answer(
@@ -58,7 +55,7 @@ def checklist(facts: Facts) -> tuple[Answer, ...]:
         ),
         Answer(
             "How strong is it (epsilon, delta)?",
-            f"{facts.numbers}. {facts.guarantee}.",
+            f"{facts.numbers}: {facts.strength}. {facts.guarantee}",
             "`privsyn verify`: release id, event and guarantee are recomputed from the settings",
         ),
         Answer(
@@ -114,7 +111,7 @@ def checklist(facts: Facts) -> tuple[Answer, ...]:
             "Who is trusted (threat model)?",
             "The curator, who holds the records, and the machine that drew the release. Against "
             "anyone else: with every release of the account, all settings, all records but one "
-            f"{facts.words(plan.unit)}'s, and any computing power.",
+            f"{facts.unit}'s, and any computing power.",
             "SECURITY.md, Against whom",
         ),
         Answer(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from privsyn.release.cautions import RESEMBLANCE
 from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGE_ROWS, IMAGES, MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.records.facts import UNSTATED, Facts, one_line
@@ -45,7 +46,7 @@ def croissant(facts: Facts) -> dict[str, Any] | None:
         return None
     facts = replace(facts, words=one_line)
     plan, stated, sealed = facts.plan, facts.deployment, facts.sealed
-    method, unit = facts.words(facts.paid["method"]["title"]), facts.words(plan.unit)
+    method, unit = facts.words(facts.paid["method"]["title"]), facts.unit
     images = sealed["artifact"]["media_type"] == IMAGE_ROWS
     columns = columns_of(plan, sealed)
     distribution: list[dict[str, Any]] = [
@@ -96,7 +97,7 @@ def croissant(facts: Facts) -> dict[str, Any] | None:
             }
         ],
         "rai:dataCollection": f"Drawn by {method} from private records under differential "
-        "privacy: every record is newly written by a model.",
+        f"privacy. {RESEMBLANCE.format(unit=unit)}",
         "rai:dataCollectionType": ["Others"],
         "rai:dataPreprocessingProtocol": [
             f"At most {plan.max_records_per_unit} records of each {unit} are used; what cannot be "
@@ -106,7 +107,7 @@ def croissant(facts: Facts) -> dict[str, Any] | None:
         "rai:machineAnnotationTools": [
             f"{role}: {facts.words(use.source)}" for role, use in plan.models.items()
         ],
-        "rai:personalSensitiveInformation": [f"{facts.numbers}. {facts.guarantee}."],
+        "rai:personalSensitiveInformation": [f"{facts.numbers}. {facts.guarantee}"],
         "rai:dataUseCases": [stated.intended_use or UNSTATED],
         "rai:dataLimitations": [
             "It follows the private records in the large: rare groups and exact counts cannot be "

@@ -19,7 +19,7 @@ def deployment(facts: Facts) -> dict[str, Any]:
     opendp = facts.words(facts.paid["software"].get("opendp"))
     code = facts.words(facts.paid["software"].get("privsyn"))
     curators = list(stated.curators) or [UNSTATED]
-    unit, method = facts.words(plan.unit), facts.method
+    unit, method = facts.unit, facts.method
     labels = ", ".join(facts.words(label) for label in plan.dataset.labels)
     domain = f"Collections of {facts.things}" + (
         f", each with a label among {labels}" * bool(labels)
@@ -50,10 +50,10 @@ def deployment(facts: Facts) -> dict[str, Any]:
                 f"({plan.rows_said}), the settings and the public models.",
             },
             "privacy_loss": {
-                "privacy_unit": f"{unit}, with at most {plan.max_records_per_unit} record(s)",
-                "privacy_unit_details": f"{facts.neighbours}.",
+                "privacy_unit": f"{unit}, with {facts.used}",
+                "privacy_unit_details": f"{facts.neighbours}. {facts.not_people}".rstrip(),
                 "privacy_parameters": parameters,
-                "privacy_parameters_details": f"{facts.guarantee}.",
+                "privacy_parameters_details": facts.guarantee,
             },
             "deployment_model": {
                 "model_name": "Central",

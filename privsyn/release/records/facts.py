@@ -21,9 +21,10 @@ from privsyn.dp.events import (
     Rounds,
     SampledGaussian,
 )
+from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.modalities.registry import modality_of
-from privsyn.release.cautions import MOVES, said
+from privsyn.release.cautions import MOVES, definition, judged, not_people, protected
 from privsyn.release.certificate import digest, origin
 from privsyn.release.layout import MODEL_ROWS
 from privsyn.release.plan import Plan
@@ -37,7 +38,7 @@ WANTED = {
     "intended_use": "what it is meant for",
     "region": "which region it is of",
     "contact": "whom to ask",
-    "license": "its licence",
+    "license": "its license",
     "tuning": "how settings were chosen",
     "access": "who may reach the private records",
     "biases": "known biases of the records",
@@ -132,8 +133,8 @@ class Facts:
 
     @property
     def unit(self) -> str:
-        """What the unit is called."""
-        return self.words(self.plan.unit)
+        """Who is protected, in a word."""
+        return self.words(protected(self.paid["plan"]["dataset"], self.plan.unit))
 
     @property
     def method(self) -> str:
@@ -160,9 +161,37 @@ class Facts:
 
     @property
     def guarantee(self) -> str:
-        """The guarantee in a sentence."""
+        """What the guarantee means: its odds, then its definition, for specialists."""
         plan = self.plan
-        return said(plan.epsilon, plan.delta, self.unit, plan.adjacency)
+        defined = definition(plan.epsilon, plan.delta, self.unit, plan.adjacency)
+        return f"{' '.join(self.odds)} Definition: {defined}."
+
+    @property
+    def not_people(self) -> str:
+        """What to know where units are rows or files; empty where a column names them."""
+        return not_people(self.plan.dataset.unit, images=self.plan.dataset.images is not None)
+
+    @property
+    def used(self) -> str:
+        """How many records of a unit are used."""
+        most = self.plan.max_records_per_unit
+        return "one record" if most == 1 else f"at most {most} records"
+
+    @property
+    def odds(self) -> tuple[str, ...]:
+        """The risk of one unit in sentences."""
+        return self.risk.words(self.unit, self.plan.adjacency)
+
+    @property
+    def risk(self) -> Risk:
+        """The risk of one unit."""
+        return Risk(**self.paid["risk"])
+
+    @property
+    def strength(self) -> Strength:
+        """How strong the protection is, in words that all pages share."""
+        epsilon = judged(self.plan.target_epsilon, self.plan.epsilon)
+        return strength(epsilon, self.risk.right)
 
     @property
     def numbers(self) -> str:
@@ -172,10 +201,11 @@ class Facts:
     @property
     def neighbours(self) -> str:
         """What neighbouring datasets are."""
-        plan = self.plan
+        plan, most = self.plan, self.plan.max_records_per_unit
+        used = "one is" if most == 1 else f"at most {most} are"
         return (
             f"{MOVES[plan.adjacency].format(unit=self.unit)} ({plan.adjacency.value}), with all "
-            f"records of that {self.unit}, of which at most {plan.max_records_per_unit} are used"
+            f"records of that {self.unit}, of which {used} used"
         )
 
     @property

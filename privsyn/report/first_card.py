@@ -1,0 +1,227 @@
+"""The first card of the report that may leave the room: what was checked, what a person decides.
+
+A tool can say that nothing it checks forbids handing a release out. Whether the protection is
+enough for a use is for a person to say, so the card never says yes, and names what is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from privsyn.dp.accountant import shown
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.risk import Risk, Strength, strength
+from privsyn.release.cautions import scale_of
+from privsyn.release.records.facts import WANTED, one_line
+from privsyn.release.settings import DeploymentConfig
+from privsyn.report.blocks import Answer, Tone
+from privsyn.report.document import LEAVES
+
+ASKED_FIRST = ("curators", "contact", "license", "intended_use")
+"""Fields of ``deployment`` that the card shows, or says are not stated."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a release when its page is written: all of it public.
+
+    Attributes:
+        made: What it holds: 100 synthetic texts.
+        instead_of: Name and version of the private dataset.
+        document: What a record is, in the owner's words; empty: not stated.
+        cls: ``dp-release``, or anything else for a release that is not private.
+        passed: Whether its checks passed; None: it was not checked.
+        checks: How many checks were made.
+        epsilon: By which the release is judged: see ``cautions.judged``.
+        delta: Of the release.
+        risk: Of its event.
+        cap: Epsilon that all releases of its account stay within.
+        unit: What is protected.
+        not_people: What to know where units are rows or files; empty where a column names them.
+        most: Records of a unit that are used.
+        adjacency: What neighbours differ by.
+        stated: What the owner says of it.
+        unanswered: Questions of the privacy review that nobody has answered.
+        cautions: How many cautions stand on the page.
+        audited: Whether it is published only where an internal audit passes.
+        signer: Id of the key that is to sign it; empty: there was none.
+        good: How good it is as far as its own bytes tell.
+        compared: Beside what it was compared.
+    """
+
+    made: str
+    instead_of: str
+    document: str
+    cls: str
+    passed: bool | None
+    checks: int
+    epsilon: float
+    delta: float
+    risk: Risk
+    cap: float
+    unit: str
+    not_people: str
+    most: int
+    adjacency: Adjacency
+    stated: DeploymentConfig
+    unanswered: tuple[str, ...]
+    cautions: int
+    audited: bool
+    signer: str
+    good: str
+    compared: str
+
+    @property
+    def strength(self) -> Strength:
+        """How strong the protection is."""
+        return strength(self.epsilon, self.risk.right)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the card should show and nobody has stated."""
+        return tuple(WANTED[name] for name in ASKED_FIRST if not getattr(self.stated, name))
+
+
+def first_card(known: Known) -> tuple[Answer, ...]:
+    """The questions of somebody who reads nothing else, answered. No answer says yes."""
+    return (
+        Answer("What is it?", _what(known)),
+        _owner(known),
+        _private(known),
+        _for_whom(known),
+        Answer("How good is it?", known.good, "bad" if known.passed is False else "plain"),
+        Answer("Compared with what?", known.compared),
+        _hand_out(known),
+    )
+
+
+def _what(known: Known) -> str:
+    said = f"{known.made}, in place of the private dataset {known.instead_of}."
+    if known.document:
+        said += f" A record is described as: {known.document}."
+    if known.stated.description:
+        said += f" {_cut(known.stated.description)}"
+    return said
+
+
+def _owner(known: Known) -> Answer:
+    stated = known.stated
+    found = {
+        "Published by": ", ".join(stated.curators),
+        "Contact": stated.contact,
+        "License": stated.license,
+        "Meant for": stated.intended_use,
+    }
+    said = [f"{name}: {_cut(value).rstrip('.')}." for name, value in found.items() if value]
+    if known.missing:
+        said.append(f"Not stated: {', '.join(known.missing)}.")
+    bad = not (stated.curators and stated.contact)
+    return Answer("Who answers for it?", " ".join(said), "bad" if bad else "plain")
+
+
+def _private(known: Known) -> Answer:
+    if known.cls != LEAVES:
+        return Answer("How private is it?", "Not at all: see below.", "bad")
+    epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
+    by = scale_of(known.epsilon, known.risk.right)
+    said = f"Epsilon {epsilon} at delta {delta}: {known.strength} ({by})."
+    said += "".join(f" {words}" for words in known.risk.words(known.unit, known.adjacency))
+    return Answer("How private is it?", said, _tone(known))
+
+
+def _tone(known: Known) -> Tone:
+    return "bad" if known.strength in (Strength.WEAK, Strength.NONE) else "plain"
+
+
+def _for_whom(known: Known) -> Answer:
+    common = (
+        f"What many {known.unit}s have in common is what the records are meant to teach, and is "
+        "not hidden."
+    )
+    if known.not_people:
+        return Answer("For whom?", f"{known.not_people} {common}", "bad")
+    used = (
+        "one record of each is" if known.most == 1 else f"up to {known.most:,} records of each are"
+    )
+    return Answer("For whom?", f"Every single {known.unit}; {used} used. {common}")
+
+
+def _hand_out(known: Known) -> Answer:
+    question = "May I hand it out?"
+    if known.cls != LEAVES:
+        return Answer(
+            question, "No. It was drawn with noise that can be predicted, for tests only.", "bad"
+        )
+    if known.passed is None:
+        return Answer(question, "Not yet: it was not checked. Run `privsyn stage validate`.", "bad")
+    if not known.passed:
+        return Answer(
+            question,
+            "No. It failed its checks and stays in quarantine; its cost stays charged.",
+            "bad",
+        )
+    if known.strength is Strength.NONE:
+        return Answer(
+            question,
+            f"Not on the strength of its guarantee, which is {known.strength}: treat it like the "
+            "private data.",
+            "bad",
+            tuple(left_to_decide(known)),
+        )
+    return Answer(
+        question,
+        "That is for a person to decide, and not for this tool. What it checked forbids nothing: "
+        "the noise was drawn from a secure source, the budget was set aside before the records "
+        f"were read, and all {known.checks} format checks passed. It does not know:",
+        "plain",
+        tuple(left_to_decide(known)),
+    )
+
+
+def left_to_decide(known: Known) -> Iterator[str]:
+    """What a person has to know or decide before the release is handed out."""
+    owner = ", ".join(known.stated.curators) or "the owner of the data"
+    if known.not_people:
+        yield f"whether that is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"
+    enough = (
+        f"whether {known.strength} is enough for the use that is meant: {owner} answers for that"
+    )
+    yield (
+        enough
+        if known.strength is not Strength.NONE
+        else (f"whether {owner} would hand out the private data itself")
+    )
+    if known.cautions:
+        yield f"what follows from {_count(known.cautions, 'caution')} below"
+    if known.missing:
+        yield (
+            f"{', '.join(known.missing)}: not stated. To state it is free: set `deployment` in "
+            "params.yaml and run `privsyn stage validate` again"
+        )
+    if known.unanswered:
+        number = _count(len(known.unanswered), "question")
+        yield f"{number} of the privacy review that nobody answered: {' '.join(known.unanswered)}"
+    yield (
+        "what else was released of the same data: this account's releases stay within epsilon "
+        f"{shown(known.cap, digits=4)} together; other accounts are not counted"
+    )
+    if known.audited:
+        yield (
+            "whether the internal audit let it out (`evaluate.audit: block`): a copy from "
+            "quarantine is not to be handed out"
+        )
+    if not known.signer:
+        yield (
+            "who made it: no signing key was set, so only the owner's ledger can say. To have it "
+            "signed, see `signing.key`"
+        )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _cut(words: str | None) -> str:
+    """The owner's words on one line, not longer than a card holds."""
+    return one_line(words or "")

@@ -1,0 +1,184 @@
+"""The first card: it never says yes, and says of every release what a person has to decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.risk import Risk
+from privsyn.release.cautions import not_people
+from privsyn.release.settings import DeploymentConfig
+from privsyn.report.blocks import Answer
+from privsyn.report.first_card import Known, first_card
+
+STATED = DeploymentConfig(
+    curators=("City council",),
+    contact="archive@council.example",
+    license="CC-BY-4.0",
+    intended_use="To train classifiers of letters.",
+)
+ROWS = not_people(None)
+GOOD = Known(
+    made="100 synthetic texts by InvisibleInk",
+    instead_of="letters 2026-11",
+    document="letter from a citizen",
+    cls="dp-release",
+    passed=True,
+    checks=11,
+    epsilon=0.9,
+    delta=1e-6,
+    risk=Risk(0.02, 0.002, 0.09),
+    cap=3.0,
+    unit="citizen",
+    not_people="",
+    most=1,
+    adjacency=Adjacency.ADD_REMOVE,
+    stated=STATED,
+    unanswered=(),
+    cautions=0,
+    audited=False,
+    signer="ab" * 32,
+    good="All 11 format checks passed.",
+    compared="With nothing on this page.",
+)
+WEAK = {"epsilon": 10.0, "risk": Risk(0.32, 0.108, 0.65), "cautions": 1}
+VOID = {"epsilon": 50.0, "risk": Risk(1.0, 1.0, 0.9999), "cautions": 1}
+
+
+def card(**changes: Any) -> dict[str, Answer]:
+    return {answer.question: answer for answer in first_card(replace(GOOD, **changes))}
+
+
+def decided(**changes: Any) -> str:
+    return " / ".join(card(**changes)["May I hand it out?"].points)
+
+
+def test_with_everything_stated_a_person_still_decides():
+    found = card()
+    assert {answer.tone for answer in found.values()} == {"plain"}
+    last = found["May I hand it out?"]
+    assert last.answer.startswith("That is for a person to decide")
+    assert [point.partition(" ")[0] for point in last.points] == ["whether", "what"]
+    assert "City council answers for that" in last.points[0]
+    assert "within epsilon 3 together" in last.points[1]
+    assert found["What is it?"].answer == (
+        "100 synthetic texts by InvisibleInk, in place of the private dataset letters 2026-11. "
+        "A record is described as: letter from a citizen."
+    )
+    assert found["Who answers for it?"].answer == (
+        "Published by: City council. Contact: archive@council.example. License: CC-BY-4.0. "
+        "Meant for: To train classifiers of letters."
+    )
+    assert "Epsilon 0.9 at delta 1e-06: strong protection" in found["How private is it?"].answer
+    assert found["For whom?"].answer.startswith("Every single citizen; one record of each is used.")
+
+
+def test_no_card_says_yes_or_is_green():
+    for cls, passed, strength, unit, stated in product(
+        ("dp-release", "not-private"),
+        (True, False, None),
+        ({}, WEAK, VOID),
+        ("", ROWS),
+        (STATED, DeploymentConfig()),
+    ):
+        found = card(cls=cls, passed=passed, not_people=unit, stated=stated, **strength)
+        assert {answer.tone for answer in found.values()} <= {"plain", "bad"}
+        assert not any("yes" in answer.answer.lower().split() for answer in found.values())
+        assert (unit == ROWS) == (ROWS in found["For whom?"].answer)
+        if cls != "dp-release" or not passed:
+            assert found["May I hand it out?"].answer.startswith(("No.", "Not yet"))
+            assert found["May I hand it out?"].tone == "bad"
+
+
+def test_without_a_unit_the_card_says_who_is_not_protected():
+    found = card(unit="row", not_people=ROWS)
+    assert found["For whom?"].answer.startswith(
+        "No unit was named: rows, not people, are protected"
+    )
+    assert found["For whom?"].tone == "bad"
+    assert "no unit was named: rows, not people" in decided(not_people=ROWS)
+    assert "rows" not in decided()
+
+
+def test_images_of_a_folder_are_files_and_not_people():
+    assert "files, not people, are protected" in not_people("file", images=True)
+    assert not_people("file") == not_people("patient", images=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "bad"),
+    [
+        ({"epsilon": 1.0}, "Epsilon 1 at delta 1e-06: strong protection (1 is strong, 10", False),
+        ({"epsilon": 3.0}, "moderate protection (1 is strong", False),
+        (WEAK, "Epsilon 10 at delta 1e-06: weak protection (1 is strong", True),
+        (VOID, "no protection in practice (1 is strong", True),
+        # A pure mechanism of a small epsilon, whose odds are those of a large one.
+        ({"epsilon": 3.0, "risk": Risk(0.2, 0.02, 0.905)}, "weak protection (by the odds", True),
+    ],
+)
+def test_a_weak_epsilon_stands_out(changes, said, bad):
+    answer = card(**changes)["How private is it?"]
+    assert said in answer.answer
+    assert (answer.tone == "bad") == bad
+
+
+def test_odds_stand_beside_those_of_somebody_whose_data_is_not_used():
+    found = card(**WEAK)["How private is it?"].answer
+    assert "right 50 times in 100 from a release made without it, at most 83 times in 100" in found
+    assert "at most 32 of 100 whose data was used are found; if 1 of 1,000, at most 11" in found
+    void = card(**VOID)["How private is it?"].answer
+    assert "perhaps every time from this one" in void
+    assert "100 times in 100" not in void
+
+
+def test_what_protects_in_name_only_is_not_handed_out_for_its_guarantee():
+    last = card(**VOID)["May I hand it out?"]
+    assert (last.answer.split(",")[0], last.tone) == (
+        "Not on the strength of its guarantee",
+        "bad",
+    )
+    assert "would hand out the private data itself" in last.points[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "bad"),
+    [
+        ("curators", "who publishes it", True),
+        ("contact", "whom to ask", True),
+        ("license", "its license", False),
+        ("intended_use", "what it is meant for", False),
+    ],
+)
+def test_what_nobody_stated_is_named(field, said, bad):
+    stated = STATED.model_copy(update={field: DeploymentConfig.model_fields[field].default})
+    answer = card(stated=stated)["Who answers for it?"]
+    assert f"Not stated: {said}." in answer.answer
+    assert (answer.tone == "bad") == bad
+    assert f"{said}: not stated. To state it is free: set `deployment`" in decided(stated=stated)
+    assert "not stated" not in decided()
+
+
+def test_questions_that_nobody_answered_are_counted_and_named():
+    questions = ("Were settings tuned on the records?", "Does it carry bias?")
+    assert f"2 questions of the privacy review that nobody answered: {' '.join(questions)}" in (
+        decided(unanswered=questions)
+    )
+    assert "1 question of the privacy review" in decided(unanswered=questions[:1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"signer": ""}, "who made it: no signing key was set"),
+        ({"audited": True}, "whether the internal audit let it out"),
+        ({"cautions": 2}, "what follows from 2 cautions below"),
+        ({"cautions": 1}, "what follows from 1 caution below"),
+    ],
+)
+def test_what_else_is_open_is_a_point(changes, said):
+    assert said in decided(**changes)
+    assert said not in decided()
