@@ -29,6 +29,8 @@ A message names the field, the value, the limit and the next step, and never hol
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -66,8 +68,10 @@ class Defect(PrivsynError):
     """An exception that is not ours. Its message may hold record text: type and place are said."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Defect:
-        """What may be said of an exception."""
+    def of(cls, error: BaseException) -> PrivsynError:
+        """What may be said of an exception: where a user has no home that is a setting's fault."""
+        if is_homeless(error):
+            return ConfigError(NO_HOME, hint=SET_HOME)
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         return cls(
@@ -81,6 +85,30 @@ class ConfigError(PrivsynError):
     """A setting is unknown, missing or outside its bounds."""
 
     exit_code = 2
+
+
+NO_HOME = "no home directory: HOME is not set, and this machine does not know its user."
+SET_HOME = "Set HOME to a folder of this user, or for models alone PRIVSYN_MODELS."
+
+
+def is_homeless(error: BaseException) -> bool:
+    """Whether an exception says that the user has no home, as in a bare container."""
+    return isinstance(error, RuntimeError) and "home directory" in str(error)
+
+
+@contextmanager
+def at_home() -> Iterator[None]:
+    """What looks for the user's home; where there is none, that is a mistake in the settings.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if is_homeless(error):
+            raise ConfigError(NO_HOME, hint=SET_HOME) from None
+        raise
 
 
 class ModelError(ConfigError):

@@ -135,8 +135,9 @@ def main() -> NoReturn:
             sys.exit(2)
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
-        print(f"privsyn: {Defect.of(error)}", file=sys.stderr)
-        sys.exit(1)
+        told = Defect.of(error)
+        print(f"privsyn: {told}", file=sys.stderr)
+        sys.exit(told.exit_code)
     if code == INTERRUPTED:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Params, context_of, out
+from privsyn.errors import at_home
 from privsyn.release.workspace import Workspace
 from privsyn.tables import Verbatim, facts
 
@@ -47,11 +48,10 @@ def keys_new(
         ctx = context_of(params, None)
         named = ctx.config.services.vault_key if vault else ctx.config.signing.file
         configured = None if named is None else ctx.path(named)
-    file = (
-        path
-        or configured
-        or user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
-    )
+    file = path or configured
+    if file is None:
+        with at_home():
+            file = user_config_path("privsyn") / ("vault.key" if vault else "signing.pem")
     anywhere = configured is not None and file.resolve() == configured.resolve()
     if vault:
         rows = {

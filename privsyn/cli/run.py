@@ -86,8 +86,14 @@ def plan(
         raise ConfigError("--releases needs --release.")
     from privsyn.stages.cost import cost_of_all, cost_of_release
     from privsyn.stages.pace import last
+    from privsyn.stages.plan import (
+        of_other_accounts,
+        preview,
+        preview_all,
+        report,
+        report_account,
+    )
     from privsyn.stages.plan import plan as make_plan
-    from privsyn.stages.plan import preview, preview_all, report, report_account
 
     if every and method is not None:
         raise ConfigError(f"--all and --method={method} exclude each other.")
@@ -124,6 +130,8 @@ def plan(
                 ctx.config.account.public_size,
                 details=details,
             )
+            if said := of_other_accounts(ctx):
+                note(out, said)
         _end_as_refused_unless(account.fits)
         return
     together = preview_all(ctx, plans)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError
+from privsyn.errors import ModelError, at_home
 from privsyn.models.references import ModelLocation, ModelReference
 
 _SMALL = (
@@ -22,10 +22,11 @@ _SMALL = (
 
 def hub_cache() -> Path:
     """The hub cache, found as huggingface_hub does, without importing it."""
-    if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(direct).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
+    with at_home():
+        if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+            return Path(direct).expanduser()
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
 
 
 def fetch_small(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError
+from privsyn.errors import ModelError, at_home
 from privsyn.models import model_store, packaged
 from privsyn.models.hub import fetch_small, hub_cache
 from privsyn.models.images import image_folders
@@ -176,7 +176,8 @@ def locate(
     if name == reference.shipped:
         check(reference.builtin, str(reference))
         return ModelLocation(name, reference.builtin)
-    folder = Path(name).expanduser()
+    with at_home():
+        folder = Path(name).expanduser()
     known = packaged.PACKAGED.get(name)
     if known is not None and known.setting == reference.setting:
         return ModelLocation(name, model_store.find(known))

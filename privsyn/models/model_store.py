@@ -19,7 +19,7 @@ from typing import Any
 
 import platformdirs
 
-from privsyn.errors import ModelError, StorageError
+from privsyn.errors import ModelError, StorageError, at_home
 from privsyn.filelock import file_lock
 from privsyn.models.download import obtain
 from privsyn.models.images.image_folders import check_encoder
@@ -43,7 +43,9 @@ _WAIT_SECONDS = 1800.0
 def store() -> Path:
     """The folder of converted models: PRIVSYN_MODELS, or one in the user's cache."""
     path = os.environ.get(STORE)
-    return Path(path).expanduser() if path else platformdirs.user_cache_path("privsyn") / "models"
+    with at_home():
+        cache = Path(path) if path else platformdirs.user_cache_path("privsyn") / "models"
+        return cache.expanduser()
 
 
 def find(model: PackagedModel) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date
@@ -221,7 +222,7 @@ class Context:
             "services.ledger": config.services.ledger,
             "services.mlflow": config.services.mlflow,
         }
-        home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+        airflow = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow")
         read = {
             "the private file (dataset.path)": config.dataset.path,
             "the held-out records (dataset.test_path)": config.dataset.test_path,
@@ -234,9 +235,10 @@ class Context:
         ]
         private += [
             ("the state folder", state),
-            ("Airflow's home (AIRFLOW_HOME)", home),
             ("Airflow's home", self.workspace.root / ".airflow"),
         ]
+        with suppress(RuntimeError):  # a user without a home has none of Airflow's in it
+            private.append(("Airflow's home (AIRFLOW_HOME)", airflow.expanduser()))
         if config.signing.file is not None:
             private.append(("the signing key (signing.key)", self.path(config.signing.file)))
         if config.services.vault_key is not None:

@@ -330,6 +330,27 @@ def preview(ctx: Context, planned: Plan) -> Preview:
     return ctx.ledger.preview(ctx.account, planned.privacy_event(), planned.release_id)
 
 
+def of_other_accounts(ctx: Context) -> str:
+    """What is to be said of a new account in a ledger that has others; internal, empty for nothing.
+
+    The names of other accounts are no part of a plan, which is published.
+    """
+    name = ctx.config.account.name
+    others = [account.spec.name for account in ctx.ledger.accounts()]
+    if not others or name in others:
+        return ""
+    listed = ", ".join(others[:_OTHERS]) + (", ..." if len(others) > _OTHERS else "")
+    return (
+        f"account {name} is new, and this ledger has {listed}. If one of these is about the same "
+        "people, take its account and dataset.name: what two accounts give out adds up, and no "
+        "cap says so. The same file under another account is refused before anything is spent."
+    )
+
+
+_OTHERS = 5
+"""Other accounts that are named."""
+
+
 def preview_all(ctx: Context, plans: Sequence[Plan]) -> Preview:
     """What several releases of one account meet together. Those that exist cost nothing more."""
     entries = [

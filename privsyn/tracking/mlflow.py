@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import ConfigError, TrackingUnavailable
+from privsyn.errors import NO_HOME, SET_HOME, ConfigError, TrackingUnavailable, is_homeless
 from privsyn.filelock import file_lock
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG, STAGE_TAG, staged
 from privsyn.tracking.connection import connect, reason, without_password
@@ -298,6 +298,8 @@ class MlflowTracker:
         except (ConfigError, TrackingUnavailable):
             raise
         except Exception as error:  # its kinds are those of requests, SQLAlchemy and every driver
+            if is_homeless(error):
+                raise ConfigError(NO_HOME, hint=SET_HOME) from None
             raise TrackingUnavailable(
                 f"MLflow at {without_password(self.uri)} cannot be used: {reason(error)}.",
                 hint=(

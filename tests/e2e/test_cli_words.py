@@ -391,6 +391,45 @@ def test_a_setting_that_is_none_or_no_option_says_where_settings_are(
     assert len(err.splitlines()) == 1
 
 
+def test_a_new_account_beside_others_is_said_to_the_owner_alone(released, say, tmp_path):
+    project = released[0].copy(tmp_path / "copy")
+    renamed = ("-S", "account.name=other", "-S", "dataset.name=other")
+    code, out, _ = say(project, "plan", *renamed, width=400)
+    assert code == 0
+    assert "account other is new, and this ledger has letters" in out
+    assert "letters" not in " ".join(
+        json.loads(say(project, "plan", "--json", *renamed)[1])["warnings"]
+    )
+    assert "is new" not in say(project, "plan", width=400)[1]
+    code, _, err = say(project, "run", "--no-publish", *renamed)
+    assert code == 3
+    assert "account letters" in err
+
+
+@pytest.mark.parametrize("command", [("models", "list"), ("plan",), ("check",), ("keys", "new")])
+def test_a_user_without_a_home_is_told_what_to_set(make_project, say, monkeypatch, command):
+    import pwd
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    project = make_project(models={"language": "smollm2"})
+    for name in ("HOME", "PRIVSYN_MODELS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    code, _, err = say(project, *command)
+    if command == ("check",):
+        assert (code, err) == (0, "")
+        return
+    assert code == 2
+    assert err.startswith("privsyn: no home directory: HOME is not set")
+    assert "Set HOME" in err
+    assert len(err.splitlines()) == 1
+    monkeypatch.setenv("PRIVSYN_MODELS", str(project.root / "models"))
+    if command == ("models", "list"):
+        assert say(project, *command)[0] == 0
+
+
 def test_every_command_prints_and_names_releases_in_one_way():
     """What the tests above check of some commands holds of those to come: one door each."""
     for file in Path(cli.__file__).parent.glob("*.py"):
