@@ -41,6 +41,11 @@ class Answers:
         document: What a record is, for prompts: public.
         public_size: How many units there are, as is known without the file; None: not said.
         texts: How many synthetic records a release is to hold; None: as many as are usual.
+        curators: Who publishes releases and answers for them; None: not stated yet. These four
+            stand in the first card of a report.
+        contact: Whom to ask.
+        license: Under which license.
+        intended_use: What for.
     """
 
     path: Path
@@ -55,6 +60,10 @@ class Answers:
     document: str | None = None
     public_size: int | None = None
     texts: int | None = None
+    curators: str | None = None
+    contact: str | None = None
+    license: str | None = None
+    intended_use: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """The settings of ``dataset`` and ``account`` that follow, by dotted name.
@@ -88,6 +97,12 @@ class Answers:
             "account.period": None,
             "account.public_size": self.public_size,
         }
+
+    def stated(self) -> dict[str, Any]:
+        """The settings of ``deployment`` that follow, by dotted name; those stated alone."""
+        said = {field: getattr(self, field) for field in _STATED}
+        said["curators"] = [self.curators] if self.curators else None
+        return {f"deployment.{field}": value for field, value in said.items() if value}
 
 
 def name_of(path: Path) -> str:
@@ -276,6 +291,9 @@ def ask_for(
     usual = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
     settle("texts", _HOW_MANY_TEXTS, str(usual), sure=True)
     said["texts"] = int(said["texts"])
+    for field, question in _STATED.items():
+        if field == "curators" or said["curators"]:
+            settle(field, f"{question} (public; {NONE}: not stated yet)", NONE, sure=True)
     return Answers(path=path, **said)
 
 
@@ -328,6 +346,13 @@ _WHOSE = (
     "Which column says whose row it is (patient, customer)? It is who is protected. Write "
     f"{NONE} only if no two rows can be the same person's: then rows, not people, are protected."
 )
+_STATED = {
+    "curators": "Who publishes the releases, and answers for them?",
+    "contact": "Whom may a reader of a release ask? An address or a page",
+    "license": "Under which license is a release handed out?",
+    "intended_use": "What is a release meant for?",
+}
+"""Fields of ``deployment`` that the first card of a report shows; the first opens the others."""
 _HOW_MANY_TEXTS = "How many synthetic records do you want in all?"
 
 

@@ -76,6 +76,8 @@ def params(
         if answers.image_size is not None:
             for key, value in IMAGES.items():
                 text = _with_setting(text, f"methods.private_evolution.{key}", value)
+        for key, value in answers.stated().items():
+            text = _with_setting(text, key, value)
     config = parse_config(yaml.safe_load(text), settings)
     sized: list[str] = []
     if answers is not None and answers.texts is not None:

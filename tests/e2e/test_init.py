@@ -243,6 +243,33 @@ def test_how_many_texts_are_wanted_sets_the_sizes_of_every_method(
         assert config.method("dp_lora").expected_batch == round(0.1 * train)
 
 
+def test_a_person_may_say_who_answers_for_releases(init, tickets, tmp_path):
+    answers = {
+        "whose row": "customer_id",
+        "Which labels": "Bug",
+        "publishes the releases": "City council: archive",
+        "may a reader": "archive@council.example",
+        "meant for": "To train classifiers.",
+    }
+    code, _, _, asked = init("new", "--data", str(tickets), answers=answers)
+    assert code == 0
+    raw = yaml.safe_load((tmp_path / "new/params.yaml").read_text())
+    assert raw["deployment"] == {
+        "curators": ["City council: archive"],
+        "contact": "archive@council.example",
+        "intended_use": "To train classifiers.",
+    }
+    assert sum("not stated yet" in question for question in asked) == 4
+
+
+def test_nobody_has_to_say_who_answers_for_releases(init, tickets, tmp_path):
+    answers = {"whose row": "customer_id", "Which labels": "Bug"}
+    code, _, _, asked = init("new", "--data", str(tickets), answers=answers)
+    assert code == 0
+    assert "deployment" not in yaml.safe_load((tmp_path / "new/params.yaml").read_text())
+    assert sum("not stated yet" in question for question in asked) == 1
+
+
 def test_a_person_is_asked_how_many_texts_they_want(init, tickets, tmp_path):
     answers = {"how many customers": "1500", "How many synthetic": "many", "--texts": "90"}
     answers = {"not a whole number": "90"} | answers
