@@ -239,7 +239,8 @@ def ask_for(
             del names["text"]
             names = {f"text ({n})": name for n, name in enumerate(in_text, 1)} | names
         missing = {k: name for k, name in names.items() if name not in header}
-        refuse_missing(path, missing, header.names, prefix=prefix)
+        asked = ask is not None and not missing.keys() & given.keys()
+        refuse_missing(path, missing, header.names, prefix="" if asked else prefix)
         if "unit" in names:
             refuse_index(names["unit"])
 
@@ -273,15 +274,15 @@ def ask_for(
         )
     if said["label"] and not said.get("labels"):
         question = (
-            "Which labels are there? All of them, with commas between; they are public, so they "
-            "are not read from the file."
+            "Which labels are there? All of them, with commas between (they are public, so they "
+            "are not read from the file)"
         )
         said.pop("labels", None)
         settle("labels", question, None, sure=False)
     if isinstance(said.get("labels"), str):
         said["labels"] = label_list(said["labels"])
     unit = None if header is None else likely(header.names, "unit")
-    settle("unit", _WHOSE + (f" {unit} looks like one." if unit else ""), None, sure=False)
+    settle("unit", _WHOSE.format(f"; {unit} looks like one" if unit else ""), None, sure=False)
     if said["unit"]:
         settle("protects", "What is one of them called?", word_of(said["unit"]), sure=True)
     settle("public_size", _how_many(said), NONE, sure=True)
@@ -343,8 +344,9 @@ _WHAT = (
     f"a ... ({NONE}: the prompts do not say it, and texts come from anywhere)"
 )
 _WHOSE = (
-    "Which column says whose row it is (patient, customer)? It is who is protected. Write "
-    f"{NONE} only if no two rows can be the same person's: then rows, not people, are protected."
+    "Which column says whose row it is, such as a patient's? That is who is protected "
+    f"({NONE} only if no two rows can be the same person's: rows, not people, are protected "
+    "then{})"
 )
 _STATED = {
     "curators": "Who publishes the releases, and answers for them?",
@@ -363,14 +365,15 @@ def _check_labels(option: str, labels: Any) -> None:
     found = label_list(labels)
     if not found:
         raise ConfigError(f"{option}={labels!r} names no label.", hint="Write: Bug,Question")
-    quoted = labels.strip().startswith('"')
-    if len(found) == 1 and not quoted and (marks := [m for m in _NO_COMMAS if m in found[0]]):
-        meant = ",".join(part.strip() for part in found[0].split(marks[0]) if part.strip())
-        raise ConfigError(
-            f"{option}={found[0]!r} is one label: labels have commas between them, not "
-            f"{marks[0]!r}.",
-            hint=f"Write {meant}, or double quotes around it if it is one.",
-        )
+    for label in found:
+        marks = [mark for mark in _NO_COMMAS if mark in label]
+        if marks and f'"{label}"' not in labels:
+            meant = ",".join(part.strip() for part in label.split(marks[0]) if part.strip())
+            raise ConfigError(
+                f"{option}={label!r} is one label: labels have commas between them, not "
+                f"{marks[0]!r}.",
+                hint=f"Write {meant}, or double quotes around it if it is one.",
+            )
 
 
 def _how_many(said: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ is counted under the declared one.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -81,6 +82,7 @@ class Tally:
         long_without_english: Of these, records without any of the commonest English words.
         words: Words of a record -> records kept with so many; the longest are one class.
         letters: The same of its letters, in tens.
+        decoded_wrongly: Records with letters of UTF-8 that were read as another encoding.
         float_ids: Rows whose unit id is written as floats are.
     """
 
@@ -92,6 +94,7 @@ class Tally:
     long_without_english: int = 0
     words: Counter[int] = field(default_factory=Counter)
     letters: Counter[int] = field(default_factory=Counter)
+    decoded_wrongly: int = 0
     float_ids: int = 0
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
@@ -115,6 +118,7 @@ class Tally:
         self._contents.add(hash(content))
         self.words[min(len(content.split()), _LONGEST)] += 1
         self.letters[min(len(content) // 10, _LONGEST)] += 1
+        self.decoded_wrongly += bool(not content.isascii() and _TWO_FOR_ONE.search(content))
         words = content[:_READ].casefold().split()
         if len(words) >= _LONG:
             self.long += 1
@@ -148,6 +152,7 @@ class Tally:
             "units_alike": units - apart,
             "float_ids": self.float_ids,
             "duplicate_texts": self.kept - distinct,
+            "decoded_wrongly": self.decoded_wrongly,
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
             "long": self.long,
@@ -156,6 +161,10 @@ class Tally:
 
 
 _LONGEST = 100_000
+_TWO_FOR_ONE = re.compile(
+    "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a-\u2122\u0160\u0178]|\u00e2\u20ac"
+)
+"""What letters of UTF-8 look like where a byte was read as a letter: \u00c3\u00bc for \u00fc."""
 
 
 def _median(counts: Counter[int]) -> int:

@@ -141,12 +141,15 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         said |= {"kept": f"{kept:,}", "dropped": f"{counts['dropped']:,}"}
     for place, (reason, rows) in enumerate(counts["reasons"].items(), 1):
         advised = advice(reason, counts["labels"])
-        said[f"  reason {place}"] = f"{rows:,} rows, {reason}. {advised}".strip()
+        many = "1 row" if rows == 1 else f"{rows:,} rows"
+        said[f"  reason {place}"] = f"{many}, {reason}. {advised}".strip()
     for label, records in counts["labels"].items():
         said[f"label {label}"] = f"{records:,}" if records else _NOBODY
     said[f"{who}s"] = f"{counts['units']:,}"
     if dataset.unit is not None:
-        said[f"{who}s"] += f", with {counts['records_per_unit_at_most']:,} {kind.things} at most"
+        most = counts["records_per_unit_at_most"]
+        thing = kind.things.removesuffix("s") if most == 1 else kind.things
+        said[f"{who}s"] += f", with {most:,} {thing} at most"
     if beyond:
         said["not used"] = (
             f"{beyond:,} {kind.things}: {counts['units_above_the_bound']:,} {who}s have more than "
@@ -175,6 +178,12 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
             f"{floats:,} ids are written as floats are (12.0, 1.2e+05): whoever wrote the file had "
             "made numbers of them, which loses digits of long ids. Read the column as text, or as "
             "Int64 in pandas, before it is written"
+        )
+    if twice := counts.get("decoded_wrongly"):
+        said["wrong letters"] = (
+            f"{twice:,} texts hold signs such as \u00c3\u00bc in place of one letter: they are in "
+            f"UTF-8, and are read as {dataset.encoding}. Set dataset.encoding=utf-8, or repair the "
+            "file"
         )
     if note := _too_few(ctx, counts):
         said["note"] = note

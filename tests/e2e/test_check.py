@@ -313,3 +313,15 @@ def test_of_ids_that_are_apart_nothing_is_said(make_project):
     (counts,) = check(ctx).values()
     assert not {"ids alike", "ids as floats"} & lines(ctx, counts).keys()
     assert counts["units"] == 12
+
+
+@pytest.mark.parametrize(("encoding", "wrong"), [("latin-1", 48), ("utf-8", 0)])
+def test_a_file_of_utf_8_that_is_read_as_another_encoding_is_noticed(make_project, encoding, wrong):
+    project = make_project(dataset={"encoding": encoding})
+    text = "F\u00fcr \u00c4rzte \u2013 na\u00efve caf\u00e9s, \u00c2 la carte"
+    lines_ = [json.dumps(row | {"text": text}, ensure_ascii=False) for row in rows(48, 20)]
+    project.data.write_text("\n".join(lines_), encoding="utf-8")
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert counts["decoded_wrongly"] == wrong
+    assert ("wrong letters" in lines(ctx, counts)) == bool(wrong)

@@ -126,7 +126,8 @@ def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets
     wrong = {"holds the text": "nosuch", "holds the label": "-"}
     code, _, err, asked = init("--data", str(tickets), answers=wrong)
     assert code == 2
-    assert "column 'nosuch' (--text) is not in" in err
+    assert "column 'nosuch' (text) is not in" in err
+    assert "--" not in err
     assert "dataset." not in err
     assert len(asked) == 3
     assert "column 'nosuch'" in asked[1]
@@ -353,6 +354,11 @@ def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
             (*TICKETS, "--label", "kind", "--labels", "Bug;Question"),
             "--labels='Bug;Question' is one label: labels have commas between them, not ';'. "
             "Write Bug,Question",
+        ),
+        (
+            (*TICKETS, "--label", "kind", "--labels", "Bug, Praise; Question"),
+            "'Praise; Question' is one label: labels have commas between them, not ';'. "
+            "Write Praise,Question",
         ),
         ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels=' , ' names no label"),
         ((*TICKETS, "--document", "x" * 201), "--document has 201 characters, of at most 200"),

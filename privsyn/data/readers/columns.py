@@ -112,7 +112,11 @@ def refuse_missing(
         said = f"{prefix}{setting}"
         raise DataError(
             f"column {column!r} ({said}) is not in {path}; columns: {listed or 'none'}.",
-            hint=f"Did you mean {near!r}?" if near else f"Set {said} to one of them.",
+            hint=f"Did you mean {near!r}?"
+            if near
+            else f"Set {said} to one of them."
+            if prefix
+            else "Name one of them.",
         )
 
 
