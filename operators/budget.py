@@ -65,9 +65,10 @@ class ReserveBudgetOperator(StageOperator):
 class SettleBudgetOperator(StageOperator):
     """Gives an untouched reservation back and wipes the scratch of a finished release.
 
-    Fails, when that is done, if the run did not publish: as the teardown it is the one task that
-    runs whatever happens, so it alone can see that a run was marked failed by hand, whose waiting
-    tasks Airflow skips. And *clear only failed* then runs it again.
+    Fails, when that is done, if the run did not publish, or a task failed that does not only
+    measure: as the teardown it is the one task that runs whatever happens, so it alone can see
+    that a run was marked failed by hand, whose waiting tasks Airflow skips. And *clear only failed*
+    then runs it again.
     """
 
     ui_color: ClassVar[str] = "#f7efd9"
@@ -93,6 +94,9 @@ class SettleBudgetOperator(StageOperator):
 
 WHOLE = ("certify", "validate", "evaluate", "publish", "publish_student")
 """Tasks that succeed in a run that comes to its end; the last two may find nothing to do."""
+MEASURES = ("evaluate", "evaluate_student")
+"""Tasks whose failure holds nothing back, once the release is published."""
+FAILED = ("failed", "upstream_failed")
 
 
 def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
@@ -110,7 +114,12 @@ def _undone(ti: Any, tasks: Collection[str]) -> list[str]:
             return bool(ti.xcom_pull(task_ids=task, key=UNCHANGED))
         return bool(states.get(task) == "success")
 
+    measures: list[str] = []
+    if done(f"{prefix}publish"):  # a release is published whether or not it could be measured
+        measures = [
+            f"{prefix}{task}" for task in MEASURES if states.get(f"{prefix}{task}") in FAILED
+        ]
     whole = [f"{prefix}{task}" for task in WHOLE]
-    left = [task for task in whole if task in tasks and not done(task)]
-    failed = (task for task, state in states.items() if state in ("failed", "upstream_failed"))
-    return left + sorted(task for task in failed if task not in left)
+    left = [task for task in whole if task in tasks and task not in measures and not done(task)]
+    failed = (task for task, state in states.items() if state in FAILED)
+    return left + sorted(task for task in failed if task not in [*left, *measures])

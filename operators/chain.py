@@ -67,6 +67,7 @@ def release_chain(
     version_from: str | None = None,
     own_dag: bool = True,
     asked: Mapping[str, Any] | None = None,
+    audit_blocks: bool = False,
 ) -> Chain:
     """The tasks of a release of a method, in the DAG or task group that is being made.
 
@@ -81,6 +82,7 @@ def release_chain(
         own_dag: The DAG is this release's: its tasks are named as they are, and it renders
             templates as native objects.
         asked: See StageOperator.
+        audit_blocks: ``evaluate.audit`` is ``block``: what was not measured is not published.
     """
     shared: dict[str, Any] = {
         "params_path": params_path, "version_from": version_from, "asked": asked
@@ -103,8 +105,15 @@ def release_chain(
     certify = CertifyOperator(**at("certify"), trigger_rule=TriggerRule.NONE_FAILED, **shared)
     validate = ValidateOperator(**at("validate"), **shared)
     evaluate = EvaluateOperator(**at("evaluate"), **shared)
+    # A release that is valid and paid for is published though measuring it failed or was killed.
+    # The stage refuses one that an audit has not let through; the rule saves it the asking.
+    measured = TriggerRule.ALL_SUCCESS if audit_blocks else TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     publish = PublishOperator(
-        **at("publish"), reannounce=reannounce, outlets=list(outlets), **shared
+        **at("publish"),
+        reannounce=reannounce,
+        outlets=list(outlets),
+        trigger_rule=TriggerRule.ALL_SUCCESS if approval.publish else measured,
+        **shared,
     )
     settle = SettleBudgetOperator(**at("settle"), **shared)
     approve: StageOperator | None = None
@@ -116,16 +125,15 @@ def release_chain(
     if approval.publish:
         from privsyn.airflow.approval import ApprovePublishOperator
 
-        approve = ApprovePublishOperator(**at("approve_publish"), hours=approval.hours, **shared)
-        evaluate >> approve >> publish
+        approve = ApprovePublishOperator(
+            **at("approve_publish"), hours=approval.hours, trigger_rule=measured, **shared
+        )
+        [validate, evaluate] >> approve >> publish
+    else:
+        [validate, evaluate] >> publish
     plan >> reserve.as_setup() >> preflight >> partition >> generate >> certify
-    (
-        certify
-        >> validate
-        >> evaluate
-        >> publish
-        >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
-    )
+    certify >> validate >> evaluate
+    publish >> settle.as_teardown(setups=reserve, on_failure_fail_dagrun=True)
     if trains(method):
         train = TrainOperator(**at("train"), **shared)
         partition >> train >> generate
@@ -173,6 +181,7 @@ def release_group(
             outlets=outlets,
             own_dag=False,
             asked=settings or {},
+            audit_blocks=config.evaluate.audit == "block",
         )
     return chain.publish.output
 

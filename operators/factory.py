@@ -124,6 +124,7 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             routing=routing,
             reannounce=schedule.reannounce,
             outlets=[Asset(project.asset(config.dataset.name, method))],
+            audit_blocks=config.evaluate.audit == "block",
         )
         if teaches(method):
             distill = DistillOperator(task_id="distill", **routing.of("distill"))
@@ -142,12 +143,12 @@ def method_dag(method: str, project: Project | None = None) -> DAG:
             )
             chain.validate >> distill >> chain.evaluate
             chain.validate >> baseline
-            [distill, baseline] >> measure >> chain.publish
+            [distill, baseline] >> measure >> (chain.approve_publish or chain.publish)
             chain.publish >> publish_student >> chain.settle
+            distill >> publish_student
             if chain.approve_publish is not None:
                 from privsyn.airflow.approval import ApproveStudentOperator
 
-                measure >> chain.approve_publish
                 (
                     chain.publish
                     >> ApproveStudentOperator(

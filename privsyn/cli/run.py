@@ -227,7 +227,14 @@ def run(
             asked = chosen(params, overrides, method, epsilon, texts)
             ctx = context_of(params, asked, day, progress)
         name = method or ctx.config.first_method
-        planned = run_stages(ctx, name, published=publish, told=told, planned=cautions)
+        planned = run_stages(
+            ctx,
+            name,
+            published=publish,
+            told=told,
+            planned=cautions,
+            noted=lambda text: note(err, text),
+        )
     summary(out, ctx, planned, internal=at_a_terminal(out))
     show(err, f"took {duration(time.monotonic() - began)}")
 
@@ -349,6 +356,14 @@ def report(
     params: Params = PARAMS,
     overrides: Overrides = None,
     json_: Json = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure it first, beside held-out real records: for a release that evaluate "
+            "could not measure, or with other settings. Costs nothing.",
+        ),
+    ] = False,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -360,6 +375,8 @@ def report(
     ] = None,
 ) -> None:
     """Say what a release is worth: its two documents, and the grades of the internal one."""
+    if to is not None and measure:
+        raise ConfigError("--out and --measure exclude each other.")
     if to is not None:
         named = Path(release)
         # A folder that somebody handed in is taken as it is, whatever project is around.
@@ -367,13 +384,20 @@ def report(
             named if named.exists() else _reading(None, params).existing(release), to
         )
         return
+    from privsyn.stages.evaluate import evaluate, not_measured, said
     from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
     from privsyn.stages.summary import short
     from privsyn.students.parent import open_parent
 
-    ctx = context_of(params, overrides)
-    parent = open_parent(ctx, ctx.workspace.release_id(release))
+    with show_progress(err) as progress:
+        ctx = context_of(params, overrides, progress=progress)
+        parent = open_parent(ctx, ctx.workspace.release_id(release))
+        if measure:
+            with under_way(progress, "evaluate"):
+                folder = evaluate(ctx, parent.plan, again=True)
+            if folder is None or not_measured(folder):
+                note(err, said(folder))
     sections = graded(ctx, parent.plan)
     page, numbers = write_report(ctx, parent.plan, sections)
     if json_:

@@ -16,6 +16,7 @@ from privsyn.methods.shared.alone import Alone, Recipe, WritesFresh, write_alone
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.models.language.text_variation import TextSettings
 from privsyn.models.roles import describe_role, load_role
+from privsyn.models.trial import refuse_no_numbers
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 
@@ -45,21 +46,10 @@ def public_alone(
         models loaded).
     """
     models = ctx.config.models
-    method, settings = ctx.planned(plan)
-    fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
-    role: Role = "language" if fresh is None else "text"
-    if models.server is not None or (backends and role not in backends.models):
+    role, recipe = _recipe(ctx, plan)
+    if models.server is not None or (backends and role not in backends.models) or recipe is None:
         return None
     identity = describe_role(models, role, ctx.workspace.cache)
-    if fresh is not None:
-        recipe: Recipe | TextSettings | None = fresh
-    elif isinstance(method, Alone):
-        recipe = method.alone(settings, plan.dataset.labels)
-    else:
-        prompt = resolved_prompt(None, identity, plan.dataset.subject)
-        recipe = Recipe(prompt=prompt, max_tokens=_MOST_TOKENS, min_tokens=MIN_TOKENS)
-    if recipe is None:
-        return None
     asked = {
         "model": backends.models[role].revision if backends else identity.revision,
         "recipe": recipe.model_dump(mode="json"),
@@ -82,6 +72,42 @@ def public_alone(
     private_folder(file.parent)
     write_json_atomic(file, texts, mode=0o600)
     return texts
+
+
+def try_alone(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    """Have the public model begin a text as ``public_alone`` would; nothing is kept.
+
+    Args:
+        ctx: Config.
+        plan: The release.
+        loaded: Models of the release that are loaded already, which are taken as they are.
+
+    Raises:
+        ModelError: It does not load, or cannot write by the release's settings.
+    """
+    role, recipe = _recipe(ctx, plan)
+    if ctx.config.models.server is not None or recipe is None:
+        return
+    model = loaded.models.get(role) or load_role(ctx.config.models, role, ctx.config.performance)
+    labels = [plan.dataset.labels[0] if plan.dataset.labels else None]
+    if not isinstance(recipe, Recipe):
+        model.check()  # the method tries its prompts
+        return
+    rows = model.public_rows(recipe.prompt.template, labels, recipe.max_tokens)
+    refuse_no_numbers(rows.logits())
+
+
+def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | None]:
+    """The role that writes the public texts of a release, and how; None where it cannot be told."""
+    method, settings = ctx.planned(plan)
+    fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
+    if fresh is not None:
+        return "text", fresh
+    if isinstance(method, Alone):
+        return "language", method.alone(settings, plan.dataset.labels)
+    identity = describe_role(ctx.config.models, "language", ctx.workspace.cache)
+    prompt = resolved_prompt(None, identity, plan.dataset.subject)
+    return "language", Recipe(prompt=prompt, max_tokens=_MOST_TOKENS, min_tokens=MIN_TOKENS)
 
 
 def _kept(file: Path, count: int) -> list[str] | None:

@@ -1,10 +1,20 @@
-"""evaluate: train on synthetic, test on held-out real records. Internal by nature."""
+"""evaluate: train on synthetic, test on held-out real records. Internal by nature.
+
+A release that is valid and paid for is published whether or not it could be measured. Only the
+audit that blocks (``evaluate.audit: block``) holds one back, and it fails closed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import traceback
+from contextlib import suppress
 from pathlib import Path
 
+from privsyn import __version__
 from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import Audit
 from privsyn.evaluation.beside import verdict
 from privsyn.methods.base import Backends
@@ -20,23 +30,38 @@ from privsyn.stages.measure import MEASURES, Failures
 from privsyn.stages.report import report
 from privsyn.stages.trend import fallen
 from privsyn.stages.validate import place
+from privsyn.validation.suite import read_schema
 
 _AUDIT = "disclosure audit"
+_ALL = "the whole evaluation"
+"""Name of what failed where nothing could be measured."""
+_SETTINGS = "settings"
+"""In evaluation.json: digest of what a complete evaluation was asked for."""
 
 
 @traced("evaluate")
-def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
-    """Measure a release against held-out real records.
+def evaluate(
+    ctx: Context,
+    plan: Plan,
+    *,
+    backends: Backends | None = None,
+    again: bool = False,
+    retried: bool = False,
+) -> Path | None:
+    """Measure a release against held-out real records, once per release and settings.
 
     The held-out records were never in the private training part: units held out by keyed hash, or
     a file of their own. What is computed from them is not differentially private: it is labelled
     ``internal``, stays in the state folder and in MLflow runs tagged so, and is never published.
-    What cannot be measured is left out and named there: no held-out record stops a release.
+    What cannot be measured is left out and named there: neither a held-out record nor a model that
+    does not load stops a release.
 
     Args:
         ctx: Config and ledger.
         plan: The release.
         backends: The embedder already loaded; None loads what the config names.
+        again: Measure it even if it was measured with these settings.
+        retried: The caller tries again what a later try may mend, so such an error is raised.
 
     Returns:
         The folder with evaluation.json and the plots; None where evaluation is off or no records
@@ -45,15 +70,48 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
 
     Raises:
         ValidationFailed: ``evaluate.audit`` is ``block``, and the disclosure audit found more than
-            the release claims or had too little to look at: the release is in quarantine. Says
-            nothing of what was found.
+            the release claims, had too little to look at or could not be made: the release is in
+            quarantine. Says nothing of what was found.
+        PolicyBroken: The account is held to a policy that allows no internal metrics.
+        PrivsynError: One that is retryable, where ``retried`` is set.
     """
     if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
         refuse_withheld(ctx, plan)
         return None
-    real = held_out(ctx, plan)
-    artifact = find(ctx, plan) / layout.ARTIFACT
     folder = ctx.workspace.internal(plan.id)
+    try:
+        artifact = find(ctx, plan) / layout.ARTIFACT
+        digest = None if backends is not None else _digest(ctx, plan, artifact)
+        if again or digest is None or not _measured_with(folder, digest):
+            _measure(ctx, plan, artifact, folder, backends, digest)
+        if layout.passed(artifact.parent):
+            lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
+            if ctx.config.evaluate.audit == "block":  # validate could not say it yet
+                validated(ctx, plan, lies, passed=True)
+            refuse_withheld(ctx, plan)
+        return folder
+    except (PolicyBroken, ValidationFailed):
+        raise
+    except Exception as error:
+        if retried and isinstance(error, PrivsynError) and error.retryable:
+            raise
+        failure = error
+    # Outside the except block: what a gate says next must not print the failure as its context.
+    _note_failure(ctx, plan, folder, failure)
+    refuse_withheld(ctx, plan)
+    return folder
+
+
+def _measure(
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    folder: Path,
+    backends: Backends | None,
+    digest: str | None,
+) -> None:
+    """Write evaluation.json, the plots and the internal report."""
+    real = held_out(ctx, plan)
     private_folder(folder)
     measure = MEASURES[modality_of(plan.dataset).name].beside
     failures = Failures()
@@ -77,6 +135,7 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
             **({"audit": audited.to_json()} if audited else {}),
             **({"warning": fell} if fell else {}),
             **({"failed": failures.found} if failures.found else {}),
+            **({_SETTINGS: digest} if digest else {}),
             "metrics": [metric.to_json() for metric in metrics],
         },
         mode=0o600,
@@ -89,16 +148,76 @@ def evaluate(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> P
             ctx.lineage.log_artifact(run, plot, "plots")
         for file in report(ctx, plan):
             ctx.lineage.log_artifact(run, file)
-    if layout.passed(artifact.parent):
-        lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
-        if ctx.config.evaluate.audit == "block":  # validate could not say it yet
-            validated(ctx, plan, lies, passed=True)
-        refuse_withheld(ctx, plan)
-    return folder
+
+
+def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
+    """What the numbers of an evaluation follow from, but for the private file.
+
+    privacy: that file is left out, since a log shows whether a release is measured anew.
+    """
+    config, dataset = ctx.config, ctx.source(plan)
+    schema = config.validation.json_schema
+    asked = {
+        "privsyn": __version__,
+        "artifact": hashlib.sha256(artifact.read_bytes()).hexdigest(),
+        "evaluate": config.evaluate.model_dump(mode="json"),
+        "models": config.models.model_dump(mode="json"),
+        "revisions": MEASURES[modality_of(plan.dataset).name].revisions(ctx, plan),
+        "holdout": dataset.holdout,
+        "test_path": str(dataset.test_path),
+        "schema": None if schema is None else read_schema(config.validation, ctx.files),
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _measured_with(folder: Path, digest: str) -> bool:
+    """Whether the numbers on file are of these settings, with their report."""
+    if not (folder / layout.INSIDE_PAGE).is_file():
+        return False
+    try:
+        return bool(json.loads((folder / EVALUATION).read_bytes()).get(_SETTINGS) == digest)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _note_failure(ctx: Context, plan: Plan, folder: Path, error: Exception) -> None:
+    """Write why a release was not measured. Earlier numbers of it, and their audit, stay.
+
+    privacy: class and place of an exception alone; what it says may hold record text.
+    """
+    *_, last = traceback.extract_tb(error.__traceback__)
+    reason = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+    with suppress(Exception):  # such as a full disk, which is what failed
+        private_folder(folder)
+        found: dict[str, object] = {"release_id": plan.id, "metrics": []}
+        with suppress(OSError, ValueError):
+            found = json.loads((folder / EVALUATION).read_bytes())
+            found.pop(_SETTINGS, None)
+        found["failed"] = dict(found.get("failed") or {}) | {_ALL: reason}  # type: ignore[call-overload]
+        write_json_atomic(folder / EVALUATION, found, mode=0o600)
+        report(ctx, plan)
+
+
+def not_measured(folder: Path | None) -> str | None:
+    """Why nothing of a release could be measured: class and place of the error; None where it was.
+
+    Args:
+        folder: What ``evaluate`` returned.
+    """
+    if folder is None:
+        return None
+    try:
+        found = json.loads((folder / EVALUATION).read_bytes())
+    except (OSError, ValueError):
+        return "evaluation.json cannot be read"
+    reason = found.get("failed", {}).get(_ALL)
+    return None if reason is None else str(reason)
 
 
 def said(folder: Path | None) -> str:
     """One line for a log: the same whether or not there was a record to measure by."""
     if folder is None:
         return "not measured: evaluate.enabled is off, or dataset.holdout is 0 without a test_path"
+    if reason := not_measured(folder):
+        return f"not measured: {reason}. Measure it later: privsyn report --measure {folder.name}"
     return f"internal numbers in {folder}"

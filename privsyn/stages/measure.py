@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from privsyn.data.images import Pixels, decode
 from privsyn.data.records import Record
 from privsyn.evaluation.beside import headline, labelled, spaced
@@ -27,9 +29,10 @@ from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.loading import load_embedder
 from privsyn.models.protocols import Embedder
-from privsyn.models.roles import load_role
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.trial import SENTENCE, try_embedder
 from privsyn.release.plan import Plan
-from privsyn.stages.alone import public_alone
+from privsyn.stages.alone import public_alone, try_alone
 from privsyn.stages.base import Context
 from privsyn.stages.encoder import measuring_encoder, why_no_encoder
 from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
@@ -288,6 +291,42 @@ def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pi
     return load_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
 
 
+def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    settings, models = ctx.config.evaluate, ctx.config.models
+    if settings.embeddings:
+        embedder = loaded.models.get("embedder")
+        if embedder is None:
+            embedder = load_embedder(models, ctx.config.performance, ctx.workspace.cache)
+        try_embedder(embedder, SENTENCE)
+    if models.server is not None:
+        return
+    if settings.public_alone and (settings.embeddings or settings.in_context_records):
+        try_alone(ctx, plan, loaded)
+    if settings.perplexity_texts or settings.in_context_records:
+        model = loaded.models.get("language") or load_role(
+            models, "language", ctx.config.performance
+        )
+        if isinstance(model, Readable):
+            log_likelihoods(model, [("", SENTENCE)], most=MOST_READ)
+
+
+def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    encoder = _encoder(ctx, plan, None)
+    if encoder is not None:
+        try_embedder(encoder, np.full((32, 32), 128, np.uint8))
+
+
+def _texts_revisions(ctx: Context, plan: Plan) -> list[str | None]:
+    models, settings = ctx.config.models, ctx.config.evaluate
+    roles = [("embedder", settings.embeddings), ("language", models.server is None)]
+    cache = ctx.workspace.cache
+    return [describe_role(models, role, cache).revision if used else None for role, used in roles]
+
+
+def _images_revisions(ctx: Context, plan: Plan) -> list[str | None]:
+    return [why_no_encoder(ctx, plan)]
+
+
 @dataclass(frozen=True)
 class Measures:
     """What is measured of one kind of records.
@@ -296,6 +335,9 @@ class Measures:
         alone: Numbers about the synthetic file alone.
         beside: Numbers about it beside held-out real records, internal, and what draws the plots;
             none without records, and what is shown and logged meanwhile is the same.
+        attempt: Tries the models of ``beside`` on public inputs; those of a release that are loaded
+            are taken as they are.
+        revisions: Which models ``beside`` reads, by digest.
     """
 
     alone: Callable[[Context, Path], list[Metric]]
@@ -303,10 +345,12 @@ class Measures:
         [Context, Plan, Path, Sequence[Record], Backends | None, Failures],
         tuple[list[Metric], Plotter],
     ]
+    attempt: Callable[[Context, Plan, Backends], None]
+    revisions: Callable[[Context, Plan], list[str | None]]
 
 
 MEASURES: Mapping[str, Measures] = {
-    "text": Measures(_text_quality, _texts),
-    "image": Measures(_image_quality, _images),
+    "text": Measures(_text_quality, _texts, _try_texts, _texts_revisions),
+    "image": Measures(_image_quality, _images, _try_images, _images_revisions),
 }
 """By the modality's name."""

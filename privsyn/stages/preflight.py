@@ -8,15 +8,19 @@ No record is read here.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
+from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.drawing import check_models, load_models
+from privsyn.stages.held import sets_aside
+from privsyn.stages.measure import MEASURES
 from privsyn.stages.sign import check_key
 
 
@@ -38,7 +42,7 @@ def preflight(
         published: Whether it will be pushed to the DVC remote.
 
     Raises:
-        ModelError: A model cannot do what the method asks of it.
+        ModelError: A model cannot do what the method or the evaluation asks of it.
         StorageError: A folder cannot be written.
         ConfigError: A setting turns out to be wrong.
     """
@@ -49,18 +53,65 @@ def preflight(
     method, settings = ctx.planned(plan)
     backends = load_models(ctx, plan) if backends is None else backends
     check_models(plan, backends)
+    _tried(
+        lambda: method.preflight(settings, plan.privacy_unit, plan.dataset.labels, backends),
+        f"methods.{plan.method} cannot use its models",
+        "Try other models, or performance.device=cpu.",
+    )
+    check_evaluation(ctx, plan, backends)
+
+
+def check_evaluation(ctx: Context, plan: Plan, backends: Backends) -> None:
+    """Try the models that measure the release once it is drawn, where it will be measured.
+
+    A model that does not fit beside those of the release is left to the evaluation, which has the
+    memory for itself.
+
+    Raises:
+        ModelError: One does not load, or cannot read or write a public text.
+    """
+    if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
+        return
+    attempt = MEASURES[modality_of(plan.dataset).name].attempt
+    hint = "Name another model, or set evaluate.enabled=false."
     try:
-        method.preflight(settings, plan.privacy_unit, plan.dataset.labels, backends)
+        _tried(lambda: attempt(ctx, plan, backends), "evaluate cannot use its models", hint)
+    except ModelError as error:
+        if error.retryable:
+            raise
+        raise ModelError(
+            f"{error.message} Nothing is spent.",
+            hint=f"{error.hint} evaluate reads this model: evaluate.enabled=false does without."
+            if error.hint and error.hint != hint
+            else hint,
+        ) from None
+    except Exception as error:
+        if not _no_memory(error):
+            raise
+
+
+def _no_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def _tried(attempt: Callable[[], None], failed: str, hint: str) -> None:
+    """Make a public pass; a foreign error becomes ours, with its class and place.
+
+    Raises:
+        ModelError: It raised an error that is not ours, and not of this machine.
+    """
+    try:
+        attempt()
     except (PrivsynError, MemoryError, OSError):
         raise
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
+        if _no_memory(error):
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise ModelError(
-            f"methods.{plan.method} cannot use its models: {type(error).__name__} in "
+            f"{failed}: {type(error).__name__} in "
             f"{Path(where.filename).name}, line {where.lineno}, on a public input.",
-            hint="Try other models, or performance.device=cpu.",
+            hint=hint,
         ) from None
 
 

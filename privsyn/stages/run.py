@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from privsyn.errors import PolicyBroken
 from privsyn.methods.base import TrainsModel
 from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.drawing import load_models, refuse_drawn
-from privsyn.stages.evaluate import evaluate
+from privsyn.stages.evaluate import evaluate, not_measured, said
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -28,6 +29,10 @@ Told = Callable[[str, float], None]
 
 
 def unheard(stage: str, seconds: float) -> None:
+    """Nobody listens."""
+
+
+def unnoted(note: str) -> None:
     """Nobody listens."""
 
 
@@ -79,6 +84,7 @@ def run(
     published: bool = True,
     told: Told = unheard,
     planned: Callable[[Plan], None] = unseen,
+    noted: Callable[[str], None] = unnoted,
 ) -> Plan:
     """Plan, draw, validate, evaluate and publish one release; settle whatever happens.
 
@@ -88,6 +94,7 @@ def run(
         published: Whether it is to be.
         told: Hears of every stage that is done.
         planned: Sees the plan before anything is spent.
+        noted: Hears why the release was not measured.
 
     Returns:
         The plan of the release.
@@ -97,7 +104,7 @@ def run(
     """
     release = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
     planned(release)
-    carry_out(ctx, release, published=published, told=told)
+    carry_out(ctx, release, published=published, told=told, noted=noted)
     return release
 
 
@@ -113,8 +120,33 @@ def draw_and_settle(ctx: Context, planned: Plan) -> None:
         settle(ctx, planned)
 
 
-def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told = unheard) -> None:
+def _evaluated(ctx: Context, planned: Plan, noted: Callable[[str], None]) -> None:
+    """Measure a release; what keeps it from being measured holds nothing back but a gate."""
+    try:
+        folder = evaluate(ctx, planned)
+    except PolicyBroken as refusal:
+        noted(f"not measured: {refusal.message}")
+        return
+    if not_measured(folder):
+        noted(said(folder))
+
+
+def carry_out(
+    ctx: Context,
+    planned: Plan,
+    *,
+    published: bool = True,
+    told: Told = unheard,
+    noted: Callable[[str], None] = unnoted,
+) -> None:
     """Draw, validate, evaluate and publish a planned release; settle whatever happens.
+
+    Args:
+        ctx: Config, ledger and workspace.
+        planned: The release.
+        published: Whether it is to be.
+        told: Hears of every stage that is done.
+        noted: Hears why a release was not measured, which is published all the same.
 
     Raises:
         PrivsynError: From the stage that failed.
@@ -122,7 +154,7 @@ def carry_out(ctx: Context, planned: Plan, *, published: bool = True, told: Told
     try:
         draw(ctx, planned, published=published, told=told)
         _timed(ctx, "validate", told, lambda: validate(ctx, planned))
-        _timed(ctx, "evaluate", told, lambda: evaluate(ctx, planned))
+        _timed(ctx, "evaluate", told, lambda: _evaluated(ctx, planned, noted))
         if published:
             _timed(ctx, "publish", told, lambda: publish(ctx, planned))
     finally:

@@ -66,6 +66,17 @@ def kill_while_drawing() -> list[int]:
     return killed
 
 
+def take_away(path: Path, then: str) -> None:
+    """Move a file away as soon as another is there."""
+
+    def watch() -> None:
+        while not list(root.glob(then)):
+            time.sleep(0.002)
+        path.rename(path.with_name("gone"))
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def outcome(run) -> dict:
     with create_session() as session:
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.run_id))
@@ -79,6 +90,10 @@ def outcome(run) -> dict:
                     ti.try_number,
                 ]
                 for ti in run.get_task_instances(session=session)
+            },
+            "measured": {
+                file.parent.name: file.stat().st_mtime_ns
+                for file in (root / ".privsyn" / "internal").glob("*/evaluation.json")
             },
             "assets": [[event.asset.uri, event.extra] for event in events],
             "xcoms": {f"{row.task_id}/{row.key}": row.value for row in rows},
@@ -131,6 +146,10 @@ address = f"alerts.webhook=http://127.0.0.1:{webhook.server_port}"
 answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
+    if away := order.get("away"):
+        take_away(root / away[0], away[1])
+    if back := order.get("back"):
+        (root / back).with_name("gone").rename(root / back)
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
     dag = dag_of(order)
     conf = order.get("conf", {})

@@ -27,6 +27,7 @@ from privsyn.errors import (
 )
 from privsyn.methods.base import Backends
 from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
 from privsyn.stages.certify import certify
@@ -38,6 +39,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.run import run
 from privsyn.stages.summary import outcome
 from privsyn.stages.validate import place, validate
 from privsyn.students.parent import open_parent
@@ -533,6 +535,79 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
     assert told.startswith("measuring failed (plots: ZeroDivisionError at test_stages.py:")
     assert "; words, lengths, labels: ValueError at test_stages.py:" in told
     assert said[0] == said[1] != []
+
+
+@pytest.fixture
+def lost(make_project, tmp_path):
+    """A project whose language model lies in a folder, and that folder."""
+    model = tmp_path / "model"
+    shutil.copytree(BUILTIN, model)
+    return make_project(models={"language": str(model)}), model
+
+
+def goes(model):
+    """Hears of the stages of a run, and takes the model away once the release is valid."""
+    return lambda stage, _: model.rename(model.with_name("gone")) if stage == "validate" else None
+
+
+def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
+    """The model is gone once the release is valid; with it back, a later run measures it."""
+    project, model = lost
+    heard = []
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", told=goes(model), noted=heard.append)
+    assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
+    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert heard == [said(ctx.workspace.internal(planned.id))]
+    assert heard[0].startswith("not measured: ModelError at ")
+    assert f"privsyn report --measure {planned.id}" in heard[0]
+    assert "measuring failed (the whole evaluation: " in outcome(ctx, planned)["utility (internal)"]
+    assert (
+        "the whole evaluation: ModelError"
+        in (ctx.workspace.internal(planned.id) / "report.html").read_text()
+    )
+    model.with_name("gone").rename(model)
+    spent = ctx.ledger.balance("letters").spent
+    done = project.cli("report", "--measure", planned.id)
+    assert "measuring failed" not in done.stdout
+    file = ctx.workspace.internal(planned.id) / "evaluation.json"
+    assert "failed" not in json.loads(file.read_text())
+    assert ctx.ledger.balance("letters").spent == spent
+
+
+def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
+    project, model = lost
+    ctx = project.context("evaluate.audit=block")
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        run(ctx, "invisible_ink", told=goes(model))
+    assert not list((project.root / "releases").glob("*.dvc"))
+
+
+def test_a_failed_stage_of_measuring_ends_well_for_dvc(lost):
+    project, model = lost
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", published=False, told=goes(model))
+    project.cli("stage", "plan", "--out", "plan.json", check=False)
+    plan_file = project.root / "planned.json"
+    plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
+    done = project.cli("stage", "evaluate", "--plan", str(plan_file))
+    assert "not measured: ModelError at " in done.stdout
+
+
+def test_a_release_is_measured_once_per_settings(make_project):
+    """A second run costs nothing, and neither does its evaluation; other settings measure anew."""
+    project = make_project()
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", published=False)
+    file = ctx.workspace.internal(planned.id) / "evaluation.json"
+    seen = file.stat().st_mtime_ns
+    run(project.context(), "invisible_ink", published=False)
+    assert file.stat().st_mtime_ns == seen
+    run(project.context("evaluate.perplexity_texts=0"), "invisible_ink", published=False)
+    changed = file.stat().st_mtime_ns
+    assert changed != seen
+    evaluate(project.context("evaluate.perplexity_texts=0"), planned, again=True)
+    assert file.stat().st_mtime_ns != changed
 
 
 def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
