@@ -11,7 +11,7 @@ from privsyn.report.document import STAYS, Grade, Section
 FEWEST = 20
 """Labelled texts a side below which evaluation.beside measures nothing."""
 
-CUT_OFF = "evaluate did not run or was cut off (run the release's command again: it costs nothing)"
+CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 
 
 @dataclass(frozen=True)

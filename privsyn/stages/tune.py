@@ -34,7 +34,7 @@ from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
-from privsyn.stages.evaluate import evaluate
+from privsyn.stages.evaluate import evaluate, not_measured
 from privsyn.stages.held import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
@@ -204,6 +204,8 @@ class _Project:
             folder = evaluate(ctx, planned)
         if folder is None:  # pragma: no cover - evaluation is on by the config of a search
             raise ConfigError("evaluate.enabled is off.")
+        if reason := not_measured(folder):
+            return Trial(settings, {}, f"not measured: {reason}")
         found = json.loads((folder / EVALUATION).read_bytes())
         metrics = {metric["name"]: float(metric["value"]) for metric in found["metrics"]}
         if _SCORE not in metrics:
