@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -66,6 +67,32 @@ def test_a_wheel_adds_one_name_and_holds_the_operators_and_the_template(installe
     assert {file.name for file in (installed / "privsyn/report/templates").iterdir()} == pages
     [entries] = installed.glob("*.dist-info/entry_points.txt")
     assert "privsyn.airflow.plugin:PrivsynPlugin" in entries.read_text()
+
+
+def test_it_carries_the_tested_versions_of_every_python_it_allows(installed):
+    """As requirements.lock has them, and within the bounds that it declares."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = pins(ROOT / "requirements.lock")
+    files = {path.name: path for path in (installed / "privsyn/constraints").iterdir()}
+    pythons = [f"3.{n}" for n in range(30) if f"3.{n}" in SpecifierSet(project["requires-python"])]
+    airflow = lock["apache-airflow"]
+    assert set(files) == {f"airflow-{airflow}-python{version}.txt" for version in pythons}
+    declared = [*project["dependencies"]]
+    for name, extra in project["optional-dependencies"].items():
+        declared += extra if name != "dev" else []
+    for path in files.values():
+        found = pins(path)
+        assert not [name for name, version in found.items() if lock.get(name, version) != version]
+        for asked in map(Requirement, declared):
+            assert found[asked.name] in asked.specifier, (path.name, str(asked))
+
+
+def pins(path):
+    """Version of each distribution that a file pins."""
+    return dict(line.split("==") for line in path.read_text().splitlines() if "==" in line)
 
 
 def test_it_begins_in_an_empty_folder_beside_a_users_own_operators(installed, tmp_path):
