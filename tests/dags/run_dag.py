@@ -66,15 +66,16 @@ def kill_while_drawing() -> list[int]:
     return killed
 
 
-def take_away(path: Path, then: str) -> None:
-    """Move a file away as soon as another is there."""
+class TakeAway(logging.Handler):
+    """Moves a file away as soon as the log says that a task has begun."""
 
-    def watch() -> None:
-        while not list(root.glob(then)):
-            time.sleep(0.002)
-        path.rename(path.with_name("gone"))
+    def __init__(self, path: Path, line: str) -> None:
+        super().__init__()
+        self.path, self.line = path, line
 
-    threading.Thread(target=watch, daemon=True).start()
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == self.line and self.path.exists():
+            self.path.rename(self.path.with_name("gone"))
 
 
 def outcome(run) -> dict:
@@ -147,7 +148,8 @@ answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
     if away := order.get("away"):
-        take_away(root / away[0], away[1])
+        taking = TakeAway(root / away, "evaluate: started")
+        logging.getLogger("privsyn.airflow.base").addHandler(taking)
     if back := order.get("back"):
         (root / back).with_name("gone").rename(root / back)
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
@@ -157,6 +159,8 @@ for order in runs:
         conf["release"] = answers[0]["xcoms"]["plan/return_value"]["release_id"]
     with of_partition(order.get("partition")):
         run = dag.test(run_conf=conf, mark_success_pattern=re.compile(order.get("not", "$")))
+    if away:
+        logging.getLogger("privsyn.airflow.base").removeHandler(taking)
     dags.append(dag.dag_id)
     answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
     alerts.clear()
