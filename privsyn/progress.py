@@ -30,6 +30,9 @@ PACE_SECONDS = 60.0
 LEAST_SECONDS, LEAST_SHARE = 10.0, 0.05
 """No time left is told by less than so many seconds, unless this share of all was done in them: a
 few steps that take no time say nothing of those that do."""
+LEAST_DONE = 0.01
+"""No time left is told before this share of all was done since the stage went on: the first steps
+load, compile and fill caches."""
 QUIET_SECONDS = 30.0
 """A log hears of a stage at least this often, if anything moved."""
 LONG = ("load models", "publish")
@@ -199,6 +202,8 @@ class Pace:
         if done <= before or now <= when or heard[0] is self._start:
             return None
         if now - when < LEAST_SECONDS and done - before < LEAST_SHARE * total:
+            return None
+        if done - self._start[1] < LEAST_DONE * total:
             return None
         return (now - when) * (total - done) / (done - before)
 

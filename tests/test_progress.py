@@ -34,7 +34,14 @@ def test_a_log_hears_of_every_tenth_with_the_time_left():
 def test_a_slow_stage_is_heard_of_twice_a_minute():
     lines = follow((0, 0), (29, 1), (31, 2), (45, 3), (62, 4))
     assert [line.split()[2] for line in lines] == ["0", "2", "4"]
-    assert lines[-1].endswith("about 3 h 3 min left")
+
+
+def test_a_handful_of_steps_tells_no_time_left():
+    """The first of a thousand are not like the others."""
+    lines = follow((0, 0), (29, 1), (60, 5), (95, 8), (125, 9), (156, 11))
+    assert [line.partition(" left")[1] for line in lines] == ["", "", "", "", " left"]
+    lines = follow((0, 800), (29, 801), (60, 805), (95, 809), (126, 811))
+    assert [line.partition(" left")[1] for line in lines] == ["", "", "", " left"]
 
 
 def test_a_resumed_stage_counts_its_pace_from_where_it_went_on():

@@ -226,12 +226,12 @@ def shown(epsilon: float, digits: int = 6) -> str:
 def percent(share: float) -> str:
     """A part of a cap as text, rounded up to tenths: never less than is spent.
 
-    >>> percent(0.2411), percent(0.05), percent(0.0)
-    ('24.2%', '5%', '0%')
+    >>> percent(0.2411), percent(0.05), percent(1e-15), percent(0.0)
+    ('24.2%', '5%', '0.1%', '0%')
     """
     if not math.isfinite(share):
         return f"{share:.1%}"
-    return f"{math.ceil(1000 * share - 1e-9) / 10:g}%"
+    return f"{max(math.ceil(1000 * share - 1e-9), share > 0) / 10:g}%"
 
 
 QUICK_CELLS = 10

@@ -219,9 +219,8 @@ class Draw:
         progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
         expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
-        reading: Called where records take long to be read, with how many public things are done, of
-            how many, and what these are (texts, buckets, parts). As often, and with the same
-            numbers, whatever the records.
+        reading: Called where records take long to be read, with how many parts are done, of how
+            many, and what is read. As often, and with the same numbers, whatever the records.
     """
 
     models: Backends
@@ -236,9 +235,9 @@ class Draw:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
         return lambda done: self.progress(before + done, total)
 
-    def reading_part(self, before: int, total: int, things: str) -> Callable[[int], None]:
+    def reading_part(self, before: int, total: int, what: str) -> Callable[[int], None]:
         """The same of ``reading``."""
-        return lambda done: self.reading(before + done, total, things)
+        return lambda done: self.reading(before + done, total, what)
 
 
 class Steps:

@@ -87,9 +87,7 @@ def cost_rows(
         "takes": share_taken(account),
         "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
         f"spent",
-        "room": f"for a release of this method up to epsilon {account.room:.4g}; "
-        f"{_copies(account.copies)} like this one fit, one after the other"
-        + _until(cron, account.copies),
+        "room": _room(account) + _until(cron, account.copies),
         "release": name,
     }
     if approvals := _approvals(plan, account, terms):
@@ -187,14 +185,21 @@ def share_taken(account: Preview) -> str:
         return "nothing more"
     if not math.isfinite(account.asked):
         return "what the account cannot account for"
-    if account.takes > 1:
+    if any(not one.cap.fits((), one.asked) for one in account.filters):
         return "more than the account's whole budget"
     return f"{percent(account.takes)} of the account's whole budget"
 
 
-def _copies(count: int) -> str:
-    """A number of releases; it is not counted further than MOST_COPIES."""
-    return f"{count:,} and more" if count >= MOST_COPIES else f"{count}"
+def _room(account: Preview) -> str:
+    """What the account still pays for; releases are not counted further than MOST_COPIES."""
+    count, of = account.copies, f"a release of this method up to epsilon {account.room:.4g}"
+    if not count:
+        return f"for {of}, and none like this one" if account.room > 0 else "none"
+    many = f"{count:,} and more" if count >= MOST_COPIES else f"{count:,}"
+    fits = (
+        "1 like this one fits" if count == 1 else f"{many} like this one fit, one after the other"
+    )
+    return f"for {of}; {fits}"
 
 
 def _fits(plan: Plan, account: Preview) -> str:

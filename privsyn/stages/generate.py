@@ -78,9 +78,9 @@ def _draw(
         lease.check()
         ctx.progress(part, done, total, method.counts)
 
-    def reading(done: int, total: int, things: str) -> None:
+    def reading(done: int, total: int, what: str) -> None:
         lease.check()
-        ctx.progress(f"{part}, reading", done, total, things)
+        ctx.progress(f"{part}, reading {what}", done, total, "parts")
 
     written: Iterator[Sample | Exhibit]
     if isinstance(method, TrainsModel):

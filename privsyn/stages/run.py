@@ -60,7 +60,8 @@ def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = u
             ctx, "preflight", told, lambda: preflight(ctx, planned, backends, published=published)
         )
         shards = _timed(ctx, "partition", told, lambda: partition(ctx, _here(ctx, planned)))
-        _timed(ctx, "train", told, lambda: train(ctx, planned, backends=backends))
+        if isinstance(ctx.planned(planned)[0], TrainsModel):
+            _timed(ctx, "train", told, lambda: train(ctx, planned, backends=backends))
         if ctx.group is not None:
             ctx.group.close()  # the rest is one process's work
         _timed(ctx, "generate", told, lambda: generate_all(shards))

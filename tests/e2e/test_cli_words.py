@@ -142,7 +142,7 @@ def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
 def test_a_plan_begins_with_what_is_wanted_and_keeps_the_rest_for_details(released, say):
     project, _ = released
     _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
-    names = [line.split("  ")[0] for line in out.splitlines()[1:]]
+    names = [name for line in out.splitlines()[1:] if (name := line.split("  ")[0])]
     assert names[:5] == ["fits", "guarantee", "in words", "synthetic texts", "takes"]
     assert "rho" not in out
     _, out, _ = say(project, "plan", "--details", "-S", "privacy.draw=1", width=300)
@@ -182,13 +182,37 @@ def test_a_setting_of_its_own_holds_beside_texts(released, say):
     assert "methods.dp_lora.label_split says how many records each label has: 7 in all" in err
 
 
+@pytest.mark.parametrize("epsilon", ["1e-6", "0.1", "1", "10", "40", "1e9"])
+def test_a_plan_reads_well_at_every_epsilon(released, say, epsilon):
+    project, _ = released
+    given = ("-S", f"privacy.epsilon={epsilon}", "-S", "privacy.draw=1")
+    _, out, _ = say(project, "plan", *given, width=500)
+    shown = {line[:16].strip(): line[16:].strip() for line in out.splitlines()}
+    preview = json.loads(say(project, "plan", "--json", *given)[1])["account"]
+    assert "100 times in 100" not in out
+    assert "100 of 100" not in out
+    assert "takes            0%" not in out
+    assert "0 like this one fit" not in out
+    more = "more than the account's whole budget"
+    assert (shown["takes"] == more) == (float(epsilon) > 30)
+    if not preview["copies"]:
+        assert "and none like this one" in shown["room"]
+    weak, none = "is weak protection", "is no protection in practice"
+    assert ((weak in out), (none in out)) == (epsilon == "10", float(epsilon) >= 40)
+
+
 def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
     project, _ = released
     override = ("-S", "schedule={invisible_ink: {cron: '@monthly'}}", "-S", "privacy.draw=1")
     _, out, _ = say(project, "plan", *override, width=300)
     copies = json.loads(say(project, "plan", "--json", *override)[1])["account"]["copies"]
     until = lasts_until(["@monthly"], copies, datetime.now(UTC))
-    assert f"{copies} like this one fit, one after the other: on the schedule @monthly" in out
+    fit = (
+        "1 like this one fits"
+        if copies == 1
+        else f"{copies} like this one fit, one after the other"
+    )
+    assert f"{fit}: on the schedule @monthly" in out
     assert f"until {until:%Y-%m-%d}" in out
     _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
     assert "on the schedule" not in out
@@ -208,7 +232,7 @@ def test_a_plan_that_does_not_fit_says_which_cap_is_in_the_way(make_project, say
     project = make_project()
     _, out, _ = say(project, "plan", "-S", setting, width=300)
     assert why in out
-    assert "0 like this one fit" in out
+    assert "and none like this one" in out
 
 
 @pytest.mark.parametrize(

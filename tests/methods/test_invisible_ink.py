@@ -261,7 +261,7 @@ def test_references_are_told_of_in_equal_parts_while_they_are_read_and_before_a_
     )  # fmt: skip
     reading = [one for one in heard if one != "token"]
     groups = -(-len(data) // 2)
-    assert reading == [(k, 10 * groups, "parts of the references") for k in range(10 * groups)]
+    assert reading == [(k, 10 * groups, "the references") for k in range(10 * groups)]
     first = [heard.index(one) for one in reading[:10]]
     assert first == list(range(first[0], first[0] + 10))
     assert heard[first[-1] + 1] == "token"

@@ -154,7 +154,7 @@ class InvisibleInk:
         groups = range(0, len(buckets), together)
         for number, start in enumerate(groups):
             group = buckets[start : start + together]
-            read = draw.reading_part(PARTS * number, PARTS * len(groups), "parts of the references")
+            read = draw.reading_part(PARTS * number, PARTS * len(groups), "the references")
             lines = _Lines(self.prompt(settings), model, group, declared, read)
             tell = draw.part(start * settings.max_tokens, total)
             texts = _texts(settings, mechanism, lines, draw, tell)

@@ -90,7 +90,7 @@ class PrivateEvolution:
 
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
-    counts: ClassVar[str] = "steps"
+    counts: ClassVar[str] = "candidates and votes"
     levers: ClassVar[str] = "expansion or population"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "expansion": (4, 8, 16),
@@ -341,7 +341,7 @@ class _Private(Generic[T]):
         if isinstance(self._kind.embedder, ManyShapes):
             self._kind.embedder.probe()
         parts = Steps(
-            lambda done, total: draw.reading(done, total, "parts of the records"),
+            lambda done, total: draw.reading(done, total, "the records"),
             PARTS * len(self._buckets),
         )
         for bucket in self._buckets:

@@ -162,7 +162,7 @@ class PrivatePrediction:
         declared = {bucket.cell.label for bucket in buckets}
         for number, bucket in enumerate(buckets):  # lines 2-3: disjoint batches, by keyed hash [P1]
             tell = draw.part(number * r, len(buckets) * r)
-            read = draw.reading_part(number, len(buckets), "buckets' references")
+            read = draw.reading_part(number, len(buckets), "the references")
             rows = draw.performance.rows_per_pass
             batch = _Batch(settings, self.prompt(settings), model, bucket, rows, declared)
             for text in _texts(settings, mechanism, batch, draw, tell, read):
