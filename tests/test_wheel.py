@@ -115,3 +115,23 @@ def test_it_begins_in_an_empty_folder_beside_a_users_own_operators(installed, tm
         assert done.returncode == 0, (command, done.stderr)
     assert "fits" in done.stdout
     assert (project / "dags" / "invisible_ink.py").is_file()
+
+
+def test_a_wheel_is_small_and_says_where_the_tiny_model_is(installed, tmp_path):
+    [wheel] = installed.parent.glob("*.whl")
+    assert wheel.stat().st_size < 6_000_000
+    lm = installed / "privsyn/models/builtin/lm"
+    assert not list(lm.glob("*.safetensors"))
+    assert (lm / "tokenizer.json").is_file(), "students read it"
+    own = {"PYTHONPATH": str(installed)}
+    for command in (("init", "project"), ("sample-data", "--out", "project/m.jsonl")):
+        assert run(tmp_path, "-m", "privsyn", *command, **own).returncode == 0
+    asked = ("plan", "-S", "models.language=tiny")
+    done = run(tmp_path / "project", "-m", "privsyn", *asked, **own)
+    assert done.returncode == 2, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "models.language=tiny: the tiny model is for tests" in said
+    assert "privsyn models fetch smollm2" in said
+    assert "Traceback" not in said
+    listed = run(tmp_path, "-m", "privsyn", "models", "list", **own)
+    assert "in a clone of privsyn" in " ".join(listed.stdout.split()), listed.stderr

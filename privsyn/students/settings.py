@@ -45,7 +45,7 @@ class DistillConfig(ReadsFiles):
     init: Annotated[str, OnDisk("model", ("random", "tiny"), pinned=True)] = Field(
         default="random",
         min_length=1,
-        description="random; tiny: from the shipped language model (its token embeddings, and "
+        description="random; tiny: from the tiny language model (its token embeddings, and "
         "its layers where the student is as wide); or the directory of a causal language model, "
         "which then is the student's architecture, tokenizer and start; or its name under files.",
     )

@@ -563,7 +563,7 @@ def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
     assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
     assert config.alerts.email.to == ("a@example.org",)
     assert config.schedule["dp_lora"].retries == 3
-    assert "# or tiny (shipped)" in (tmp_path / "p/params.yaml").read_text()
+    assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()
 
 
 @pytest.mark.parametrize(
