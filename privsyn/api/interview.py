@@ -46,6 +46,7 @@ class Answers:
         contact: Whom to ask.
         license: Under which license.
         intended_use: What for.
+        mask: Whether what looks like an address or a number of a person is masked in the texts.
     """
 
     path: Path
@@ -64,6 +65,7 @@ class Answers:
     contact: str | None = None
     license: str | None = None
     intended_use: str | None = None
+    mask: bool = True
 
     def settings(self) -> dict[str, Any]:
         """The settings of ``dataset`` and ``account`` that follow, by dotted name.
@@ -295,6 +297,9 @@ def ask_for(
     for field, question in _STATED.items():
         if field == "curators" or said["curators"]:
             settle(field, f"{question} (public; {NONE}: not stated yet)", NONE, sure=True)
+    if not images:
+        settle("mask", _MASK, YES, sure=True)
+        said["mask"] = str(said["mask"]).lower() in _YESES
     return Answers(path=path, **said)
 
 
@@ -355,6 +360,11 @@ _STATED = {
     "intended_use": "What is a release meant for?",
 }
 """Fields of ``deployment`` that the first card of a report shows; the first opens the others."""
+_MASK = (
+    "Are e-mail addresses, phone numbers and record numbers masked in the synthetic texts? A model "
+    "makes some up, and nobody can tell them from a person's (yes or no)"
+)
+YES, _YESES, _NOES = "yes", ("yes", "y", "true"), ("no", "n", "false")
 _HOW_MANY_TEXTS = "How many synthetic records do you want in all?"
 
 
@@ -399,6 +409,11 @@ def _check_word(option: str, word: Any) -> None:
         raise ConfigError(f"{option}={word!r} must be {WORDS[NAME]}.", hint="Write: patient")
 
 
+def _check_yes_or_no(option: str, answer: Any) -> None:
+    if str(answer).lower() not in (*_YESES, *_NOES):
+        raise ConfigError(f"{option}={answer} is neither yes nor no.", hint="Write: yes")
+
+
 def _check_length(option: str, words: Any) -> None:
     if len(words) > LONGEST_DOCUMENT:
         raise ConfigError(
@@ -419,6 +434,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "labels": _check_labels,
     **dict.fromkeys(_WHOLE_NUMBERS, _check_whole),
     "protects": _check_word,
+    "mask": _check_yes_or_no,
 }
 """Field -> what refuses a value that its setting could not have."""
 _EMPTY = {

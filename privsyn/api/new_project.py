@@ -18,6 +18,7 @@ from privsyn.methods.registry import METHODS
 from privsyn.publishing.command import PROJECT_FILES
 from privsyn.publishing.git import in_git
 from privsyn.stages.plan import for_texts
+from privsyn.validation.settings import PATTERNS
 
 TEMPLATE = Path(__file__).parents[1] / "template"
 """The files of the repository's own project, as an installed package holds them."""
@@ -40,6 +41,7 @@ COMMENTS = {
     "dataset.max_records_per_unit": "so many records of a unit are used at most",
     "dataset.holdout": "share of units kept for internal evaluation",
     "dataset.delimiter": "between the columns",
+    "validation.forbid": "masked in the texts: a model makes such up by itself",
     "account.unit": "what is protected",
     "account.epsilon": "lifetime cap over all releases",
     "account.period": "e.g. {days: 30, epsilon: 10}",
@@ -71,7 +73,10 @@ def params(
         for section in ("dataset", "account"):
             text = _with_section(text, section, said)
         # The shipped patterns describe the invented messages.
-        bounds = {"validation.max_chars": 4000, "validation.forbid": []}
+        bounds = {
+            "validation.max_chars": 4000,
+            "validation.forbid": list(PATTERNS if answers.mask else ()),
+        }
         text = _with_section(text, "validation", bounds)
         if answers.image_size is not None:
             for key, value in IMAGES.items():

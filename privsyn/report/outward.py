@@ -299,6 +299,12 @@ def _release(release: Mapping[str, Any], sealed: Mapping[str, Any], kept: Record
     return Section("release", "Release", LEAVES, facts, half=True, for_specialists=True)
 
 
+_MASKED = {
+    "email": "e-mail addresses",
+    "phone": "phone numbers",
+    "record_number": "record numbers",
+}
+
 # --- checks and statistics ------------------------------------------------------------------------
 
 
@@ -322,6 +328,11 @@ def _checks(said: Mapping[str, Any]) -> Section:
     ]
     items.sort(key=lambda check: check.passed is not False)
     blocks: list[Block] = [Checks(tuple(items), tuple(map(str, said.get("left_out", ()))))]
+    if masked := said.get("masked"):
+        count = ", ".join(f"{number} {_MASKED[kind]}" for kind, number in masked.items())
+        blocks.append(
+            Words((f"Masked before release, since a model makes such up by itself: {count}.",))
+        )
     if "suite" in said:
         run = f"Suite {said['suite']}, run by Great Expectations {said['gx_version']}."
         blocks.append(Words((run,)))

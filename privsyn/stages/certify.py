@@ -32,6 +32,7 @@ from privsyn.stages.lineage import certified, traced
 from privsyn.stages.pinned import Run
 from privsyn.stages.place import Place, at, wipe_place
 from privsyn.stages.stored import before_commit, locate, store
+from privsyn.validation.masking import mask_rows
 
 
 @traced("certify")
@@ -126,6 +127,7 @@ def _write(ctx: Context, plan: Plan, place: Place, shards: int, folder: Path) ->
         place.bring(part)
     scratch = place.folder
     noise, rows, counts = _merged(ctx, plan, scratch, shards)
+    rows = mask_rows(rows, ctx.config.validation)  # privacy: of what is released: post-processing
     artifact = modality_of(plan.dataset).write(building, rows)
     by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT, place) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from privsyn.stages.sign import key_id, sign, unsign
 from privsyn.stages.stored import store
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of
+from privsyn.validation.masking import masks
 
 
 @traced("validate")
@@ -112,6 +114,13 @@ def stated(ctx: Context) -> dict[str, Any]:
     """What a report says beside its release: the owner's words, and the key that will sign it."""
     words = ctx.config.deployment.model_dump(mode="json", exclude_defaults=True)
     return {"deployment": words, "signer": key_id(ctx)}
+
+
+def _masks(artifact: Path) -> dict[str, int]:
+    """Placeholders in the released texts, by kind."""
+    with artifact.open(encoding="utf-8") as stream:
+        texts = (json.loads(line).get("text") for line in stream)
+        return masks(text for text in texts if isinstance(text, str))
 
 
 def write_report(folder: Path) -> None:

@@ -24,6 +24,7 @@ from privsyn.stages.drawing import check_models, load_models
 from privsyn.stages.validate import examine, place, said
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE
+from privsyn.validation.masking import mask_rows
 
 
 def more(ctx: Context, release_id: str, count: int, *, published: bool = True) -> Path:
@@ -126,7 +127,7 @@ def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     folder = ctx.workspace.release(name)
     building = folder.with_name(f".{name}.new")
     shutil.rmtree(building, ignore_errors=True)
-    artifact = modality.write(building, rows)
+    artifact = modality.write(building, mask_rows(rows, ctx.config.validation))
     sealed = certificate.derive(
         parent.sealed, artifact, name=name, how={MORE: count}, root=ctx.workspace.root
     )

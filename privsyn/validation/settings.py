@@ -14,6 +14,13 @@ from pydantic import (
 from privsyn.on_disk import LocalPath, OnDisk, Sha256
 from privsyn.section import Section
 
+PATTERNS: tuple[Literal["email", "phone", "record_number"], ...] = (
+    "email",
+    "phone",
+    "record_number",
+)
+"""What ``validation.forbid`` may name."""
+
 
 class ValidationConfig(Section):
     """The Great Expectations suite of the synthetic file."""
@@ -34,7 +41,9 @@ class ValidationConfig(Section):
     )
     max_duplicate_share: float = Field(default=0.05, ge=0, le=1, description="Duplicates allowed.")
     forbid: tuple[Literal["email", "phone", "record_number"], ...] = Field(
-        default=(), description="Patterns no synthetic text may contain."
+        default=PATTERNS,
+        description="Patterns no synthetic text may contain: what a model made up of them is "
+        "masked ([email], [phone], [record number]) before the text is released.",
     )
     record_number_pattern: str = Field(
         default=r"\b[A-Z]{2,4}-\d{5,8}\b", description="What a record number looks like."

@@ -19,7 +19,7 @@ from privsyn.errors import ConfigError
 from privsyn.files import parse_json
 from privsyn.spelling import nearest
 from privsyn.validation.kinds import SUITES, TEXT, Kind
-from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.settings import PATTERNS, ValidationConfig
 
 SHIPPED = Path(__file__).with_name("suites")
 FIELDS = ("type", "kwargs", "meta", "notes", "description", "severity")
@@ -106,8 +106,7 @@ def load_suite(
         "labels": bool(labels),
         "json_schema": schema is not None,
         "rows_per_label": bool(labels) and cfg.min_rows_per_label > 0,
-        **{kind: kind in cfg.forbid for kind in ("email", "phone", "record_number")},
-    }
+    } | {name: name in cfg.forbid for name in PATTERNS}
     raw = _read_suite(named, cfg.suite_digest, files)
     kept, left_out = [], []
     for number, expectation in enumerate(raw["expectations"], start=1):

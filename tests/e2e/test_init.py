@@ -92,9 +92,19 @@ def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, 
     assert config.account.adjacency == "add_remove"
     assert config.dataset.name == config.account.name == "My-tickets"
     assert config.pipeline == ("private_evolution",)
-    assert config.validation.forbid == ()
+    assert config.validation.forbid == ("email", "phone", "record_number")
     written = "".join(file.read_text() for file in (tmp_path / "new").rglob("*") if file.is_file())
     assert CANARY not in written + out
+
+
+@pytest.mark.parametrize(("answer", "masks"), [("", 3), ("no", 0), ("perhaps", 3)])
+def test_masking_is_asked_for_and_the_default(init, tickets, tmp_path, answer, masks):
+    answers = {"record numbers masked": answer} if answer else {}
+    answers = {"neither yes nor no": "yes"} | answers | {"whose row": "customer_id"}
+    code, _, _, asked = init(*TICKETS[:2], "--label=-", answers=answers)
+    assert code == 0
+    assert sum("masked" in text for text in asked) == 1 + (answer == "perhaps")
+    assert len(load_config(tmp_path / "params.yaml").validation.forbid) == masks
 
 
 def test_a_document_is_kept_without_its_article_and_said_in_its_sentence(init, tickets, tmp_path):

@@ -1,0 +1,76 @@
+"""Addresses and numbers in synthetic texts: masked so that the suite finds none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.data.sample import SHIPPED
+from privsyn.validation.masking import mask_rows, masked, masks
+from privsyn.validation.settings import PATTERNS, ValidationConfig
+
+CFG = ValidationConfig(min_share=0, max_duplicate_share=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Mail me: ann.o'neil+x@mail.example.co.uk.", "Mail me: ann.o'[email]."),
+        ("Call 555-1234 or (415) 555-2671 x2", "Call [phone] or [phone] x2"),
+        ("+44 20 7946 0958, 020 7946 0958 or 4155552671", "[phone], [phone] or [phone]"),
+        ("My number is MRN-123456, of ward B-12", "My number is [record number], of ward B-12"),
+        ("See you at 10:30 on 2025-01-01, 3 pills of 500 mg, bill 120.50", None),
+        ("ann@example.org,bob@example.org", "[email],[email]"),
+        ('{"text": "call 555-1234", "n": 3}', '{"text": "call [phone]", "n": 3}'),
+        ('[{"a": ["x@y.org", null]}]', '[{"a": ["[email]", null]}]'),
+        ('{"half": "x@y.org', '{"half": "[email]'),
+        ("", None),
+    ],
+)
+def test_what_a_model_made_up_is_masked(text: str, said: str | None) -> None:
+    assert masked(text, CFG) == (text if said is None else said)
+    assert masked(masked(text, CFG), CFG) == masked(text, CFG)
+
+
+def test_only_what_is_forbidden_is_masked() -> None:
+    text = "x@y.org 555-1234 AB-12345"
+    assert masked(text, CFG.model_copy(update={"forbid": ()})) == text
+    assert masked(text, CFG.model_copy(update={"forbid": ("phone",)})) == "x@y.org [phone] AB-12345"
+    own = ValidationConfig(record_number_pattern=r"\bP\d{3}\b")
+    assert masked("P123 and AB-12345", own) == "[record number] and AB-12345"
+
+
+PARTS = st.sampled_from(
+    ["@", ".", "-", " ", "(", ")", "+", "0", "12", "555", "1234", "a", "mail", "org", "MRN-", "\n"]
+)
+
+
+@given(st.lists(PARTS, max_size=30).map("".join))
+def test_a_masked_text_passes_the_suite_that_forbids(text: str) -> None:
+    import re
+
+    from privsyn.validation.masking import _shipped
+
+    said = masked(text, CFG)
+    patterns = [*_shipped().values(), CFG.record_number_pattern]
+    found = [pattern for pattern in patterns if re.search(str(pattern), said)]
+    assert len(patterns) >= len(PATTERNS)
+    assert not found, (text, said)
+
+
+def test_rows_and_counts() -> None:
+    rows = [{"id": "1", "text": "555-1234"}, {"id": "2", "file": "a.png"}]
+    done = mask_rows(rows, CFG)
+    assert done == [{"id": "1", "text": "[phone]"}, {"id": "2", "file": "a.png"}]
+    assert masks(row.get("text", "") for row in done) == {"phone": 1}
+
+
+def test_hardly_any_invented_message_is_changed_but_by_its_numbers() -> None:
+    with gzip.open(SHIPPED, "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    changed = [text for text in texts if masked(text, CFG) != text]
+    assert all(any(c.isdigit() or c == "@" for c in text) for text in changed)
