@@ -30,12 +30,15 @@ class Format:
     Attributes:
         check: Refuses a file whose shape does not fit; given the path and setting -> column.
         rows: Its rows; in place of one that cannot be parsed the reason.
+        check_rows: Refuses a file whose rows cannot be told apart, reading all of it; None: every
+            row stands by itself.
         packed: Whether such a file may be compressed.
         headed: Whether each file says what its columns are; else its rows do.
     """
 
     check: Callable[[Source, Mapping[str, str]], None]
     rows: Callable[[Source, Mapping[str, str]], Iterator[Row | str]]
+    check_rows: Callable[[Source], None] | None = None
     packed: bool = True
     headed: bool = True
 

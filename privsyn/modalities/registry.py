@@ -33,12 +33,16 @@ class Described(Protocol):
     def delimiter(self) -> str | None:
         """Between the columns of a CSV."""
 
+    @property
+    def escape(self) -> str | None:
+        """Before a quote within quotes of a CSV."""
+
 
 def modality_of(dataset: Described) -> Modality:
     """What the records of a dataset are."""
     if dataset.images is not None:
         return Images(dataset.images)
-    return Texts(dataset.text, dataset.encoding, dataset.delimiter)
+    return Texts(dataset.text, dataset.encoding, dataset.delimiter, dataset.escape)
 
 
 def drawn_with(roles: Collection[str]) -> type[Texts] | type[Images]:

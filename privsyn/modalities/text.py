@@ -31,11 +31,13 @@ class Texts:
         text: The column or the form, as ``dataset.text``.
         encoding: Of files read line by line.
         delimiter: Between the columns of a CSV; None: by the file's suffix.
+        escape: Stands before a quote within quotes of a CSV; None: such a quote is doubled.
     """
 
     text: str
     encoding: str
     delimiter: str | None
+    escape: str | None
 
     name: ClassVar[str] = "text"
     things: ClassVar[str] = "texts"
@@ -60,12 +62,12 @@ class Texts:
     def formats(self) -> Mapping[str, Format]:
         """JSON Lines, CSV and Parquet."""
         lines = JSONLines(self.encoding)
-        commas = CSV(self.encoding, self.delimiter or ",")
-        tabs = CSV(self.encoding, self.delimiter or "\t")
+        commas = CSV(self.encoding, self.delimiter or ",", self.escape)
+        tabs = CSV(self.encoding, self.delimiter or "\t", self.escape)
         by_line = Format(lines.check, lines.rows, headed=False)
         return dict.fromkeys((".jsonl", ".ndjson", ".json"), by_line) | {
-            ".csv": Format(commas.check, commas.rows),
-            ".tsv": Format(tabs.check, tabs.rows),
+            ".csv": Format(commas.check, commas.rows, commas.check_rows),
+            ".tsv": Format(tabs.check, tabs.rows, tabs.check_rows),
             ".parquet": Format(check_parquet, parquet_rows),
         }
 

@@ -7,7 +7,7 @@ from typing import Any
 from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
-from privsyn.data.readers.formats import lines_and_values
+from privsyn.data.readers.formats import check_rows, lines_and_values
 from privsyn.data.tally import Tally
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
@@ -53,6 +53,7 @@ def partition(ctx: Context, plan: Plan) -> int:
         return 0
     if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
         _refuse_changed(ctx, plan, "Run again. Nothing was drawn.")
+        check_rows(ctx.source(plan))
         _refuse_private_text(ctx, plan)
         refuse_empty(ctx, plan, ctx.open_account().partition_key.reveal())
     account = ctx.open_account()

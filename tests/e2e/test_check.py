@@ -325,3 +325,29 @@ def test_a_file_of_utf_8_that_is_read_as_another_encoding_is_noticed(make_projec
     (counts,) = check(ctx).values()
     assert counts["decoded_wrongly"] == wrong
     assert ("wrong letters" in lines(ctx, counts)) == bool(wrong)
+
+
+@pytest.mark.parametrize("look", ["true", "false"])
+def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make_project, look):
+    """Also where the first record is fine, and nobody is to look whether there is any."""
+    project = make_project(dataset={"path": "private.csv", "check": look == "true"})
+    lines = [f'"{r["unit"]}","{r["label"]}","{r["text"]}"' for r in rows(48, 20)]
+    lines[30] = lines[30][:-1] + f' {CANARY} 27\\""'
+    text = "\n".join(["unit,label,text", *lines, ""])
+    (project.root / "private.csv").write_text(text)
+    ctx = project.context()
+    with pytest.raises(DataError, match=r"cannot be told apart.*set dataset.escape: ") as caught:
+        begun(ctx)
+    assert CANARY not in str(caught.value)
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "RESERVED"
+    assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+    with pytest.raises(DataError, match="cannot be told apart"):
+        check(ctx)
+    escaped = project.context("dataset.escape=\\")
+    (counts,) = check(escaped).values()
+    assert counts["kept"] == 48
+    planned, shards = begun(escaped)
+    assert planned.dataset.escape == "\\"
+    assert shards == 2

@@ -5,9 +5,10 @@ file or a folder (image_files.py); one that cannot be decoded is dropped as a te
 
 What a record may do to a run: nothing but be in it or not. A row that cannot be parsed or decoded,
 has no text, no unit id or a label outside the declared set is dropped in silence; whether it is
-dropped depends on that row alone. One exception: in a CSV file a quote that is not closed takes the
-rows up to the next quote with it. Only the shape of the file as a whole (missing, empty, without
-the column) is an error, and no error or count here ever leaves with a record's content.
+dropped depends on that row alone. A file whose rows cannot be told apart, as a CSV by a writer of
+another rule for quotes, is refused whole (csv_records.py). Only the shape of the file as a whole
+(missing, empty, without the column, rows that run together) is an error, and no error or count here
+ever leaves with a record's content.
 """
 
 from __future__ import annotations
@@ -78,6 +79,20 @@ def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:
                 return
     if refusal is not None and not fits:
         raise refusal
+
+
+def check_rows(cfg: DatasetConfig) -> None:
+    """Refuse files of ``cfg.path`` and ``cfg.test_path`` whose rows run together; reads all.
+
+    Asked before anything is spent. What it tells is a fact of the writer: see csv_records.py.
+
+    Raises:
+        DataError: Names the setting that reads such a file.
+    """
+    for path in (cfg.path, cfg.test_path):
+        for part in [] if path is None else _parts(cfg, path):
+            if (check := _format(cfg, part).check_rows) is not None:
+                check(part)
 
 
 def read_records(

@@ -1,8 +1,8 @@
 """Rows of JSON Lines and CSV files. A row that cannot be read is a reason instead of values.
 
 Files are in UTF-8 or in an encoding of a byte per character (``dataset.encoding``), so that what a
-row reads as depends on that row alone. A CSV is read as the table its writer meant
-(csv_records.py): an unclosed quote takes the rows it swallows with it.
+row reads as depends on that row alone. A CSV is read as the table its writer meant, or refused
+(csv_records.py).
 """
 
 from __future__ import annotations
@@ -11,18 +11,25 @@ import codecs
 import csv
 import io
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from privsyn.data import tally
 from privsyn.data.address import Source
 from privsyn.data.readers.columns import check_header, refuse_missing
-from privsyn.data.readers.csv_records import split_records
+from privsyn.data.readers.csv_records import (
+    QUOTE,
+    RowsRunTogether,
+    field_pattern,
+    split_records,
+)
 from privsyn.data.readers.streams import (
     LONGEST_LINE,
     bounded_lines,
@@ -100,15 +107,14 @@ class JSONLines:
 
     def _objects(self, path: Source) -> Iterator[dict[str, Any] | str]:
         with open_bytes(path) as stream:
-            first = True
             for line in bounded_lines(stream.readline):
-                yield tally.TOO_LONG if line is None else self._parsed(line, first)
-                first = False
+                yield tally.TOO_LONG if line is None else self._parsed(line)
 
-    def _parsed(self, line: bytes, first: bool) -> dict[str, Any] | str:
-        may_have_mark = first and self.encoding == "utf-8"
+    def _parsed(self, line: bytes) -> dict[str, Any] | str:
+        # privacy: a mark of the byte order is forgiven in every line, or the first decides of one
+        codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         try:
-            value = _decode(line.decode("utf-8-sig" if may_have_mark else self.encoding))
+            value = _decode(line.decode(codec))
         except UnicodeDecodeError:
             return tally.ROW_ENCODING
         except (ValueError, RecursionError):  # bad JSON, or nested without end
@@ -144,10 +150,12 @@ class CSV:
     Attributes:
         encoding: Name of its codec.
         delimiter: Character between its columns.
+        escape: Stands before a quote within quotes; None: such a quote is doubled.
     """
 
     encoding: str = "utf-8"
     delimiter: str = ","
+    escape: str | None = None
 
     def check(self, path: Source, columns: Mapping[str, str]) -> None:
         """Refuse a file without the wanted header, or without a row of its length.
@@ -155,64 +163,134 @@ class CSV:
         Raises:
             DataError: As said.
         """
-        table = self._table(path)
-        header = next(table, None)
+        header = self._head(path)
         if header is None:
             raise NoRows(f"{path} is empty.", hint="Check the export.")
-        if not header or isinstance(header, str):
-            raise DataError(f"{path} does not begin with a header line.", hint="Add column names.")
         for delimiter, spelling in _DELIMITERS.items():
-            if not _missing(columns, header) or delimiter == self.delimiter:
+            if delimiter == self.delimiter or not (not header or _missing(columns, header)):
                 continue
-            other = next(CSV(self.encoding, delimiter)._table(path), None)
-            if other and not isinstance(other, str) and not _missing(columns, other):
+            other = replace(self, delimiter=delimiter)._head(path)
+            if other and not _missing(columns, other):
                 raise DataError(
                     f"the columns of {path} are not separated by {self.delimiter!r}.",
                     hint=f'Set dataset.delimiter to "{spelling}".',
                 )
-        if _missing(columns, header) and _is_utf_16(path):
-            raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
-        check_header(path, columns, header, may_be_record=True)
-        if all(isinstance(row, str) for row in table):
-            raise NoRows(f"{path} holds no row that fits its header.", hint="Check the export.")
+        with self._rows_apart(path):
+            table = self._table(path)
+            next(table)
+            if not header:
+                raise DataError(
+                    f"{path} does not begin with a header line.", hint="Add column names."
+                )
+            if _missing(columns, header) and _is_utf_16(path):
+                raise DataError(f"the first line of {path} holds no column names.", hint=_CONVERT)
+            check_header(path, columns, header, may_be_record=True)
+            if all(isinstance(row, str) for row in table):
+                raise NoRows(f"{path} holds no row that fits its header.", hint="Check the export.")
+
+    def check_rows(self, path: Source) -> None:
+        """Refuse a file whose rows run together; reads all of it.
+
+        Raises:
+            DataError: As said.
+        """
+        with self._rows_apart(path):
+            for _ in self._table(path):
+                pass
 
     def rows(self, path: Source, columns: Mapping[str, str]) -> Iterator[Row | str]:
-        """Values of the wanted columns, or why there are none."""
-        table = self._table(path)
-        header = next(table, None)
-        if header is None:  # an empty part among others
-            return
-        places = [header.index(name) for name in columns.values()]
-        for row in table:
-            yield row if isinstance(row, str) else tuple(row[place] for place in places)
+        """Values of the wanted columns, or why there are none.
+
+        Raises:
+            DataError: The rows run together.
+        """
+        with self._rows_apart(path):
+            table = self._table(path)
+            header = next(table, None)
+            if header is None:  # an empty part among others
+                return
+            places = [header.index(name) for name in columns.values()]
+            for row in table:
+                yield row if isinstance(row, str) else tuple(row[place] for place in places)
+
+    def _head(self, path: Source) -> list[str] | None:
+        """The names in the header; none where it has none, None where there is no header."""
+        try:
+            header = next(self._table(path), None)
+        except RowsRunTogether:
+            return []
+        return [] if isinstance(header, str) else header
 
     def _table(self, path: Source) -> Iterator[list[str] | str]:
         """The header, then the rows; a reason for one malformed or not of the header's length."""
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
         # privacy: as the header ends, which is no record: a record may hold the other line end
         end = "\r" if self._header(path).endswith("\r") else "\n"
-        width = -1
+        ends_escaped = re.compile(rf"(?<!\\)(?:\\\\)*\\(?:{re.escape(self.delimiter)}|[\r\n])")
+        parse = self._doubled if self.escape is None else self._escaped
+        width, cut = -1, False
         with self._text(path, end) as text:
-            for record in split_records(text, self.delimiter, end):
-                row = self._parsed(record)
+            for record in split_records(text, self.delimiter, end, self.escape):
+                if record is None:
+                    yield tally.TOO_LONG
+                    continue
+                row = parse(record)
+                before, cut = cut, ends_escaped.search(record) is not None
                 if isinstance(row, list):
                     width = len(row) if width < 0 else width
+                    if len(row) != width and (before or cut):
+                        raise RowsRunTogether  # the writer has a backslash in place of quotes
                     row = row if len(row) == width else tally.FIELDS
                 yield row
 
-    def _parsed(self, record: str | None) -> list[str] | str:
+    def _doubled(self, record: str) -> list[str] | str:
         """The fields of one record, by itself: what another holds is nothing to it."""
-        if record is None:
-            return tally.TOO_LONG
         try:
             return next(csv.reader((record,), delimiter=self.delimiter, strict=True))
         except csv.Error:
             return tally.UNPARSED
 
+    @cached_property
+    def _field(self) -> re.Pattern[str]:
+        field = field_pattern(self.delimiter, self.escape)
+        return re.compile(rf"({field})(?:{re.escape(self.delimiter)}|(\r?\n|\r|$))", re.DOTALL)
+
+    @cached_property
+    def _taken(self) -> re.Pattern[str]:
+        """A backslash and what it makes a letter of; before others it is one itself."""
+        return re.compile(rf'\\(["\\\r\n{re.escape(self.delimiter)}])')
+
+    def _escaped(self, record: str) -> list[str] | str:
+        """The same where a backslash stands before quotes."""
+        row: list[str] = []
+        place, last = 0, False
+        while not last:
+            found = self._field.match(record, place)
+            if found is None:
+                return tally.UNPARSED
+            field, end = found.groups()
+            inner = field[1:-1] if field.startswith(QUOTE) else field
+            row.append(self._taken.sub(r"\1", inner))
+            place, last = found.end(), end is not None
+        return row if place == len(record) else tally.UNPARSED
+
     def _header(self, path: Source) -> str:
         """The first record with its line end, whatever that is; empty where there is none."""
         with self._text(path, "") as text:
-            return next(split_records(text, self.delimiter), "") or ""
+            return next(split_records(text, self.delimiter, escape=self.escape), "") or ""
+
+    @contextmanager
+    def _rows_apart(self, path: Source) -> Iterator[None]:
+        """Refuse a file whose rows run together, with the setting that reads it."""
+        rule, hint = _RULES[self.escape is None]
+        try:
+            yield
+        except RowsRunTogether:
+            raise DataError(
+                f"the rows of {path} cannot be told apart: a quote stands where a writer that "
+                f"{rule} writes none, so one record would decide how others are read.",
+                hint=hint,
+            ) from None
 
     @contextmanager
     def _text(self, path: Source, end: str) -> Iterator[io.TextIOWrapper]:
@@ -223,6 +301,20 @@ class CSV:
             io.TextIOWrapper(stream, codec, errors="surrogateescape", newline=end) as text,
         ):
             yield text
+
+
+_RULES = {
+    True: (
+        "doubles quotes within quotes",
+        "If it puts a backslash before them, as Spark and MySQL do, set dataset.escape: '\\'. If "
+        "it writes no quotes around texts, export JSON Lines, Parquet, or a CSV by one that does.",
+    ),
+    False: (
+        "puts a backslash before quotes within quotes",
+        "If it doubles them, leave dataset.escape out. Else export JSON Lines or Parquet.",
+    ),
+}
+"""Whether quotes are doubled -> what such a writer does, and what to do with a file by another."""
 
 
 def _missing(columns: Mapping[str, str], header: Sequence[str]) -> bool:
