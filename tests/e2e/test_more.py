@@ -77,6 +77,26 @@ def test_two_at_once_take_two_names(grown):
         assert all(check.passed for check in verification.verify(folder, ctx.ledger))
 
 
+def test_killed_at_the_ledger_it_leaves_no_folder_and_no_name_taken(grown, monkeypatch):
+    project, parent, *_ = grown
+    ctx = project.context()
+    before = set((project.root / "releases").iterdir())
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(ctx.ledger), "derive", killed)
+        with pytest.raises(KeyboardInterrupt):
+            more(ctx, parent.name, 3, published=False)
+    left = {file for file in (project.root / "releases").iterdir() if file not in before}
+    assert all(file.name.startswith(".") for file in left)  # half-built, and no release
+    folder = more(ctx, parent.name, 3, published=False)
+    assert folder not in before
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert not any(file.exists() for file in left)
+
+
 def test_more_is_restored_byte_for_byte(grown):
     project, parent, *_ = grown
     folder = parent.with_name(f"{parent.name}.more-1")
