@@ -107,6 +107,7 @@ def _lengths(texts: Sequence[str]) -> Figure:
         textcoords="offset points",
         color=INK,
     )
+    axes.yaxis.get_major_locator().set_params(integer=True)  # of texts there are no halves
     axes.yaxis.grid(True, color=GRID)
     above = int((words >= edges[-1]).sum())
     longer = f" ({above:,} longer than {edges[-1] - 1:,.0f} in the last bar)" if above else ""

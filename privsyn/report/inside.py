@@ -11,7 +11,9 @@ from privsyn.report.document import STAYS, Document, Section
 WARNING = (
     'Sections marked "stays inside" read held-out real records and are not differentially '
     "private. Keep this page where the records are, and hand out the report in the release folder "
-    "in its place. Choosing among releases by these numbers is a query on the records."
+    "in its place. Choosing among releases by these numbers is a query on the records, and so is a "
+    "setting that follows one of them: settings are published, and no account pays for that. Take "
+    "from the advice which way to go, and how far from public numbers."
 )
 
 _NOT_THIS = {"May I hand it out?": "May I hand out the release?"}

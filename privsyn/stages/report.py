@@ -101,9 +101,10 @@ def _levers(ctx: Context, plan: Plan, method: Method) -> str:
     where, suited = f"methods.{plan.method}", plan.mechanism().sized_for
     there = trained_on(plan, ctx.workspace.internal(plan.id))
     if suited is not None and there is not None and suited.records > there.records:
+        # privacy: no count of the records, which a public setting would then follow
         return (
-            f"the number of records (some {there.records} train, and {suited.settings} of {where} "
-            f"suit {suited.records:.0f})"
+            f"the number of records (fewer train than the {suited.records:.0f} that "
+            f"{suited.settings} of {where} suit; set these by public numbers alone)"
         )
     return f"{method.levers} ({where})"
 

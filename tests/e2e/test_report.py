@@ -18,8 +18,9 @@ from privsyn.release import verification
 from privsyn.report.outward import outward
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.measure import MEASURES, Failures
-from privsyn.stages.plan import plan
-from privsyn.stages.report import _longest, _proportions, _rows, report
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import longest, plan
+from privsyn.stages.report import _levers, _proportions, _rows, report
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from tests.e2e.small_project import (
@@ -32,7 +33,7 @@ from tests.e2e.small_project import (
     stand_ins,
 )
 from tests.report import recomputed
-from tests.report.recomputed import forms
+from tests.report.recomputed import NUMBER, forms
 
 INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
 
@@ -180,7 +181,7 @@ def test_the_settings_of_label_shares_and_of_length_are_those_that_the_method_ha
     config = load_method(method).Config(**settings)
     assert said in _proportions("methods.m", config)
     part = "text." if method == "private_evolution" else ""
-    assert _longest("methods.m", config) == f"methods.m.{part}max_tokens"
+    assert longest("methods.m", config)[0] == f"methods.m.{part}max_tokens"
 
 
 def written(folder, count, labels):
@@ -293,3 +294,19 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
     alone = [counts for counts in none[2] if counts[-1] == "texts"]
     assert {counts[2] for counts in alone} == ({80} if embeddings else set())  # two draws of 40
     assert "language" in none[3]
+
+
+@pytest.mark.parametrize("units", [10, 17, 40])
+def test_advice_names_no_count_that_a_public_setting_would_follow(tmp_path, units):
+    changed = METHODS["private_evolution"] | {"population": 4000}
+    project = build_project(tmp_path / "project", methods={"private_evolution": changed})
+    project.write(rows(units, units))
+    ctx = project.context()
+    planned = plan(ctx, "private_evolution", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    said = _levers(ctx, planned, load_method("private_evolution"))
+    assert said.startswith("the number of records (fewer train than the ")
+    assert "set these by public numbers alone" in said
+    public = f"{planned.mechanism().sized_for.records:.0f} {planned.mechanism().sized_for.settings}"
+    assert set(NUMBER.findall(said)) <= set(NUMBER.findall(public))

@@ -75,3 +75,9 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(StorageError, match="taken"):
         draw_plots(tmp_path / "taken", TEXTS, LABELS, RECALL)
+
+
+@pytest.mark.parametrize("texts", [["a b c", "a b c d", "a"], ["a b"] * 3, TEXTS])
+def test_texts_are_counted_in_whole_numbers(texts):
+    (axes,) = plots._lengths(texts).axes
+    assert all(float(tick).is_integer() for tick in axes.get_yticks())
