@@ -16,6 +16,7 @@ import logging
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +32,23 @@ Mode = Literal["L", "RGB"]
 Pixels = NDArray[np.uint8]
 """Shape (height, width) where grey, (height, width, 3) where in colour."""
 
+Window = tuple[float, float]
+"""The values that are black and white, of images with more than 8 bits a value."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """An image of more than 8 bits a value, where no setting says what is black and white.
+
+    Attributes:
+        low: Its least value. Internal.
+        high: Its greatest.
+    """
+
+    low: float
+    high: float
+
+
 FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 """What Pillow may decode. MPO is what many cameras write into a .jpg."""
 MOST_PIXELS = 1 << 26
@@ -45,21 +63,25 @@ _SHEET_CELL = (96, 128)
 _SHEET_GAP = 2
 
 
-def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:
+def read_image(
+    raw: bytes, size: int, mode: Mode, window: Window | None = None
+) -> Pixels | Deep | None:
     """The canonical form of a private image.
 
     The first frame of an animation, turned as its EXIF orientation says, laid over white where it
     is transparent, in ``mode``, stretched to a square by antialiased bicubic resampling. Values of
-    16 bits lose their lower half; floating point is read as 0 to 1, or as 0 to 255 where it exceeds
-    that.
+    more than 8 bits (16 bits, floating point) are brought to 8 by ``window``, the same for every
+    image: what one spans says nothing of how another is read.
 
     Args:
         raw: An image file.
         size: Side of the result in pixels.
         mode: ``L`` for grey, ``RGB`` for colour.
+        window: Black and white of values of more than 8 bits.
 
     Returns:
-        Shape (size, size), or (size, size, 3) for ``RGB``. None where the bytes are no image in one
+        Shape (size, size), or (size, size, 3) for ``RGB``. Deep where it needs a window and there
+        is none. None where the bytes are no image in one
         of ``FORMATS``, are cut off or damaged, or hold more than ``MOST_PIXELS`` pixels.
     """
     if len(raw) > MOST_BYTES:
@@ -74,24 +96,26 @@ def read_image(raw: bytes, size: int, mode: Mode) -> Pixels | None:
                     return None
                 image.draft(None, (4 * size, 4 * size))  # JPEG: decode at 1/2, 1/4 or 1/8 at once
                 image.load()
-                plain = _flat(_upright(image), mode)
+                plain = _flat(_upright(image), mode, window)
         except MemoryError:
             raise
         except Exception:  # decoders raise whatever their parsers raise
             return None
-    return None if plain is None else _square(plain, size)
+    return plain if plain is None or isinstance(plain, Deep) else _square(plain, size)
 
 
-def from_array(values: NDArray[np.generic], size: int, mode: Mode) -> Pixels | None:
+def from_array(
+    values: NDArray[np.generic], size: int, mode: Mode, window: Window | None = None
+) -> Pixels | Deep | None:
     """The canonical form of a private image that is an array of numbers.
 
     Args:
         values: Shape (height, width) or (height, width, 1, 3 or 4); or, where the last axis is
             none of these, (1, 3 or 4, height, width). The fourth channel is opacity. Booleans are
-            black and white; 16 bits without sign lose their lower half; other whole numbers count
-            from 0 to 255; floating point is read as by read_image.
+            black and white; numbers that are not uint8 are read as by read_image.
         size: Side of the result in pixels.
         mode: ``L`` for grey, ``RGB`` for colour.
+        window: Black and white of numbers that are not uint8.
 
     Returns:
         As read_image; None where a value is no number, or beyond ``MOST_PIXELS``.
@@ -102,12 +126,12 @@ def from_array(values: NDArray[np.generic], size: int, mode: Mode) -> Pixels | N
         values = np.moveaxis(values, 0, 2)
     if values.size > 4 * MOST_PIXELS or 0 in values.shape:
         return None
-    pixels = _bytes(values)
-    if pixels is None:
-        return None
+    pixels = _bytes(values, window)
+    if pixels is None or isinstance(pixels, Deep):
+        return pixels
     pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
-    plain = _flat(Image.fromarray(np.ascontiguousarray(pixels)), mode)
-    return None if plain is None else _square(plain, size)
+    plain = _flat(Image.fromarray(np.ascontiguousarray(pixels)), mode, window)
+    return plain if plain is None or isinstance(plain, Deep) else _square(plain, size)
 
 
 def check_pixels(pixels: NDArray[np.generic]) -> Pixels:
@@ -263,17 +287,14 @@ def _upright(image: Image) -> Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _flat(image: Image, mode: Mode) -> Image | None:
+def _flat(image: Image, mode: Mode, window: Window | None) -> Image | Deep | None:
     """The image in ``mode``, without transparency and with 8 bits; None where a value is none."""
     from PIL import Image as images
 
-    if image.mode in _DEEP:
-        values = np.clip(np.asarray(image).astype(np.int64), 0, 0xFFFF) >> 8
-        image = images.fromarray(values.astype(np.uint8))
-    elif image.mode == "F":
-        pixels = _bytes(np.asarray(image))
-        if pixels is None:
-            return None
+    if image.mode in (*_DEEP, "F"):
+        pixels = _bytes(np.asarray(image), window)
+        if pixels is None or isinstance(pixels, Deep):
+            return pixels
         image = images.fromarray(pixels)
     elif image.has_transparency_data:
         over = image.convert("RGBA")
@@ -283,20 +304,20 @@ def _flat(image: Image, mode: Mode) -> Image | None:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _bytes(values: NDArray[np.generic]) -> Pixels | None:
+def _bytes(values: NDArray[np.generic], window: Window | None) -> Pixels | Deep | None:
     """Numbers as 0 to 255; None where one is no number."""
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)
     if values.dtype == np.bool_:
         return values.astype(np.uint8) * np.uint8(255)
-    if values.dtype == np.uint16:
-        return (values.astype(np.uint16) >> np.uint16(8)).astype(np.uint8)
-    floats = values.astype(np.float64)
-    if not np.isfinite(floats).all():
+    numbers = values.astype(np.float64)
+    if not np.isfinite(numbers).all():
         return None
-    if values.dtype.kind == "f" and floats.max() <= 1:
-        floats *= 255
-    return np.clip(np.rint(floats), 0, 255).astype(np.uint8)
+    if window is None:
+        return Deep(float(numbers.min()), float(numbers.max()))
+    low, high = window
+    # Clipped first: what lies far outside must not overflow.
+    return np.rint((np.clip(numbers, low, high) - low) * (255 / (high - low))).astype(np.uint8)
 
 
 def _square(image: Image, size: int) -> Pixels:

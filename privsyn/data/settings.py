@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import glob
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,12 +40,39 @@ class ImageConfig(Section):
 
     size: int = Field(ge=1, le=1024, description="Side in pixels; images are stretched to squares.")
     mode: Literal["L", "RGB"] = Field(default="RGB", description="L: grey. RGB: colour.")
+    depth: int | None = Field(
+        default=None,
+        ge=1,
+        le=32,
+        description="Bits that hold the values of images with more than 8 bits, such as 12 of an "
+        "X-ray in a file of 16: 0 is black, 2**depth - 1 white.",
+    )
+    window: tuple[float, float] | None = Field(
+        default=None,
+        description="In place of depth: the values that are black and white, such as "
+        "[-1000, 400] in Hounsfield units or [0, 1]. What lies outside is black or white.",
+    )
     column: str = Field(
         default="image",
         min_length=1,
         description="Column (Parquet) or array (.npz) of the images. An .npz without an array "
         "image may call it images, train_images, x_train, data or x.",
     )
+
+    @model_validator(mode="after")
+    def _one_span(self) -> ImageConfig:
+        if self.depth is not None and self.window is not None:
+            raise ValueError("depth and window exclude each other: leave one of them null")
+        if self.window is not None and not (
+            all(map(math.isfinite, self.window)) and self.window[0] < self.window[1]
+        ):
+            raise ValueError("window must be [black, white] with black below white")
+        return self
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Black and white of images with more than 8 bits a value; None where neither is set."""
+        return self.window if self.depth is None else (0.0, float((1 << self.depth) - 1))
 
 
 class DatasetConfig(Section):

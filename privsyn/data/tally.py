@@ -27,6 +27,8 @@ TOO_LONG = "row: a line is too long"
 FIELDS = "row: not as many fields as the header"
 UNDECLARED = "label: not declared"
 IMAGE = "image: cannot be read"
+OTHER_FILE = "image: a file of another kind"
+DEEP = "image: of more than 8 bits, and no setting says what is black and white"
 MISSING = "missing or empty"
 KIND = "of another type"
 ENCODING = "not in dataset.encoding"
@@ -44,6 +46,8 @@ _ADVICE: Mapping[str, str] = {
     LOST: "Several people may share it: read the column as text, or as Int64 in pandas, before "
     "it is written.",
     KIND: "A text is a string; a label or unit id is a string, a whole number, a date or a UUID.",
+    OTHER_FILE: "HEIC, DICOM and other formats are not read: convert them to PNG or JPEG.",
+    DEEP: "Set dataset.images.depth (bits, such as 12) or dataset.images.window ([black, white]).",
     IMAGE: "Known are PNG, JPEG and other formats of a bounded size.",
 }
 """Words in a reason -> the next step."""
@@ -84,6 +88,7 @@ class Tally:
         letters: The same of its letters, in tens.
         decoded_wrongly: Records with letters of UTF-8 that were read as another encoding.
         float_ids: Rows whose unit id is written as floats are.
+        span: Least and greatest value of the images dropped for want of a range.
     """
 
     rows: int = 0
@@ -96,13 +101,17 @@ class Tally:
     letters: Counter[int] = field(default_factory=Counter)
     decoded_wrongly: int = 0
     float_ids: int = 0
+    span: tuple[float, float] | None = None
     _units: Hashes = field(default_factory=Hashes, repr=False)
     _alike: Hashes = field(default_factory=Hashes, repr=False)
     _contents: Hashes = field(default_factory=Hashes, repr=False)
 
-    def drop(self, reason: str) -> None:
-        """Count a row that is not used."""
+    def drop(self, reason: str, span: tuple[float, float] | None = None) -> None:
+        """Count a row that is not used; ``span`` is what its values span, where that is why."""
         self.dropped[reason] += 1
+        if span is not None:
+            low, high = self.span or span
+            self.span = min(low, span[0]), max(high, span[1])
 
     def drop_label(self, declared: str | None) -> None:
         """Count a row whose label is not declared; ``declared`` is the label it nearly matches."""
@@ -153,6 +162,7 @@ class Tally:
             "float_ids": self.float_ids,
             "duplicate_texts": self.kept - distinct,
             "decoded_wrongly": self.decoded_wrongly,
+            "span": None if self.span is None else list(self.span),
             "median_words": _median(self.words),
             "median_letters": 10 * _median(self.letters),
             "long": self.long,

@@ -45,9 +45,15 @@ class Format:
 
 @dataclass(frozen=True)
 class Unusable:
-    """A record that is dropped, and why, in words that hold nothing of it."""
+    """A record that is dropped, and why, in words that hold nothing of it.
+
+    Attributes:
+        reason: Words of privsyn.data.tally.
+        span: Least and greatest value of an image that was dropped for want of a range. Internal.
+    """
 
     reason: str
+    span: tuple[float, float] | None = None
 
 
 class Modality(Protocol):

@@ -15,6 +15,7 @@ from privsyn.data.address import Source
 from privsyn.data.arrays import from_npy, to_npy
 from privsyn.data.artifacts import ArtifactRef, atomic_file, write_jsonl_atomic
 from privsyn.data.images import (
+    Deep,
     Pixels,
     annotate,
     contact_sheet,
@@ -30,6 +31,7 @@ from privsyn.data.readers.image_files import (
     check_folder,
     check_npz,
     folder_rows,
+    is_image,
     npz_rows,
     read_file,
 )
@@ -37,7 +39,7 @@ from privsyn.data.readers.objects import is_folder, local
 from privsyn.data.readers.parquet import IMAGE_COLUMN, check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS
 from privsyn.data.settings import ImageConfig
-from privsyn.data.tally import IMAGE
+from privsyn.data.tally import DEEP, IMAGE, OTHER_FILE
 from privsyn.errors import ModelError
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout
@@ -104,12 +106,16 @@ class Images:
         if isinstance(value, dict):  # as the datasets library writes images
             value = value.get("bytes")
         if isinstance(value, Path):
+            if not is_image(value):
+                return Unusable(OTHER_FILE)
             value = read_file(value)
-        pixels = None
+        pixels: Pixels | Deep | None = None
         if isinstance(value, bytes):
-            pixels = read_image(value, self.form.size, self.form.mode)
+            pixels = read_image(value, self.form.size, self.form.mode, self.form.span)
         elif isinstance(value, np.ndarray):
-            pixels = from_array(value, self.form.size, self.form.mode)
+            pixels = from_array(value, self.form.size, self.form.mode, self.form.span)
+        if isinstance(pixels, Deep):
+            return Unusable(DEEP, (pixels.low, pixels.high))
         return Unusable(IMAGE) if pixels is None else to_content(pixels)
 
     def entry(self, content: str | bytes) -> dict[str, str]:

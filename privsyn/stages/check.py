@@ -160,6 +160,8 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     if dataset.holdout:
         aside = dataset.holdout * (kept - beyond)
         said["used"] += f", some {aside:,.0f} of them kept for testing (dataset.holdout)"
+    if span := counts.get("span"):
+        said["values"] = spanned(*span)
     if counts["duplicate_texts"]:
         said["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
     if dataset.images is None and kept:
@@ -193,6 +195,20 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     if note := language([models.language] if models.server is None else [], counts):
         said["language"] = note
     return {**said, **kind.read_as}
+
+
+def spanned(low: float, high: float) -> str:
+    """What the values of images with more than 8 bits span, and the setting that suits it."""
+    whole = low.is_integer() and high.is_integer()
+    shown = f"{low:,.0f} to {high:,.0f}" if whole else f"{low:g} to {high:g}"
+    if not whole or low < 0:
+        return (
+            f"{shown}. Set dataset.images.window=[black, white] as whoever made the images says, "
+            "such as [-1000, 400] in Hounsfield units or [0, 1]"
+        )
+    bits = min(max(8, int(high).bit_length() + int(high).bit_length() % 2), 32)
+    room = f" of {(1 << 16) - 1:,}" if bits <= 16 else ""
+    return f"brightest value {high:,.0f}{room}: set dataset.images.depth={bits}"
 
 
 def whose_rows(dataset: DatasetConfig, counts: Mapping[str, Any]) -> str:

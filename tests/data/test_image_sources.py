@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from pyarrow import parquet
+from pydantic import ValidationError
 
 from privsyn.config import Config
 from privsyn.data.buckets import load_shard
@@ -21,7 +24,9 @@ from privsyn.data.partition import partition, read_holdout
 from privsyn.data.readers.formats import check_source, read_records
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, ImageConfig
+from privsyn.data.tally import DEEP, OTHER_FILE, Tally, advice
 from privsyn.errors import ConfigError, DataError
+from privsyn.stages.check import spanned
 
 LABELS = ("0", "1")
 
@@ -30,11 +35,15 @@ def config(path: Path, **changes: object) -> DatasetConfig:
     fields = {
         "name": "scans",
         "path": path,
-        "images": ImageConfig(size=8, mode="L"),
+        "images": form(),
         "label": "label",
         "labels": LABELS,
     }
     return DatasetConfig(**(fields | changes))
+
+
+def form(**changes: object) -> ImageConfig:
+    return ImageConfig(size=8, mode="L", **changes)
 
 
 def records(cfg: DatasetConfig) -> dict[str, tuple[str | None, int]]:
@@ -216,7 +225,53 @@ def test_arrays_by_name(tmp_path):
 )
 def test_shapes_and_types_of_arrays(tmp_path, array):
     path = npz(tmp_path / "a.npz", image=array, label=np.array([0, 1]))
-    assert records(config(path)) == {"0": ("0", 64), "1": ("1", 64)}
+    scale = float(array.max()) * 255 / 64
+    stated = form() if array.dtype == np.uint8 else form(window=(0.0, scale))
+    assert records(config(path, images=stated)) == {"0": ("0", 64), "1": ("1", 64)}
+
+
+def test_values_of_more_than_eight_bits_are_dropped_where_nothing_says_what_they_span(tmp_path):
+    """Each by its own form alone; `check` says what they span, and what to set."""
+    folder = tmp_path / "scans"
+    for number, values in enumerate(
+        (np.full((8, 8), 64, np.uint8), np.full((8, 8), 4095, np.uint16))
+    ):
+        (folder / "0").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values).save(folder / "0" / f"{number}.png")
+    tally = Tally()
+    kept = list(read_records(config(folder), tally=tally))
+    assert len(kept) == 1
+    found = tally.report(["0"], 1)
+    assert found["reasons"] == {DEEP: 1}
+    assert spanned(*found["span"]) == "brightest value 4,095 of 65,535: set dataset.images.depth=12"
+    assert "depth" in advice(DEEP, {})
+    assert records(config(folder, images=form(depth=12)))["0/1.png"] == ("0", 255)
+
+
+def test_files_of_other_kinds_are_counted_and_change_nothing(folder):
+    before = records(config(folder))
+    for name in ("0/scan.heic", "1/scan.dcm", "0/.hidden", "1/deep/notes.txt"):
+        (folder / name).write_bytes(b"none of ours")
+    tally = Tally()
+    assert len(list(read_records(config(folder), tally=tally))) == len(before)
+    assert records(config(folder)) == before
+    found = tally.report(LABELS, 1)
+    assert found["reasons"] == {OTHER_FILE: 3}
+    assert found["rows"] == len(before) + 3
+    assert "convert" in advice(OTHER_FILE, {})
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"depth": 12, "window": (0, 1)}, "exclude each other"),
+        ({"window": (1, 0)}, "black below white"),
+        ({"window": (0, math.inf)}, "black below white"),
+    ],
+)
+def test_a_range_is_one_and_has_two_ends(stated, said):
+    with pytest.raises(ValidationError, match=said):
+        form(**stated)
 
 
 def test_opacity_of_an_array_is_over_white(tmp_path):
@@ -239,7 +294,7 @@ def test_a_bad_image_of_an_array_changes_no_other(tmp_path):
     pixels = np.stack([image(v) for v in (10, 20, 30)]).astype(np.float32)
     pixels[1, 2, 2] = np.nan
     path = npz(tmp_path / "a.npz", image=pixels, label=np.array([0, 1, 1]))
-    assert records(config(path)) == {"0": ("0", 10), "2": ("1", 30)}
+    assert records(config(path, images=form(depth=8))) == {"0": ("0", 10), "2": ("1", 30)}
 
 
 def test_an_array_is_read_in_pieces(tmp_path, monkeypatch):

@@ -246,7 +246,7 @@ def _records(
             continue
         content = kind.record(row[:width])
         if isinstance(content, Unusable):
-            tally.drop(content.reason)
+            tally.drop(content.reason, content.span)
             continue
         tally.keep(unit, label, content)
         yield Private(Record(unit, label, content))

@@ -58,7 +58,7 @@ def check_folder(path: Path, columns: Mapping[str, str]) -> None:
             hint=f"Set dataset.unit={FILE}: every file is its own unit. For images of one person "
             "use Parquet with a column of unit ids.",
         )
-    if next(folder_rows(path, columns), None) is None:
+    if not any(is_image(row[0]) for row in folder_rows(path, columns)):
         below = "a sub-folder per label with " if "label" in columns else ""
         raise DataError(
             f"{path} holds no image.", hint=f"It must hold {below}files {', '.join(SUFFIXES)}."
@@ -66,7 +66,10 @@ def check_folder(path: Path, columns: Mapping[str, str]) -> None:
 
 
 def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
-    """Path, label where there are labels, and unit id of every image file; none is opened.
+    """Path, label where there are labels, and unit id of every file; none is opened.
+
+    Files that are no image by their name are among them, so that they are counted where they are
+    dropped.
 
     Args:
         path: The folder.
@@ -75,7 +78,7 @@ def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, .
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if name.startswith(".") or Path(name).suffix.lower() not in SUFFIXES:
+            if name.startswith("."):
                 continue
             file = Path(folder, name)
             inside = file.relative_to(path)
@@ -83,6 +86,11 @@ def folder_rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[Any, .
                 yield file, inside.as_posix()
             elif len(inside.parts) > 1:
                 yield file, inside.parts[0], inside.as_posix()
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file is an image by its name."""
+    return path.suffix.lower() in SUFFIXES
 
 
 def read_file(path: Path) -> bytes | None:
