@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from privsyn.models.references import BUILTIN
 from tests.e2e.small_project import METHODS, rows
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,7 @@ def new_project(installed: Path, root: Path, method: str) -> Path:
         "privacy": {"epsilon": 8.0, "delta": 1e-6},
         "methods": {method: METHODS[method]},
         "pipeline": [method],
-        "models": {"language": "tiny"},
+        "models": {"language": str(BUILTIN)},
         "validation": {"max_duplicate_share": 1.0, "min_share": 0.0},
         "performance": {"threads": 1},
         "schedule": {},
