@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from privsyn.data.records import Cell
-from privsyn.dp.accountant import Guarantee, epsilon_at, rho
+from privsyn.dp.accountant import Guarantee, composed_roughly, epsilon_at, rho
 from privsyn.dp.calibration import calibrate_composed, calibrate_rho
 from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Disjoint, Event, Rounds
@@ -126,15 +126,35 @@ _RANGE = range(40, 71)
 bucket are alike and go in circles; above, a small model writes what nobody would."""
 
 
+_NEAR = 8
+"""Hundredths below the temperature of zCDP within which exact composition mostly finds its own."""
+_ROUGH = 1.01
+"""The coarse grid may say as much more than the exact one, and more than it ever does."""
+
+
 def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts) -> float:
     """The lowest temperature at which the target buys all tokens; the highest where none does."""
     r = settings.private_tokens or _most(settings)
 
-    def fits(hundredths: int) -> bool:
-        event = _mechanism(settings, facts, r, hundredths / 100).rounds(r)
-        return epsilon_at(event, target.delta) <= target.epsilon
+    def event(hundredths: int) -> Event:
+        return _mechanism(settings, facts, r, hundredths / 100).rounds(r)
 
-    return _RANGE[min(bisect_left(_RANGE, True, key=fits), len(_RANGE) - 1)] / 100
+    def fits_in_zcdp(hundredths: int) -> bool:
+        return (rho(event(hundredths)) or 0.0) <= calibrate_rho(target)
+
+    def may_fit(hundredths: int) -> bool:
+        return composed_roughly(event(hundredths), target.delta) <= _ROUGH * target.epsilon
+
+    # What is dear comes last: exact composition is asked of one temperature, or two.
+    most = bisect_left(_RANGE, True, key=fits_in_zcdp)
+    least = max(0, most - _NEAR)
+    if least and may_fit(_RANGE[least]):
+        most, least = least, 0
+    least = bisect_left(_RANGE, True, least, min(most, len(_RANGE)), key=may_fit)
+    for hundredths in _RANGE[least:-1]:
+        if epsilon_at(event(hundredths), target.delta) <= target.epsilon:
+            return hundredths / 100
+    return _RANGE[-1] / 100
 
 
 def _most(settings: PrivatePredictionSettings) -> int:
@@ -167,6 +187,8 @@ def _affordable(
     def fits(r: int) -> bool:
         return epsilon_at(one.rounds(r), target.delta) <= target.epsilon
 
+    if fits(_most(settings)):  # mostly: the temperature was solved for so
+        return _most(settings)
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
     if enough < 1 and not fits(1):
