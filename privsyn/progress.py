@@ -1,4 +1,4 @@
-"""Progress on a terminal or in a log, with the time left. Counts are public."""
+"""Progress on a terminal, with the time left, or in a log, without. Counts are public."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ few steps that take no time say nothing of those that do."""
 LEAST_DONE = 0.01
 """No time left is told before this share of all was done since the stage went on: the first steps
 load, compile and fill caches."""
-QUIET_SECONDS = 30.0
-"""A log hears of a stage at least this often, if anything moved."""
+LINES = 20
+"""Parts of a stage, of each of which a log hears."""
 LONG = ("load models", "publish")
 """Stages that may take minutes and count nothing: a log hears that they begin.
 
@@ -91,7 +91,7 @@ def show_progress(
             yield update
         return
     if not console.is_terminal:
-        yield _Lines(console, clock)
+        yield _Lines(console)
         return
     columns = (
         SpinnerColumn(),
@@ -288,12 +288,14 @@ def _display(shown: Any) -> Any:
 
 
 class _Lines:
-    """Lines of a log: where a long stage begins, and of what is counted now and then."""
+    """Lines of a log: where a long stage begins, and every so much of what is counted.
 
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        self._console, self._clock = console, clock
-        self._shown: dict[str, tuple[int, float]] = {}
-        self._paces: dict[str, Pace] = {}
+    privacy: by what is done and never by the clock, which follows the records.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: dict[str, int] = {}
 
     def begins(self, stage: str) -> None:
         self._shown.clear()  # another release's, of which the same is heard again
@@ -304,17 +306,11 @@ class _Lines:
         """Said by whoever times the stage."""
 
     def __call__(self, stage: str, done: int, total: int, things: str = "") -> None:
-        now = self._clock()
-        left = _left(self._paces, stage, done, total, now)
-        tenth = 10 * done // max(total, 1)
-        told, when = self._shown.get(stage, (-1, now))
-        if tenth == told and now - when < QUIET_SECONDS:
+        part = LINES * done // max(total, 1)
+        if self._shown.get(stage) == part:
             return
-        self._shown[stage] = tenth, now
-        self._say(
-            f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}"
-            f"{f', {left}' if left else ''}"
-        )
+        self._shown[stage] = part
+        self._say(f"{stage}: {done:,} of {total:,}{f' {things}' if things else ''}")
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)

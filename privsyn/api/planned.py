@@ -21,7 +21,8 @@ class Planned(Shown):
     Attributes:
         plan: The plan: all public.
         account: What its reservation would meet.
-        earlier: The last release like it here; internal.
+        earlier: The last release like it here, and how long it took: internal, so the table leaves
+            it out.
         cron: Schedule of its DAG.
         settings: What was asked for on top of the project's settings.
         day: Its logical date.
@@ -55,7 +56,7 @@ class Planned(Shown):
         return f"{self.plan.method}: what it would cost"
 
     def _rows(self) -> Mapping[str, str]:
-        return cost_rows(self.plan, self.account, self.earlier, self.cron, self.terms)
+        return cost_rows(self.plan, self.account, None, self.cron, self.terms)
 
     def _notes(self) -> Sequence[str]:
         return self.plan.warnings

@@ -124,7 +124,8 @@ def plan(
                 out,
                 planned,
                 account,
-                last(ctx, planned),
+                # privacy: how long an earlier release took follows its records
+                last(ctx, planned) if at_a_terminal(out) else None,
                 cron,
                 ctx.account.terms,
                 ctx.config.account.public_size,
@@ -236,7 +237,8 @@ def run(
             noted=lambda text: note(err, text),
         )
     summary(out, ctx, planned, internal=at_a_terminal(out))
-    show(err, f"took {duration(time.monotonic() - began)}")
+    if at_a_terminal(err):
+        show(err, f"took {duration(time.monotonic() - began)}")
 
 
 _FIRST = ("plan", "reserve")
