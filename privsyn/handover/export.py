@@ -14,6 +14,7 @@ from privsyn.handover.card import dataset_card
 from privsyn.handover.formats import FORMATS
 from privsyn.ledger.store import Ledger
 from privsyn.release import certificate, layout, verification
+from privsyn.release.release_store import set_times
 from privsyn.spelling import nearest
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release
@@ -94,6 +95,7 @@ def export(
         shutil.copyfile(inside / layout.CERTIFICATE, building / layout.CERTIFICATE)
         card = dataset_card(sealed, form, licence)
         (building / "README.md").write_text(card, encoding="utf-8")
+        set_times(building, inside)
         os.rename(building, target)
         sync_folder(target.absolute().parent)
     except OSError as error:

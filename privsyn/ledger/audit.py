@@ -33,6 +33,7 @@ from privsyn.ledger.chain import (
     OPENED,
     RENAMED,
     REQUESTED,
+    SKEW,
     TERMS,
     broken,
     digest,
@@ -66,6 +67,8 @@ def verify(connection: Connection) -> Audit:
         accounts=len(history.accounts),
         entries=len(history.entries),
         head=history.head,
+        late=history.late,
+        behind=history.behind,
     )
 
 
@@ -95,9 +98,17 @@ class _History:
         requests: Digest of a cost that was asked for -> account and release.
         certificates: Digest of a certificate -> account and release.
         decisions: What people decided, by release.
+        at: Time of the last row.
+        reserved: Reservations so far.
+        late: Rows that a clock wrote which was well behind the row before.
+        behind: The most that such a clock was behind.
     """
 
     costs: bool
+    at: str = ""
+    reserved: int = 0
+    late: int = 0
+    behind: timedelta = timedelta()
     seq: int = 0
     head: str = GENESIS
     accounts: Rows = field(default_factory=dict)
@@ -112,6 +123,7 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
     try:
         for row in walk(connection):
             _check_link(row, history.seq, history.head)
+            _check_time(row, history)
             if row.change == OPENED:
                 _open(row, history)
             elif row.change == RENAMED:
@@ -126,7 +138,7 @@ def _replay(connection: Connection, *, costs: bool) -> _History:
                 _derive(row, history)
             else:
                 _move(row, history)
-            history.seq, history.head = row.seq, row.hash
+            history.seq, history.head, history.at = row.seq, row.hash, row.at
     except (KeyError, TypeError, ValueError) as error:  # what follows from an edited value
         _fail(f"history row {history.seq + 1} cannot be read ({type(error).__name__})")
     heads = connection.execute(sa.select(tables.head.c.seq, tables.head.c.hash)).all()
@@ -152,6 +164,21 @@ def _check_link(row: Change, seq: int, head: str) -> None:
         row.seq, row.at, row.account, row.release_id, row.change, row.body, row.previous
     ):
         _fail(f"history row {row.seq} was edited")
+
+
+def _check_time(row: Change, history: _History) -> None:
+    """Check that times do not decrease, and count the rows of clocks that were behind."""
+    if row.at < history.at:
+        _fail(f"history row {row.seq} has a time before that of row {history.seq}")
+    clock = row.body.get("clock")
+    if clock is None:
+        return
+    late = moment(row.at) - moment(clock)
+    if row.at != history.at or late <= timedelta():
+        _fail(f"history row {row.seq} names a clock that was not behind")
+    if late >= SKEW:
+        history.late += 1
+        history.behind = max(history.behind, late)
 
 
 def _open(row: Change, history: _History) -> None:
@@ -255,6 +282,9 @@ def _move(row: Change, history: _History) -> None:
     if row.change == State.RESERVED:
         if row.account not in accounts:
             _fail(f"history row {row.seq}: account {row.account} was never opened")
+        if values["number"] != history.reserved + 1:
+            _fail(f"history row {row.seq}: release {name} has number {values['number']}")
+        history.reserved += 1
         if history.costs:
             _check_cost(row, accounts[row.account], history)
             _check_terms(row, accounts[row.account], history)
@@ -360,7 +390,8 @@ def _recent(row: Change, account: Mapping[str, Any], entries: list[dict[str, Any
 
 
 def _inside(row: Change, days: int, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    start = stamp(moment(row.at) - timedelta(days=days))
+    """By the clock of who wrote the row, which may have been behind the row's own time."""
+    start = stamp(moment(row.body.get("clock", row.at)) - timedelta(days=days))
     still = (State.RESERVED, State.BEGUN)
     return [entry for entry in entries if entry["state"] in still or entry["changed_at"] > start]
 

@@ -17,7 +17,15 @@ from privsyn.ledger.chain import canonical
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import Entry, State, moment
 from privsyn.ledger.rows import SHARES, Row, caps_of, policy_period, spec_of
-from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step, Window
+from privsyn.ledger.statements import (
+    Balance,
+    Fill,
+    Preview,
+    Refusal,
+    Statement,
+    Step,
+    Window,
+)
 from privsyn.ledger.terms import NONE
 
 
@@ -77,8 +85,13 @@ def balance(row: Row, entries: Sequence[Entry], now: datetime) -> Balance:
     return Balance(account=row["name"], entries=len(charged), period=window, **fill)
 
 
-def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
+def lifetime_fill(row: Row, entries: Sequence[Entry]) -> Fill:
+    """How full an account's lifetime cap is: the same whenever its releases end."""
+    charges = [Charge.of(entry) for entry in entries if entry.charged]
+    return Fill(**_fill(caps_of(row)[0], charges))
 
+
+def _fill(cap: Cap, charges: Sequence[Charge]) -> dict[str, Any]:
     spent = cap.total(charge.loss for charge in charges)
     return {
         "cap": Guarantee(cap.epsilon, cap.delta),
@@ -173,8 +186,18 @@ def check_fits(
     event: Event,
     guarantee: Guarantee,
     now: datetime,
+    late: str = "",
 ) -> None:
     """Refuse a release that either filter cannot pay.
+
+    Args:
+        row: The account.
+        entries: Its releases, in any state.
+        release_id: What the release is called in the message.
+        event: What it does to the data.
+        guarantee: (epsilon, delta) of the release alone.
+        now: End of the period's window. A clock that is behind leaves more in it.
+        late: What to say of a clock that is behind the ledger's time.
 
     Raises:
         BudgetExceeded: Says asked, left and short by, and what would fit.
@@ -194,7 +217,7 @@ def check_fits(
             )
         else:
             what = f"account {row['name']} in {one.days} days"
-            hint = _when(one, entries, now)
+            hint = " ".join(filter(None, (_when(one, entries, now), late)))
         raise _exceeded(one, room, f"{what} cannot pay for {release}", hint)
 
 

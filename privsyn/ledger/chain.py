@@ -7,9 +7,10 @@ computed from it. ``project`` is the one place that says how, for writing and fo
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.errors import VerificationError
 from privsyn.ledger import tables
-from privsyn.ledger.entries import Change, State, stamp
+from privsyn.ledger.entries import Change, State, moment, stamp
 
 OPENED = "OPENED"
 RENAMED = "RENAMED"
@@ -35,6 +36,9 @@ NOTES = (DERIVED, VALIDATED)
 """Those of them that follow a commit. They charge nothing and change no table."""
 
 GENESIS = "0" * 64
+SALT_BYTES = 16
+SKEW = timedelta(minutes=1)
+"""A clock that is behind by less is not worth a word."""
 
 BEFORE: Mapping[str, tuple[State | None, ...]] = {
     State.RESERVED: (None, State.VOID),
@@ -110,6 +114,31 @@ def broken(what: str) -> VerificationError:
     )
 
 
+def last_at(connection: Connection) -> str:
+    """Time of the last row; empty where there is none."""
+    query = sa.select(tables.history.c.at).order_by(tables.history.c.seq.desc()).limit(1)
+    return connection.execute(query).scalar() or ""
+
+
+def behind(connection: Connection, clock: datetime) -> str:
+    """What to say of a clock that is well behind the last row; empty where it is not."""
+    last = last_at(connection)
+    if not last or moment(last) - clock < SKEW:
+        return ""
+    return (
+        f"The last row of the ledger has the time {moment(last):%Y-%m-%d %H:%M} UTC, and the clock "
+        f"of this machine says {clock:%Y-%m-%d %H:%M}: one of the two clocks is wrong. New rows "
+        "get the time of the last row, and what ends now leaves a period's window as if it had "
+        "ended then."
+    )
+
+
+def _secret(connection: Connection) -> bytes:
+    """The ledger's secret, which is on no certificate and in no row."""
+    query = sa.select(tables.secrets.c.value).where(tables.secrets.c.name == "source")
+    return bytes.fromhex(connection.execute(query).scalar_one())
+
+
 def append(
     connection: Connection,
     at: datetime,
@@ -118,9 +147,24 @@ def append(
     change: str,
     body: Mapping[str, Any],
 ) -> Change:
-    """Add a row to the history, and bring the table it concerns up to date."""
+    """Add a row to the history, and bring the table it concerns up to date.
+
+    Its time is never before that of the last row: a clock that went back would else take releases
+    out of a period's window. Such a clock's own time is noted in the row, as ``clock``.
+    """
     seq, previous = lock(connection)
-    seq, time = seq + 1, stamp(at)
+    now = stamp(at)
+    time = max(now, last_at(connection))
+    body = dict(body)
+    if time != now:
+        body["clock"] = now
+    if change == State.RESERVED:
+        last = connection.execute(sa.select(sa.func.max(tables.entries.c.number))).scalar()
+        body["number"] = (last or 0) + 1
+    seq += 1
+    # privacy: certificates name rows by hash, and a time has few values to try without the secret
+    said = canonical({**body, "at": time, "previous": previous, "seq": seq})
+    body["salt"] = hmac.digest(_secret(connection), said.encode(), "sha256")[:SALT_BYTES].hex()
     row = Change(
         seq,
         time,
@@ -159,6 +203,8 @@ def project(row: Change) -> dict[str, Any]:
     """The columns that a history row sets in the table of accounts or of entries."""
     body = dict(row.body)
     by = body.pop("by", None)
+    for name in ("salt", "clock"):
+        body.pop(name, None)
     if row.change == OPENED:
         del body["key_sha256"]
         return {"name": row.account, "opened_at": row.at, "terms": None, **body}
@@ -169,7 +215,6 @@ def project(row: Change) -> dict[str, Any]:
     values = {"state": str(row.change), "changed_at": row.at, **body}
     if row.change == State.RESERVED:
         values |= {
-            "number": row.seq,
             "account": row.account,
             "reserved_at": row.at,
             "event": canonical(body["event"]),

@@ -33,7 +33,7 @@ class Entry:
     """One release in the ledger.
 
     Attributes:
-        number: Row of the history that reserved it; the ledger entry id that lineage quotes.
+        number: Number of its reservation, from 1 on over all accounts; what lineage quotes.
         release_id: Name of the release.
         account: Account that pays.
         method: Method that draws.
@@ -140,8 +140,7 @@ class Change:
         at: Time (UTC), as written into the hash.
         account: Account it concerns.
         release_id: Release it concerns; None for a change of the account itself.
-        change: ``OPENED`` or ``RENAMED`` for an account, else the release's new state or
-            ``DERIVED``.
+        change: What changed: a release's new state, or one of those that chain.py names.
         body: What the change recorded.
         previous: Hash of the row before.
         hash: SHA-256 over ``previous`` and this row's canonical JSON.

@@ -121,6 +121,13 @@ SELECT seq, hash INTO last FROM {schema}.ledger_head WHERE id = 1 FOR UPDATE;
 IF last IS NULL OR NEW.seq <> last.seq + 1 OR NEW.previous <> last.hash THEN
   RAISE EXCEPTION 'privsyn: row % does not follow the end of the history', NEW.seq;
 END IF;
+IF NEW.at < (SELECT at FROM {schema}.ledger_history WHERE seq = last.seq) THEN
+  RAISE EXCEPTION 'privsyn: row % has a time before that of the last row', NEW.seq;
+END IF;
+IF NEW.change = 'RESERVED' AND (NEW.body::jsonb ->> 'number')::bigint IS DISTINCT FROM
+  (SELECT coalesce(max(number), 0) + 1 FROM {schema}.ledger_entry) THEN
+  RAISE EXCEPTION 'privsyn: row % does not have the number of the next reservation', NEW.seq;
+END IF;
 IF NEW.body::jsonb -> 'by' ->> 'db_user' IS DISTINCT FROM session_user::text THEN
   RAISE EXCEPTION 'privsyn: row % does not name the role that writes it', NEW.seq;
 END IF;
@@ -174,13 +181,14 @@ RETURN NEW;""".replace("{never}", _NEVER),
         "BEFORE INSERT OR UPDATE OR DELETE",
         """DECLARE last record; BEGIN
 IF TG_OP = 'DELETE' THEN {never} END IF;
-SELECT seq, at, change, account INTO last FROM {schema}.ledger_history
+SELECT at, change, account, body::jsonb ->> 'number' AS number INTO last
+  FROM {schema}.ledger_history
   WHERE release_id = NEW.release_id AND change IN ({states}) ORDER BY seq DESC LIMIT 1;
 IF last IS NULL OR NEW.state <> last.change OR NEW.changed_at <> last.at OR
   NEW.account <> last.account THEN
   RAISE EXCEPTION 'privsyn: release % is not what the history says', NEW.release_id;
 END IF;
-IF last.change = 'RESERVED' AND NEW.number <> last.seq OR TG_OP = 'UPDATE' AND (
+IF last.change = 'RESERVED' AND NEW.number <> last.number::bigint OR TG_OP = 'UPDATE' AND (
   NEW.release_id <> OLD.release_id OR last.change <> 'RESERVED' AND ({fixed})) THEN
   RAISE EXCEPTION 'privsyn: the cost of release % is fixed', NEW.release_id;
 END IF;

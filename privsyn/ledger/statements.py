@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from privsyn.dp.events import load
@@ -75,6 +75,18 @@ class Fill:
     spent_epsilon: float
     left_epsilon: float
 
+    def figures(self) -> dict[str, Any]:
+        """Cap, losses and room under the names that plans and certificates give them."""
+        return {
+            "cap": {"epsilon": self.cap.epsilon, "delta": self.cap.delta},
+            "order": self.order,
+            "budget": self.budget,
+            "spent": self.spent,
+            "left": self.left,
+            "share": self.share,
+            "left_epsilon": self.left_epsilon,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Fill):
@@ -102,18 +114,6 @@ class Balance(Fill):
     account: str
     entries: int
     period: Window | None = None
-
-    def figures(self) -> dict[str, Any]:
-        """Cap, losses and room under the names that plans and certificates give them."""
-        return {
-            "cap": {"epsilon": self.cap.epsilon, "delta": self.cap.delta},
-            "order": self.order,
-            "budget": self.budget,
-            "spent": self.spent,
-            "left": self.left,
-            "share": self.share,
-            "left_epsilon": self.left_epsilon,
-        }
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -221,9 +221,13 @@ class Audit:
         accounts: Accounts.
         entries: Releases.
         head: Hash of the last row.
+        late: Rows that a clock wrote which was well behind the row before.
+        behind: The most that such a clock was behind.
     """
 
     rows: int
     accounts: int
     entries: int
     head: str
+    late: int = 0
+    behind: timedelta = timedelta()

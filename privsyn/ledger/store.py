@@ -70,7 +70,8 @@ def open_ledger(
     Args:
         url: ``sqlite:///path`` or ``postgresql://user@host/name``.
         clock: Time of entries and leases. Workers that share a ledger should agree on it to within
-            a fraction of a lease's life.
+            a fraction of a lease's life. The times of the history never decrease: a clock that is
+            behind the last row writes that row's time, and its own beside it.
         timeout: Longest wait for another process's write, in seconds.
         who: Whoever asks, for the record: user, driver, and of Airflow DAG and run.
 
@@ -280,7 +281,8 @@ class Ledger(EndedLedger):
             spec.terms.refuse(account, f"release {release_id}", asked)
             now = self._clock()
             entries = rows.entries_of(connection, account)
-            balances.check_fits(row, entries, release_id, event, guarantee, now)
+            late = chain.behind(connection, now)
+            balances.check_fits(row, entries, release_id, event, guarantee, now, late)
             digest = cost_digest(account, release_id, method, dump(event), guarantee)
             self._check_spend(connection, spec, release_id, asked, digest)
             body = {

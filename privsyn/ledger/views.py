@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from privsyn.data.records import Private
 from privsyn.dp.accountant import Guarantee
@@ -16,7 +17,7 @@ from privsyn.ledger.checks import account_row, entry_row, matching
 from privsyn.ledger.database import Database
 from privsyn.ledger.decisions import Decision, What
 from privsyn.ledger.entries import Change, Entry, Source, State
-from privsyn.ledger.statements import Audit, Balance, Preview, Refusal, Statement, Step
+from privsyn.ledger.statements import Audit, Balance, Fill, Preview, Refusal, Statement, Step
 from privsyn.ledger.terms import NONE, Terms
 
 TIMEOUT = 15.0
@@ -103,6 +104,35 @@ class LedgerView:
             row = account_row(connection, name)
             entries = rows.entries_of(connection, name) if connection else []
         return balances.balance(row, entries, self._clock())
+
+    def clock_note(self) -> str:
+        """What to say of a clock that is well behind the ledger's time; empty where it is not."""
+        with self._database.read() as connection:
+            return chain.behind(connection, self._clock()) if connection else ""
+
+    def reservation(self, release_id: str) -> tuple[Change, Fill]:
+        """The row that set a release's cost aside, and how full its account was with it then.
+
+        The lifetime cap alone: a period's window moves when other releases end, which depends on
+        their records.
+        """
+        with self._database.read() as connection:
+            entry = entry_row(connection, release_id)
+            row = account_row(connection, entry.account)
+            history = list(chain.walk(connection)) if connection else []
+        reserved = [
+            one for one in history if (one.release_id, one.change) == (release_id, State.RESERVED)
+        ]
+        if not reserved:
+            raise chain.broken(f"release {release_id} is in its table and not in the history")
+        last = reserved[-1]
+        found: dict[str, dict[str, Any]] = {}
+        for one in history[: last.seq]:
+            if one.account == entry.account and one.change in chain.BEFORE:
+                name = str(one.release_id)
+                found[name] = {"release_id": name} | found.get(name, {}) | chain.project(one)
+        entries = sorted(map(rows.entry_of, found.values()), key=lambda one: one.number)
+        return last, balances.lifetime_fill(row, entries)
 
     def preview(self, spec: AccountSpec, event: Event, release_id: str | None = None) -> Preview:
         """Outcome of reserving an event now. Creates neither account nor database.

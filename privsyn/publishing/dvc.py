@@ -13,12 +13,14 @@ synthetic records and public settings.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,7 @@ class DvcPublisher:
         release_dir = release_dir.resolve()
         release_id = self._checked(release_dir)
         pointer = self._pointer(release_id)
+        day = _day(release_dir)
         with self._turn():
             self._dvc.prepare()
             _refuse_other_bytes(release_dir, pointer)
@@ -133,9 +136,10 @@ class DvcPublisher:
                 log.info("synthetic/%s holds another release: dvc.lock is as before", method)
             self._push(revision.pointer, *stages)
             commit = None
+            os.utime(pointer, (datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp(),) * 2)
             if git_commit:
                 files = [revision.pointer, "dvc.lock", "releases/.gitignore"]
-                commit = commit_files(self.root, files, f"Publish {release_id}")
+                commit = commit_files(self.root, files, f"Publish {release_id}", day)
         return replace(revision, stages=tuple(stages), commit=commit)
 
     def check_remote(self) -> None:
@@ -325,6 +329,18 @@ def _account(release_dir: Path) -> str | None:
         return None if "derived" in sealed else str(sealed["plan"]["account"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+def _day(release_dir: Path) -> str:
+    """The day on a release's certificate: the one time that is told of it."""
+    try:
+        sealed = read_json(release_dir / layout.CERTIFICATE)
+        paid = sealed["parents"][0] if "derived" in sealed else sealed
+        return date.fromisoformat(paid["reserved_on"]).isoformat()
+    except (OSError, ValueError, LookupError, TypeError):
+        raise DataError(
+            f"releases/{release_dir.name}: its certificate names no day.", hint="Run certify again."
+        ) from None
 
 
 def _relative(path: Path, root: Path) -> str:

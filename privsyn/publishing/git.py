@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +30,14 @@ def ignored(file: Path) -> bool:
     return done.returncode == 0
 
 
-def commit_files(root: Path, files: Sequence[str], message: str) -> str:
+def commit_files(root: Path, files: Sequence[str], message: str, day: str) -> str:
     """Commit those of the files that exist, leaving whatever else is staged; the commit's id.
+
+    Args:
+        root: The project.
+        files: Relative to it.
+        message: Of the commit.
+        day: Its date (ISO): when a release was finished depends on its records.
 
     Raises:
         PublishError: No identity, a lock, or a hook refused.
@@ -39,11 +46,13 @@ def commit_files(root: Path, files: Sequence[str], message: str) -> str:
     # Also where a .gitignore has the folder of the releases: to commit them was asked for.
     _git(root, "add", "--force", "--", *present)
     if _git(root, "status", "--porcelain", "--", *present):
-        _git(root, "commit", "--quiet", "--message", message, "--", *present)
+        _git(root, "commit", "--quiet", "--message", message, "--", *present, day=day)
     return _git(root, "rev-parse", "HEAD")
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _git(root: Path, *arguments: str, day: str | None = None) -> str:
+    at = f"{day}T00:00:00+0000"
+    dates = {} if day is None else {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
     done = subprocess.run(
         ["git", *arguments],
         cwd=root,
@@ -52,6 +61,7 @@ def _git(root: Path, *arguments: str) -> str:
         text=True,
         errors="replace",
         check=False,
+        env=os.environ | dates,
     )
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]

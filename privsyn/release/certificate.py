@@ -24,8 +24,8 @@ from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.ledger.decisions import Decision
-from privsyn.ledger.entries import Change, Entry
-from privsyn.ledger.statements import Balance
+from privsyn.ledger.entries import Change, Entry, moment
+from privsyn.ledger.statements import Fill
 from privsyn.ledger.store import Ledger
 from privsyn.release.layout import CERTIFICATE, MODEL_ROWS, REPORTS, VALIDATION
 from privsyn.release.plan import Plan
@@ -54,7 +54,7 @@ def build(
     artifact: ArtifactRef,
     entry: Entry,
     reserved: Change,
-    balance: Balance,
+    balance: Fill,
     *,
     noise: str,
     counts: Mapping[str, int],
@@ -71,21 +71,23 @@ def build(
         artifact: The synthetic file.
         entry: The release in the ledger.
         reserved: The row of the ledger's chained history that set its cost aside.
-        balance: The account after this release.
+        balance: The account as it was with this release when its cost was set aside: a later one
+            would tell whether other releases were finished by then.
         noise: Kind of noise source. Anything but ``opendp`` makes the release ``not-private``.
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
         accuracy: What was drawn of the accuracy it pays for (``release/accuracy.py``), if it does.
         root: Project folder, for its git commit.
-        approval: Of its cost, where one was needed: its row, and no name.
+        approval: Of its cost, where one was needed: the hash of its row, and no name.
     """
     method, _ = plan.load_method()
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "class": "dp-release" if noise == "opendp" else "not-private",
-        # When its cost was set aside: how long the drawing took depends on the data.
-        "reserved_at": reserved.at,
+        # privacy: the day its cost was set aside. How long a drawing took depends on the data, and
+        # who makes releases one after the other sets this one's cost aside when the last is done.
+        "reserved_on": day_of(reserved),
         "plan": plan.model_dump(mode="json", exclude={"warnings", "shards", "dates"}),
         "risk": risk(load(plan.event)).figures(),
         "method": {"name": method.name, "title": method.title, "paper": method.paper},
@@ -95,7 +97,7 @@ def build(
             **balance.figures(),
             "loss": entry.loss,
         },
-        "ledger": {"entry": entry.number, "row": reserved.seq, "hash": reserved.hash},
+        "ledger": {"entry": entry.number, "hash": reserved.hash},
         "noise": noise,
         "parents": [],
         "software": _software(root),
@@ -103,7 +105,7 @@ def build(
     if accuracy is not None:
         body["accuracy"] = dict(accuracy)
     if approval is not None:
-        body["ledger"]["approval"] = {"row": approval.seq, "hash": approval.hash}
+        body["ledger"]["approval"] = {"hash": approval.hash}
     if counts:
         body["drawn"] = dict(counts)
     if exhibits:
@@ -111,6 +113,11 @@ def build(
     if model:
         body["model"] = dict(model)
     return body | {"seal": seal_of(body)}
+
+
+def day_of(reserved: Change) -> str:
+    """The day (UTC) on which a row set a cost aside: the one time that a certificate tells."""
+    return moment(reserved.at).date().isoformat()
 
 
 def derive(

@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from privsyn.data.artifacts import sha256_file, storage_error, wipe
@@ -42,6 +44,7 @@ from privsyn.release.plan import Plan
 PLANS, SHOWN_BY = "plans", "shown_by"
 
 _MANIFEST = "manifest.json"
+_DAY_SECONDS = 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _OWN = re.compile(r"files/[0-9a-f]{64}|draft-[0-9a-f]{64}\.json")
 """What privsyn stores of a release beside its manifest."""
@@ -251,6 +254,7 @@ class ReleaseStore:
             _refuse_other(building, manifest)
             check(building)
             set_modes(building, private=manifest.lies == QUARANTINE)
+            set_times(building)
             for earlier in (target, other):
                 shutil.rmtree(earlier, ignore_errors=True)
             building.replace(target)
@@ -347,6 +351,28 @@ def set_modes(folder: Path, *, private: bool) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(folders if path.is_dir() else files)
+
+
+def set_times(folder: Path, release: Path | None = None) -> None:
+    """Give all that lies in a release folder, and the folder, one time that tells nothing.
+
+    Files keep the time at which they were written, and copies and archives take it along: that of
+    a release's end depends on its records. Here it is the day on its certificate, at as many
+    seconds past midnight as the digest of its content says, so that what compares times and sizes
+    (DVC, rsync) sees when a file has another content.
+
+    Args:
+        folder: The folder.
+        release: The release it was made from, where it is none.
+    """
+    release = release or folder
+    _, sealed = certificate.read(release)
+    day = datetime.fromisoformat(certificate.origin(sealed)["reserved_on"]).replace(tzinfo=UTC)
+    content = json.dumps(_held(release), sort_keys=True).encode()
+    past = int(hashlib.sha256(content).hexdigest(), 16) % _DAY_SECONDS
+    at = (day.timestamp() + past,) * 2
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, at, follow_symlinks=False)
 
 
 def _content(store: ObjectStore, name: str) -> bytes | None:

@@ -20,7 +20,7 @@ from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.ledger.chain import DECISIONS, DERIVED, VALIDATED
 from privsyn.ledger.decisions import Decision, What
-from privsyn.ledger.entries import Change
+from privsyn.ledger.entries import Change, State
 from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import Terms
 from privsyn.release import signature
@@ -29,6 +29,7 @@ from privsyn.release.certificate import (
     RESTORE_HINT,
     SCHEMA,
     canonical,
+    day_of,
     digest,
     is_plain_file,
     made_by_newer,
@@ -493,6 +494,7 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
     if entry is None:
         return [Check("ledger row", False, f"the ledger knows no release {plan.id}")]
     paid, history = origin(certificate), ledger.history(plan.id)
+    figures = ledger.reservation(plan.id)[1].figures()
     offspring = []
     if paid is not certificate:
         digests = {
@@ -521,11 +523,23 @@ def _ledger(plan: Plan, certificate: Mapping[str, Any], ledger: Ledger | None) -
         Check(
             "ledger history",
             any(
-                {"entry": entry.number, "row": row.seq, "hash": row.hash}
-                == {key: paid["ledger"].get(key) for key in ("entry", "row", "hash")}
+                (row.change, row.hash, entry.number, day_of(row))
+                == (
+                    State.RESERVED,
+                    *(paid["ledger"].get(key) for key in ("hash", "entry")),
+                    paid["reserved_on"],
+                )
                 for row in history
             ),
-            "the certificate names this entry's row of the chain",
+            "the certificate names this entry's row of the chain, and its day",
+        ),
+        Check(
+            "ledger balance",
+            agree(
+                {key: paid["account"].get(key) for key in figures},
+                figures,
+            ),
+            "the account as it was when the cost was set aside",
         ),
         *_approvals(certificate, paid, history, ledger.terms(plan.account)),
     ]
@@ -542,7 +556,7 @@ def _approvals(
     checks = []
     named = paid["ledger"].get("approval")
     if named is not None:
-        found = [one for one in decisions if {"row": one.seq, "hash": one.hash} == named]
+        found = [one for one in decisions if {"hash": one.hash} == named]
         fine = bool(found) and found[0].what is What.SPEND and found[0].approved
         said = f"by {found[0].approver}, row {found[0].seq}" if fine else "there is no such row"
         checks.append(Check("ledger approval", fine, f"its cost was approved {said}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def facts(sealed: Mapping[str, Any]) -> dict[str, Any]:
         "dataset": plan["dataset"]["name"],
         "version": plan["dataset"]["version"],
         "rows": sealed["artifact"]["rows"],
-        "reserved": paid["reserved_at"],
+        "reserved": paid["reserved_on"],
         "certificate_sha256": certificate.digest(dict(sealed)),
         "account": paid["account"]["name"],
         "account_left": paid["account"]["left_epsilon"],
@@ -290,7 +290,7 @@ def _release(release: Mapping[str, Any], sealed: Mapping[str, Any], kept: Record
             str(sealed["artifact"]["sha256"]),
             code=True,
         ),
-        Fact("Ledger", f"entry {paid['ledger']['entry']}, row {paid['ledger']['row']}"),
+        Fact("Ledger", f"release {paid['ledger']['entry']} of its ledger"),
         Fact("privsyn", str(sealed["software"].get("privsyn") or "unknown")),
     ]
     if "derived" in sealed:
@@ -417,10 +417,9 @@ def _upper(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _date(moment: str) -> str:
-    """An ISO time for people; anything else as it is."""
+def _date(day: str) -> str:
+    """An ISO date for people; anything else as it is."""
     try:
-        read = datetime.fromisoformat(moment)
+        return f"{date.fromisoformat(day):%d %b %Y}"
     except ValueError:
-        return moment
-    return f"{read:%d %b %Y at %H:%M} {read.tzname() or ''}".strip()
+        return day

@@ -21,10 +21,10 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import DataError, ReleaseLost, VerificationError
-from privsyn.ledger.entries import State
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
+from privsyn.release.release_store import set_times
 from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
 from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.base import Context
@@ -112,6 +112,7 @@ def copy_release(source: Path, target: Path) -> Path:
         for name in layout.FOLDERS:
             if (source / name).is_dir():
                 shutil.copytree(source / name, fresh / name)
+        set_times(fresh)
         shutil.rmtree(target, ignore_errors=True)
         fresh.replace(target)
     except OSError as error:
@@ -132,12 +133,13 @@ def _write(ctx: Context, plan: Plan, place: Place, shards: int, folder: Path) ->
     by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT, place) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)
     model = _take_along(scratch / MODEL, building / layout.MODEL)
+    reserved, balance = ctx.ledger.reservation(plan.id)
     sealed = certificate.build(
         plan,
         artifact,
         ctx.ledger.entry(plan.id),
-        [row for row in ctx.ledger.history(plan.id) if row.change == State.RESERVED][-1],
-        ctx.ledger.balance(plan.account),
+        reserved,
+        balance,
         noise="+".join(sorted({*noise.split("+"), by})) if accuracy else noise,
         counts=counts,
         exhibits=exhibits,
@@ -178,6 +180,7 @@ def seal(building: Path, sealed: Mapping[str, Any], folder: Path) -> None:
     with atomic_file(building / layout.CERTIFICATE, mode=0o644) as stream:
         stream.write(certificate.canonical(sealed))
     try:
+        set_times(building)
         os.replace(building, folder)
         sync_folder(folder.parent)
     except OSError as error:

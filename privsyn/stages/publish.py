@@ -10,6 +10,7 @@ from privsyn.errors import PrivsynError, ValidationFailed
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
+from privsyn.release.release_store import set_times
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
@@ -44,6 +45,7 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
             hint="Run validate first, or look into quarantine/.",
         )
     if sign(ctx, folder) is not None:  # where validate ran on a machine without the key
+        set_times(folder)
         store(ctx, folder)
     verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
     refuse_unapproved(ctx, folder)
@@ -108,7 +110,9 @@ def restore(ctx: Context, release_id: str) -> Path:
     publisher = _publisher(ctx)
     if release_id not in publisher.published() and ctx.workspace.here_in(release_id) is None:
         raise ctx.workspace.missing(release_id)
-    return publisher.restore(release_id)
+    folder = publisher.restore(release_id)
+    set_times(folder)
+    return folder
 
 
 def _publisher(ctx: Context) -> DvcPublisher:

@@ -17,7 +17,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.cautions import BY_AUDIT, of_account, of_release
 from privsyn.release.plan import Plan
-from privsyn.release.release_store import set_modes
+from privsyn.release.release_store import set_modes, set_times
 from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
@@ -175,6 +175,7 @@ def place(ctx: Context, name: str, folder: Path, *, released: bool) -> Path:
             folder.replace(target)
             if released:
                 set_modes(target, private=False)
+        set_times(target)
     except OSError as error:
         raise storage_error("move", folder, error) from error
     store(ctx, target)
@@ -218,6 +219,7 @@ def copy_reports(ctx: Context, method: str, folder: Path) -> None:
     try:
         reports.mkdir(parents=True, exist_ok=True)
         for name in layout.REPORTS:
-            shutil.copyfile(folder / name, reports / name)
+            shutil.copy2(folder / name, reports / name)
+        set_times(reports, folder)
     except OSError as error:
         raise storage_error("write", reports, error) from error

@@ -121,8 +121,9 @@ class MlflowTracker:
         """End a run that has not ended so. See Tracker."""
         if run_id:
             with self._guard():
-                if self._client.get_run(run_id).info.status != status:
-                    self._client.set_terminated(run_id, status)
+                run = self._client.get_run(run_id)
+                if run.info.status != status:
+                    self._client.set_terminated(run_id, status, _public_time(run))
 
     def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         """Write parameters once; a later, other value becomes a tag. See Tracker."""
@@ -157,11 +158,12 @@ class MlflowTracker:
         """Write those numbers that the run has not. See Tracker."""
         if not run_id or not metrics:
             return
-        now = int(time.time() * 1000)
         with self._guard():
             from mlflow.entities import Metric
 
-            known = self._client.get_run(run_id).data.metrics
+            run = self._client.get_run(run_id)
+            known = run.data.metrics
+            now = _public_time(run) or int(time.time() * 1000)
             new = {as_key(k): float(v) for k, v in metrics.items()}
             fresh = [Metric(k, v, now, step) for k, v in new.items() if known.get(k) != v]
             if fresh:
@@ -358,7 +360,11 @@ class MlflowTracker:
         with self._guard(), self._lock():
             run_id = self._oldest(release_id, stage)
             if run_id is None:
-                made = self._client.create_run(self._experiment_id, tags=tags, run_name=name)
+                # privacy: a release's own run has the day alone, see _public_time
+                day = None if stage else int(time.time()) // 86_400 * 86_400_000
+                made = self._client.create_run(
+                    self._experiment_id, start_time=day, tags=tags, run_name=name
+                )
                 run_id = self._oldest(release_id, stage) or made.info.run_id
                 if run_id != made.info.run_id:
                     self._client.delete_run(made.info.run_id)
@@ -400,3 +406,12 @@ class MlflowTracker:
                 self._locked = False
 
     _locked = False
+
+
+def _public_time(run: Any) -> int | None:
+    """The time of all that a release's own run holds; None of a nested one, which is internal.
+
+    When a release is finished depends on its records; this run may be shown to others.
+    """
+    start: int = run.info.start_time
+    return start if run.data.tags.get(ROLE_TAG) == "release" else None

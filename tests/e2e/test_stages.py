@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import re
 import shutil
 from collections import defaultdict
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,17 +100,65 @@ def test_a_release_is_whole_certified_and_settled(make_project, fake):
     assert ctx.ledger.verify().entries == 1
 
 
-def test_a_certificate_says_when_its_cost_was_set_aside_and_nothing_later(make_project, fake):
+TIME = re.compile(r"\d{2}:\d{2}:\d{2}")
+"""A time of a day, wherever it stands."""
+
+
+def released(ctx, planned, backends):
+    """Draw, certify and validate a reserved release; the bytes and times of its folder."""
+    finish(ctx, planned, backends)
+    folder = validate(ctx, planned)
+    at = {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*")}
+    files = {path: (folder / path).read_bytes() for path in at if (folder / path).is_file()}
+    return files, at | {Path(): folder.stat().st_mtime_ns}
+
+
+def test_a_release_tells_the_day_its_cost_was_set_aside_and_no_time(make_project, fake):
     """How long a release takes depends on the records."""
-    ctx = make_project().context()
+    project = make_project()
+    ctx = project.context()
     start, passed = ctx.clock(), count()
     ctx.clock = lambda: start + timedelta(seconds=next(passed))
-    planned, folder = release(ctx, fake)
-    reserved, *later = (row.at for row in ctx.ledger.history(planned.id))
-    raw, sealed = certificate.read(folder)
-    assert sealed["reserved_at"] == reserved
-    assert later
-    assert not any(at in raw.decode() for at in later)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    base = project.copy(project.root.parent / "slow")
+    files, at = released(ctx, planned, fake)
+    _, sealed = certificate.read(ctx.workspace.release(planned.id))
+    assert sealed["reserved_on"] == "2026-11-20"
+    assert len(set(at.values())) == 1
+    assert str(datetime.fromtimestamp(at[Path()] / 1e9, UTC)).startswith("2026-11-20")
+    assert not [path for path, raw in files.items() if TIME.search(raw.decode("latin-1"))]
+
+    slow = base.context()
+    slow.clock = lambda: start + timedelta(days=3, hours=next(passed))
+    slow.noise = ctx.noise = Constant  # the same draws
+    other = base.copy(base.root.parent / "slower").context()
+    other.noise, other.clock = Constant, lambda: start + timedelta(days=1)
+    assert released(slow, planned, fake) == released(other, planned, fake)
+
+
+def test_who_finishes_first_shows_on_no_certificate(make_project, fake):
+    """Neither in the balance nor in numbers of rows: of releases that are reserved, either order
+    of finishing gives the same bytes."""
+    project = make_project(account={"period": {"days": 30, "epsilon": 20.0}})
+    ctx = project.context()
+    plans = []
+    for draw in (0, 1):
+        one = project.context(f"privacy.draw={draw}")
+        plans.append((one, plan(one, "invisible_ink", open_account=True)))
+        reserve(*plans[-1])
+    found = []
+    start = project.context().clock()
+    for order in ((0, 1), (1, 0)):
+        there = project.copy(project.root.parent / f"{order[0]} first")
+        made = {}
+        for number in order:
+            ctx = there.context(f"privacy.draw={number}")
+            ctx.noise = Constant
+            ctx.clock = itertools.repeat(start + timedelta(days=number)).__next__
+            made[number] = released(ctx, plans[number][1], fake)
+        found.append(made)
+    assert found[0] == found[1]
 
 
 def test_planning_writes_nothing_and_needs_no_data(make_project):

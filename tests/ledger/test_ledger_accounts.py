@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from privsyn.dp.events import (
 )
 from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
 from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.entries import moment
 from privsyn.ledger.store import Ledger, open_ledger
 from tests.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
 
@@ -102,6 +104,7 @@ def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
     assert (last.change, last.release_id, len(ledger.history())) == ("RENAMED", None, 3)
     said = dict(last.body)
     assert said.pop("by", {}).keys() <= {"db_user"}  # where the database has users
+    assert len(bytes.fromhex(said.pop("salt"))) == 16
     assert said == {
         "unit_column": "patient",
         "was": "patient_id",
@@ -412,3 +415,72 @@ def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
     assert exact * (1 - 1e-9) <= entry.loss <= exact * 1.002 + 1e-6
     finish(lite, "s", event)
     assert lite.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
+
+
+def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, clock: Clock) -> None:
+    """A release that a clock 40 days behind commits has not left a window of 30 days."""
+    ledger.open_account(MONTH)
+    reserve(ledger, "one", Pure(0.9))
+    ledger.begin("one", "/scratch/one", "n")
+    clock.pass_(days=-40)
+    ledger.commit("one", "a" * 64, "b" * 64)
+    committed = ledger.history("one")[-1]
+    clock.pass_(days=40)
+    times = [row.at for row in ledger.history()]
+    assert times == sorted(times)
+    assert moment(committed.body["clock"]) == clock.now - timedelta(days=40)
+    with pytest.raises(BudgetExceeded, match="in 30 days cannot pay") as refused:
+        reserve(ledger, "two", Pure(0.9))
+    assert "clock" not in refused.value.hint
+    audit = ledger.verify()
+    assert (audit.late, audit.behind) == (1, timedelta(days=40))
+    clock.pass_(days=30, seconds=1)
+    reserve(ledger, "two", Pure(0.9))
+    ledger.verify()
+
+
+def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock: Clock) -> None:
+    """What ends by it leaves no window for years, and every refusal says why."""
+    ledger.open_account(MONTH)
+    clock.pass_(days=3650)
+    finish(ledger, "one", Pure(0.9))
+    clock.pass_(days=-3650)
+    assert "one of the two clocks is wrong" in ledger.clock_note()
+    with pytest.raises(BudgetExceeded, match="one of the two clocks is wrong"):
+        reserve(ledger, "two", Pure(0.9))
+    reserve(ledger, "three", Pure(0.1))  # what fits is let in, at the time of the last row
+    assert ledger.entry("three").reserved_at == clock.now + timedelta(days=3650)
+    audit = ledger.verify()
+    assert (audit.late, audit.behind) == (1, timedelta(days=3650))
+    clock.pass_(days=3651)
+    assert ledger.clock_note() == ""
+
+
+def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock: Clock) -> None:
+    """Whatever begins, ends, is lost or is reserved afterwards, and whatever the window holds."""
+    ledger.open_account(MONTH)
+    finish(ledger, "zero", Pure(0.1))
+    clock.pass_(days=29)
+    reserve(ledger, "gone", Pure(0.2))
+    reserve(ledger, "one", Pure(0.3))
+    row, fill = ledger.reservation("one")
+    assert (row.release_id, row.change) == ("one", "RESERVED")
+    assert fill.spent == pytest.approx(0.6)
+    assert fill.left_epsilon == pytest.approx(19.4)  # of the lifetime, not of the window
+    ledger.void("gone", "why")
+    ledger.begin("one", "/scratch/one", "n")
+    clock.pass_(days=40)
+    finish(ledger, "later", Pure(0.5))
+    ledger.lose("one", "why")
+    assert ledger.reservation("one") == (row, fill)
+    assert ledger.reservation("later")[1].spent == pytest.approx(0.9)
+
+
+def test_hashes_of_rows_hold_what_nobody_can_search_for(lite: Ledger, clock: Clock) -> None:
+    lite.open_account(PURE)
+    for name in ("one", "two"):
+        reserve(lite, name, Pure(0.1))
+    salts = [row.body["salt"] for row in lite.history()]
+    assert len(set(salts)) == 3
+    assert all(len(bytes.fromhex(salt)) >= 16 for salt in salts)
+    assert [entry.number for entry in lite.entries()] == [1, 2]

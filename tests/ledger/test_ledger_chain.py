@@ -264,6 +264,38 @@ def test_what_was_reserved_by_a_fast_clock_still_fits_the_period_where_it_begins
         lite.verify()
 
 
+@pytest.mark.parametrize(
+    ("at", "wrote", "named"),
+    [
+        ("2026-01-30T12:00:00.000000Z", None, "row 3 has a time before that of row 2"),
+        ("2026-01-31T12:00:00.000000Z", "2026-02-09T12:00:00.000000Z", "was not behind"),
+        ("2026-02-01T12:00:00.000000Z", "2026-01-30T12:00:00.000000Z", "was not behind"),
+        ("2026-01-31T12:00:00.000000Z", "2026-01-30T12:00:00.000000Z", None),
+    ],
+)
+def test_times_that_decrease_are_found(
+    lite: Ledger, at: str, wrote: str | None, named: str | None
+) -> None:
+    lite.open_account(PURE)
+    reserve(lite, "one")
+    reserve(lite, "two")
+    row = lite.history()[-1]
+    body = {**row.body} | ({} if wrote is None else {"clock": wrote})
+    made = chain.digest(3, at, row.account, row.release_id, row.change, body, row.previous)
+    with lite._database.write() as connection:
+        history, entries = tables.history, tables.entries
+        edited = {"at": at, "body": chain.canonical(body), "hash": made}
+        connection.execute(sa.update(history).where(history.c.seq == 3).values(edited))
+        connection.execute(sa.update(tables.head).values(hash=made))
+        times = {"reserved_at": at, "changed_at": at}
+        connection.execute(sa.update(entries).where(entries.c.number == 2).values(times))
+    if named is None:
+        lite.verify()
+        return
+    with pytest.raises(VerificationError, match=named):
+        lite.verify()
+
+
 def test_the_forger_of_the_tests_leaves_a_valid_ledger_alone(ledger: Ledger, clock: Clock) -> None:
     full = fill(ledger, clock)
     rewrite(full, lambda body: None, seq=3)

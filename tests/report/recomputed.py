@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from statistics import mean, median, pstdev
@@ -156,8 +156,8 @@ def sayable(folder: Path) -> set[str]:
     said.add(f"{len(validated.get('cautions', ()))}")
     unstated = {"tuning", "access", "intended_use", "biases"} - set(validated.get("deployment", {}))
     said.add(f"{len(unstated)}")
-    at = datetime.fromisoformat(paid["reserved_at"])
-    said |= {f"{at:%d}", f"{at:%Y}", f"{at:%H}", f"{at:%M}"}
+    day = date.fromisoformat(paid["reserved_on"])
+    said |= {f"{day:%d}", f"{day:%Y}"}
     # Of somebody whose data is not used 50 in 100, wrong accusations of 1 in 1,000, the scale by
     # which an epsilon is judged.
     return said | {"1", "50", "100", "1,000", "10", "40"}

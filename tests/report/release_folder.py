@@ -37,7 +37,7 @@ def seal_folder(
     sealed["plan"] |= {"epsilon": 10.0, "target_epsilon": 10.0, "delta": 1e-5}
     sealed["plan"]["dataset"] |= dict(plan or {}).pop("dataset", {})
     sealed["plan"] |= {key: value for key, value in dict(plan or {}).items() if key != "dataset"}
-    sealed["reserved_at"] = "2026-11-20T10:55:02+00:00"
+    sealed["reserved_on"] = "2026-11-20"
     sealed["risk"] = {
         "found_at_1_percent": 0.2,
         "found_at_1_permille": 0.03,

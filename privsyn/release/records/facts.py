@@ -157,7 +157,7 @@ class Facts:
     def published(self) -> str:
         """Day of publication, or that on which the cost was set aside."""
         day = self.deployment.published
-        return day.isoformat() if day else str(self.paid["reserved_at"])[:10]
+        return day.isoformat() if day else str(self.paid["reserved_on"])
 
     @property
     def guarantee(self) -> str:
