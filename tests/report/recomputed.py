@@ -52,7 +52,7 @@ def words(rows: list[dict[str, Any]]) -> dict[str, float]:
         "words mean": len(singles) / len(texts),
         "vocabulary": len(set(singles)),
         "distinct 1": len(set(singles)) / len(singles),
-        "distinct 2": len(set(pairs)) / len(pairs),
+        "distinct 2": len(set(pairs)) / max(len(pairs), 1),
         "duplicate share": 1 - len(set(texts)) / len(texts),
         "empty share": sum(not text.strip() for text in texts) / len(texts),
         "shortest": min(lengths),
