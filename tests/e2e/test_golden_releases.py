@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from privsyn.data.unit_key import ID_RULE
 from privsyn.dp.events import Gaussian, dump
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.release import certificate, verification
-from privsyn.release.plan import SOLVED, Plan
+from privsyn.release.plan import SOLVED, Plan, release_id
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "releases"
 RELEASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -55,6 +56,28 @@ def test_an_edited_price_is_seen(ledger: Ledger, tmp_path: Path, name: str) -> N
     file.write_bytes(certificate.canonical(body))
     failed = {check.name for check in verification.verify(folder, None) if check.passed is False}
     assert "event" in failed
+
+
+def test_another_rule_for_ids_is_seen(tmp_path: Path) -> None:
+    """Who is one unit is part of what a certificate says: a rule unknown here is not taken."""
+    folder = tmp_path / RELEASES[0]
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    file = folder / "certificate.json"
+    body = json.loads(file.read_text())
+    assert body["plan"]["unit_ids"] == ID_RULE
+    for unit_ids in ("privsyn-ids/0", None):
+        del body["seal"]
+        body["plan"]["unit_ids"] = unit_ids
+        if unit_ids is None:
+            del body["plan"]["unit_ids"]
+        else:
+            body["plan"]["release_id"] = release_id(body["plan"])
+        body["seal"] = certificate.seal_of(body)
+        file.write_bytes(certificate.canonical(body))
+        checks = verification.verify(folder, None)
+        failed = {check.name for check in checks if check.passed is False}
+        assert ("unit ids" if unit_ids else "certificate is complete") in failed
+        assert "release id" not in failed
 
 
 def test_the_account_goes_on_as_it_was_opened(ledger: Ledger) -> None:
