@@ -25,7 +25,6 @@ from privsyn.report.html import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until
-from privsyn.stages.trend import Course, courses
 
 BARS = 40
 """Releases in the picture: the newest."""
@@ -89,7 +88,6 @@ class Sheet:
         rows: The table, newest first.
         fits: What still fits, in sentences.
         refusals: The newest public ones.
-        trends: Public numbers of its releases, one after the other.
     """
 
     statement: Statement
@@ -98,7 +96,6 @@ class Sheet:
     rows: tuple[Row, ...]
     fits: tuple[str, ...]
     refusals: tuple[Refusal, ...]
-    trends: tuple[Course, ...] = ()
 
     @property
     def balance(self) -> Balance:
@@ -174,7 +171,6 @@ class BudgetPage:
                     ),
                     fits,
                     tuple(r for r in statement.refusals if r.error in PUBLIC_REFUSALS)[-REFUSALS:],
-                    courses(ctx, statement.releases[-BARS:]),
                 )
             )
         if edited is not None:

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from privsyn.methods.base import Backends
-from privsyn.stages.budget_page import BudgetPage, file_reports
 from privsyn.stages.evaluate import evaluate, said
-from privsyn.stages.trend import PAID, courses, fallen, paid_fell
+from privsyn.stages.trend import fallen, paid_fell
 from privsyn.tracking.null import NullTracker
 from tests.e2e.small_project import build_project, stand_ins
 from tests.e2e.test_report import released
@@ -90,78 +89,19 @@ def test_the_warning_stays_inside(tmp_path: Path, monkeypatch) -> None:
         assert file.is_dir() or b"accuracy fell" not in file.read_bytes()
 
 
-def public(ctx, number: int, accuracy: float | None = None, **numbers: float) -> None:
-    """What a release says of itself, in its folder."""
+def paid(ctx, number: int, accuracy: float) -> None:
+    """An accuracy that a release paid for, in its folder."""
+    said = {"value": accuracy, "low": accuracy - 0.05, "high": accuracy + 0.05}
     folder = ctx.workspace.release(release_id(number))
-    said = {"value": accuracy, "low": (accuracy or 0) - 0.05, "high": (accuracy or 0) + 0.05}
-    (folder / "certificate.json").write_text(
-        json.dumps({} if accuracy is None else {"accuracy": said})
-    )
-    told = [
-        {"name": name, "value": value, "class": "dp-release", "note": "of a test"}
-        for name, value in numbers.items()
-    ]
-    inside = {"name": "secret", "value": 0.123, "class": "internal", "note": "never shown"}
-    (folder / "validation.json").write_text(
-        json.dumps({"success": True, "expectations": [], "numbers": [*told, inside]})
-    )
-
-
-def page(ctx) -> str:
-    made = BudgetPage(ctx.clock())
-    made.add(ctx, runs=None, reports=file_reports(ctx, ctx.workspace.root), crons={})
-    return made.html()
-
-
-def test_public_numbers_of_consecutive_releases_are_on_the_budget_page(ctx) -> None:
-    for number, value in enumerate((0.25, 0.5, 0.75)):
-        public(ctx, number, 0.8, distinct_2=value)
-    found = {course.name: course for course in courses(ctx, ctx.ledger.entries())}
-    assert set(found) == {PAID, "distinct_2"}
-    assert [point.value for point in found["distinct_2"].points] == [0.25, 0.5, 0.75]
-    assert [y for _, y in found["distinct_2"].line] == [18, 10, 2]
-    assert [y for _, y in found[PAID].line] == [10, 10, 10]
-    assert found["distinct_2"].range == "0.25 to 0.75, 3 releases"
-    assert found[PAID].range == "always 0.8, 3 releases"
-    html = page(ctx)
-    assert "0.800 [0.750, 0.850]" in html
-    assert "distinct 2" in html
-    for inside in ("secret", "0.123", "0.9", "vectors.accuracy"):
-        assert inside not in html.partition("Trends</h3>")[2].partition("</table>")[0]
+    (folder / "certificate.json").write_text(json.dumps({"accuracy": said}))
 
 
 def test_a_paid_accuracy_that_fell_beyond_its_interval_is_warned_of(ctx) -> None:
     for number, accuracy in enumerate((0.9, 0.8, 0.6)):
-        public(ctx, number, accuracy)
+        paid(ctx, number, accuracy)
     warning = paid_fell(ctx, plan(2))
     assert warning is not None
     assert f"0.600 [0.550, 0.650] is below 0.800 [0.750, 0.850] of {release_id(1)}" in warning
     assert paid_fell(ctx, plan(1)) is None, "the intervals meet"
     assert paid_fell(ctx, plan(0)) is None
     assert paid_fell(ctx, plan(2, "private_prediction")) is None
-    assert warning in page(ctx)
-
-
-def test_what_failed_its_suite_or_is_held_back_is_in_no_trend(ctx) -> None:
-    for number in range(3):
-        public(ctx, number, distinct_2=0.5 + number)
-    failed = ctx.workspace.release(release_id(2)) / "validation.json"
-    failed.write_text(failed.read_text().replace("true", "false"))
-    (course,) = courses(ctx, ctx.ledger.entries())
-    assert [point.release_id for point in course.points] == [release_id(0), release_id(1)]
-    ctx.config = ctx.config.model_copy(
-        update={"evaluate": ctx.config.evaluate.model_copy(update={"audit": "block"})}
-    )
-    assert courses(ctx, ctx.ledger.entries()) == ()
-    for number in range(2):
-        ctx.workspace.pointer(release_id(number)).write_text("published")
-    assert len(courses(ctx, ctx.ledger.entries())) == 1
-
-
-def test_one_release_is_no_trend_and_what_cannot_be_read_is_passed_over(ctx) -> None:
-    public(ctx, 0, 0.9, distinct_2=0.5)
-    assert courses(ctx, ctx.ledger.entries()) == ()
-    public(ctx, 1, float("nan"), distinct_2=float("inf"))
-    (ctx.workspace.release(release_id(2)) / "validation.json").write_text('{"success": true}')
-    assert courses(ctx, ctx.ledger.entries()) == ()
-    assert "Trends" not in page(ctx)
