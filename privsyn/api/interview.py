@@ -291,8 +291,8 @@ def ask_for(
     for field in _WHOLE_NUMBERS:
         if said.get(field) is not None:
             said[field] = int(said[field])
-    usual = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
-    settle("texts", _HOW_MANY_TEXTS, str(usual), sure=True)
+    wanted = usual_number(len(said.get("labels") or ()), said["public_size"], images=images)
+    settle("texts", _HOW_MANY_TEXTS, str(wanted), sure=True)
     said["texts"] = int(said["texts"])
     for field, question in _STATED.items():
         if field == "curators" or said["curators"]:

@@ -35,7 +35,9 @@ class Commands(TyperGroup):
         self.suggest_commands = False
         try:
             return super().resolve_command(ctx, args)
-        except _UsageError as error:
+        except Exception as error:
+            if not isinstance(error, _UsageError):
+                raise
             known = [name for name in self.commands if name not in _INNER]
             meant = _MEANT.get(args[0].casefold()) or nearest(args[0], known) if args else None
             if meant in self.commands:
@@ -116,7 +118,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What the command line's parser raises: a class of click's, or of the copy typer carries."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -476,3 +477,23 @@ def _commands(group):
 def test_without_a_word_there_is_help(released, say):
     _, out, err = say(released[0])
     assert "Usage" in out + err
+
+
+def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
+    """Where a .gitignore has releases/, `git add` of what the summary says would end with 1."""
+    from privsyn.publishing.git import commit_files, ignored
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "--quiet")
+    git("config", "user.email", "a@example.org")
+    git("config", "user.name", "a")
+    (tmp_path / "releases").mkdir()
+    pointer = tmp_path / "releases" / "x.dvc"
+    pointer.write_text("outs: []\n")
+    assert not ignored(pointer)
+    (tmp_path / ".gitignore").write_text("releases/\n")
+    assert ignored(pointer)
+    assert not ignored(tmp_path.parent / "nowhere.dvc")
+    assert len(commit_files(tmp_path, ["releases/x.dvc"], "publish")) == 40

@@ -14,6 +14,7 @@ ever leaves with a record's content.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from privsyn.data.address import Source
 from privsyn.data.hashes import Hashes
@@ -166,9 +167,12 @@ def repeated(cfg: DatasetConfig, path: Source) -> dict[str, int]:
         cfg: Path and columns; its own columns are left out.
         path: The file.
     """
+    first = _parts(cfg, path)[0]
+    if not isinstance(first, Path):  # of an object store the names are not looked up
+        return {}
     try:
-        names = read_header(_parts(cfg, path)[0]).names
-    except (DataError, TypeError):
+        names = read_header(first).names
+    except DataError:
         return {}
     own = {*_columns(cfg, path).values(), *PLACEHOLDER.findall(cfg.text)}
     columns = {name: name for name in names if name not in own}
