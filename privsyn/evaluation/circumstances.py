@@ -29,6 +29,7 @@ class Circumstances:
         rows: Synthetic records.
         levers: The settings of the method that raise what the data is worth.
         failed: What could not be measured: name and error of each, in words; empty for nothing.
+        first: What helps before its levers do, in words; empty for nothing.
         aside: What else there is to say where a release is not good, in words; empty for nothing.
         proportions: What decides how many records a label has, in a sentence.
         longest: The setting that bounds a text's length.
@@ -47,12 +48,21 @@ class Circumstances:
     measured: bool = True
     encoder: str | None = None
     failed: str = ""
+    first: str = ""
     aside: str = ""
     proportions: str = ""
     longest: str = "max_tokens"
     perplexity_texts: int = 32
     in_context_records: int = 0
     reader: bool = True
+
+
+def easiest_first(advice: str, about: Circumstances) -> str:
+    """Advice with what helps before a method's levers in front of these."""
+    if not about.first:
+        return advice
+    said, mark, levers = advice.partition(" Raise ")
+    return f"{said} First: {about.first}.{mark}{levers}"
 
 
 def graded_section(

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from privsyn.evaluation import nearness
-from privsyn.evaluation.circumstances import CUT_OFF, FEWEST, Circumstances, graded_section
+from privsyn.evaluation.circumstances import (
+    CUT_OFF,
+    FEWEST,
+    Circumstances,
+    easiest_first,
+    graded_section,
+)
 from privsyn.evaluation.classify import TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Number, Numbers
 from privsyn.report.document import Grade, Section
@@ -88,7 +94,7 @@ def downstream(
         if weakest := _least_found(recalls, metrics, help_):
             advice += f" {by.capitalize()}:{weakest}"
     if grade != "good":
-        advice += _aside(about)
+        advice = easiest_first(advice, about) + _aside(about)
     found = graded_section("downstream", title, grade, advice, bars, words, missing)
     return _with_recalls(found, recalls, by)
 
@@ -123,7 +129,7 @@ def _nearness(value: Mapping[str, float], about: Circumstances) -> Section:
             grade = "fair"
             advice += f" As many real records gain {possible:.3f}. Raise {about.levers}."
         if grade != "good":
-            advice += _aside(about)
+            advice = easiest_first(advice, about) + _aside(about)
     of = "Mean cosine of a held-out real record to the nearest text"
     title = "Does it come near what real records say?"
     return graded_section("downstream", title, grade, advice, bars, (), missing, of)

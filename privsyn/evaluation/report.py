@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from privsyn.evaluation.circumstances import CUT_OFF, FEWEST, Circumstances, graded_section
+from privsyn.evaluation.circumstances import (
+    CUT_OFF,
+    FEWEST,
+    Circumstances,
+    easiest_first,
+    graded_section,
+)
 from privsyn.evaluation.headline import downstream
 from privsyn.report.blocks import Bar, Number
 from privsyn.report.document import Grade, Section
@@ -85,6 +91,7 @@ def _likeness(
         advice += f" Many look like no real image: raise {about.levers}."
     if "recall" in weak:
         advice += " Many real images look like none of these: let it make more of them."
+    advice = easiest_first(advice, about)
     if about.aside:
         advice += f" And {about.aside}."
     return graded_section("likeness", title, worst, advice, (), numbers, missing)

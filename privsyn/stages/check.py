@@ -94,10 +94,15 @@ def helps_first(ctx: Context, planned: Plan) -> str:
     given, dataset = ctx.config.method(planned.method), planned.dataset
     steps = [
         *of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given)),
-        language(models, counts),
         length(f"methods.{planned.method}", given, counts) if dataset.images is None else "",
     ]
     return "; ".join(step.rstrip(".") for step in steps if step)
+
+
+def language_of(planned: Plan, folder: Path) -> str:
+    """See ``language``, of a release by its internal folder."""
+    counts = _counted(folder) or {}
+    return language([use.source for use in planned.models.values()], counts)
 
 
 def length(where: str, settings: Any, counts: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from privsyn.report.inside import inside
 from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
-from privsyn.stages.check import helps_first, trained_on
+from privsyn.stages.check import helps_first, language_of, trained_on
 from privsyn.stages.encoder import why_no_encoder
 from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.plan import longest
@@ -80,7 +80,8 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         encoder=None if texts else why_no_encoder(ctx, plan),
         levers=_levers(ctx, plan, method),
         failed=failed(measured),
-        aside=helps_first(ctx, plan),
+        first=helps_first(ctx, plan),
+        aside=language_of(plan, ctx.workspace.internal(plan.id)),
         proportions=_proportions(f"methods.{plan.method}", settings),
         longest=longest(f"methods.{plan.method}", settings)[0],
         perplexity_texts=ctx.config.evaluate.perplexity_texts,

@@ -413,3 +413,15 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
     found, *_ = sections(without, Circumstances(**(vars(ABOUT) | {"labelled": False})))
     assert (found.grade, found.advice) == (None, "Not graded.")
+
+
+def test_what_helps_before_epsilon_is_said_before_it():
+    first = about(first="dataset.document is not set")
+    for metrics in (measured(**{"vectors.gain_low": 0.0}), measured(mauve=0.01)):
+        found, likeness, *_ = sections(metrics, first)
+        graded = [one for one in (found, likeness) if one.grade == "poor"]
+        assert graded
+        for one in graded:
+            assert one.advice.index("dataset.document") < one.advice.index(" Raise ")
+    found, *_ = sections(measured(), first)
+    assert "dataset.document" not in found.advice
