@@ -8,9 +8,33 @@ For DAGs of one's own the names below are offered here, loaded when they are ask
 """
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 if __name__ != "privsyn.airflow":
     raise ImportError(f"{__name__} is imported as privsyn.airflow.")
+
+OLDEST = (3, 3)
+"""Airflow before it has no retry policies and no task store, which retries are counted in."""
+
+
+def _refuse_older() -> None:
+    """Refuse an Airflow that is too old by name, before an import of it fails.
+
+    Raises:
+        ImportError: It is. Airflow shows it as the import error of each DAG file.
+    """
+    try:
+        found = version("apache-airflow-core")
+    except PackageNotFoundError:
+        return
+    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+        raise ImportError(
+            f"privsyn.airflow needs Airflow {'.'.join(map(str, OLDEST))} or later, and this is "
+            f"{found}. Upgrade Airflow, or make releases by the command line: privsyn run."
+        )
+
+
+_refuse_older()
 
 _PUBLIC = {
     "release_task": "chain",

@@ -66,18 +66,6 @@ def kill_while_drawing() -> list[int]:
     return killed
 
 
-class TakeAway(logging.Handler):
-    """Moves a file away as soon as the log says that a task has begun."""
-
-    def __init__(self, path: Path, line: str) -> None:
-        super().__init__()
-        self.path, self.line = path, line
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() == self.line and self.path.exists():
-            self.path.rename(self.path.with_name("gone"))
-
-
 def outcome(run) -> dict:
     with create_session() as session:
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.run_id))
@@ -147,20 +135,20 @@ address = f"alerts.webhook=http://127.0.0.1:{webhook.server_port}"
 answers, dags = [], []
 for order in runs:
     killed = kill_while_drawing() if order.get("kill") else []
-    if away := order.get("away"):
-        taking = TakeAway(root / away, "evaluate: started")
-        logging.getLogger("privsyn.airflow.base").addHandler(taking)
     if back := order.get("back"):
         (root / back).with_name("gone").rename(root / back)
     os.environ["PRIVSYN_OVERRIDES"] = json.dumps([address, *order.get("set", [])])
     dag = dag_of(order)
+    if away := order.get("away"):
+        path = root / away
+        dag.get_task("evaluate")._pre_execute_hook = lambda _, path=path: path.rename(
+            path.with_name("gone")
+        )
     conf = order.get("conf", {})
     if conf.get("release") == "the first":
         conf["release"] = answers[0]["xcoms"]["plan/return_value"]["release_id"]
     with of_partition(order.get("partition")):
         run = dag.test(run_conf=conf, mark_success_pattern=re.compile(order.get("not", "$")))
-    if away:
-        logging.getLogger("privsyn.airflow.base").removeHandler(taking)
     dags.append(dag.dag_id)
     answers.append(outcome(run) | {"killed": len(killed), "alerts": alerts[:]})
     alerts.clear()

@@ -72,13 +72,3 @@ def test_an_audit_that_blocks_lets_nothing_through_that_was_not_measured(project
     assert states(blocked)["publish"] == "upstream_failed"
     assert blocked["assets"] == []
     assert not (project.root / "releases" / f"{plan(blocked)['release_id']}.dvc").exists()
-
-
-def test_publishing_waits_for_evaluate_and_needs_a_valid_release_alone(project, monkeypatch):
-    """A killed evaluation fails its task; the shipped DAG publishes behind it."""
-    monkeypatch.setenv("PRIVSYN_PARAMS", str(project.root / "params.yaml"))
-    from privsyn.airflow.factory import method_dag
-
-    publish = method_dag("invisible_ink").get_task("publish")
-    assert publish.upstream_task_ids == {"validate", "evaluate"}
-    assert publish.trigger_rule == "all_done_min_one_success"

@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -120,3 +122,17 @@ def test_a_broken_params_file_is_a_readable_import_error(project, tmp_path, line
     assert len(answer["errors"]) == len(list((tmp_path / "dags").glob("*.py")))
     for text in answer["errors"].values():
         assert said in text.strip().splitlines()[-1]
+
+
+def test_an_airflow_that_is_too_old_is_refused_by_name():
+    """Before any import of it fails: in a process that sees another version's metadata."""
+    code = (
+        "import importlib.metadata as m; real = m.version\n"
+        "m.version = lambda name: '3.2.2' if name == 'apache-airflow-core' else real(name)\n"
+        "import privsyn.airflow.factory"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: privsyn.airflow needs Airflow 3.3 or later, and this is 3.2.2. Upgrade "
+        "Airflow, or make releases by the command line: privsyn run."
+    )
