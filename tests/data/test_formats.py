@@ -28,6 +28,7 @@ import privsyn.data.readers.streams
 from privsyn.data.readers import lines
 from privsyn.data.readers.columns import refuse_missing
 from privsyn.data.readers.formats import Tally, check_source, read_records
+from privsyn.data.readers.header import read_header
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import of_another_language
 from privsyn.errors import DataError
@@ -594,6 +595,16 @@ def test_missing_files_and_folders(tmp_path: Path, name: str) -> None:
 
 def test_devices_are_no_files() -> None:
     assert "not a regular file" in refusal(Path("/dev/null"))
+
+
+def test_a_workbook_is_told_how_to_become_a_csv(tmp_path: Path) -> None:
+    """Renaming it cannot help."""
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(b"PK")
+    for look in (lambda: check_source(config(path)), lambda: read_header(path)):
+        with pytest.raises(DataError, match="In Excel: Save as, CSV UTF-8") as caught:
+            look()
+        assert "rename" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xlsx", "jsonl"])

@@ -23,7 +23,13 @@ from privsyn.data.readers.columns import called_after_people
 from privsyn.data.readers.header import read_header
 from privsyn.data.readers.lines import Row
 from privsyn.data.readers.objects import is_folder, parts
-from privsyn.data.readers.streams import bounded_lines, check_file, open_bytes, split_suffix
+from privsyn.data.readers.streams import (
+    bounded_lines,
+    check_file,
+    open_bytes,
+    split_suffix,
+    way_out,
+)
 from privsyn.data.readers.values import fault
 from privsyn.data.records import Private, Record
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
@@ -278,6 +284,6 @@ def _format(cfg: DatasetConfig, path: Source, within: Source | None = None) -> F
         source = path if within is None else f"{within} holds a file that"
         raise DataError(
             f"{source} ends in {suffix!r}; known are {kind.offered}.",
-            hint="Convert or rename the file.",
+            hint=way_out(suffix),
         )
     return file_format

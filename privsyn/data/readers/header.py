@@ -18,6 +18,7 @@ from privsyn.data.readers.streams import (
     check_file,
     open_bytes,
     split_suffix,
+    way_out,
 )
 from privsyn.errors import DataError, NoRows
 
@@ -73,7 +74,7 @@ def read_header(path: Path, *, setting: str = "dataset.path") -> Header:
             raise DataError(
                 f"{path} ends in {suffix!r}; known are .jsonl, .ndjson, .json, .csv, .tsv and "
                 f".parquet, each also with {', '.join(COMPRESSIONS)}.",
-                hint="Convert or rename the file.",
+                hint=way_out(suffix),
             )
     if suffix in (".csv", ".tsv") and not all(map(looks_like_name, names)):
         raise DataError(

@@ -58,6 +58,30 @@ def split_suffix(path: PurePath) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), ""
 
 
+_WAY_OUT = {
+    ".xlsx": "In Excel: Save as, CSV UTF-8 (comma delimited).",
+    ".xls": "In Excel: Save as, CSV UTF-8 (comma delimited).",
+    ".ods": "In LibreOffice: Save as, Text CSV, in UTF-8.",
+    ".txt": "A text file has no columns: write a CSV with a header, or JSON Lines.",
+    ".zip": "Unpack it and name the file in it.",
+    ".7z": "Unpack it and name the file in it.",
+    ".tar": "Unpack it and name the folder.",
+    ".tgz": "Unpack it and name the folder.",
+    ".feather": "Write it as Parquet: pandas.read_feather(...).to_parquet(...).",
+    ".arrow": "Write it as Parquet: pandas.read_feather(...).to_parquet(...).",
+    ".orc": "Write it as Parquet: pandas.read_orc(...).to_parquet(...).",
+    ".pkl": "Write it as Parquet: frame.to_parquet(...).",
+    ".db": "Export the table as CSV or Parquet.",
+    ".sqlite": "Export the table as CSV or Parquet.",
+}
+"""Suffix of a format that is not read -> how to come by one that is."""
+
+
+def way_out(suffix: str) -> str:
+    """How to come from a format that is not read to one that is."""
+    return _WAY_OUT.get(suffix, "Convert the file; if its name is wrong, rename it.")
+
+
 @contextmanager
 def open_bytes(path: Source) -> Iterator[BinaryIO]:
     """The decompressed bytes of a file, buffered, in constant memory.
