@@ -15,6 +15,7 @@ from privsyn.cli.options import (
     Params,
     Release,
     context_of,
+    err,
     known_here,
     out,
 )
@@ -36,6 +37,12 @@ def ledger_show(
     from privsyn.stages.sweep import leftovers
 
     ctx = context_of(params, overrides)
+    edited = None
+    try:
+        ctx.ledger.check()
+    except VerificationError as error:  # what an edited ledger says of a balance may be false
+        edited = error
+        show(err, "The ledger was edited: what follows may be false, and nothing is spent on it.")
     if as_json:
         print(json.dumps(account_rows(ctx.ledger), indent=2))
     else:
@@ -47,7 +54,10 @@ def ledger_show(
                 f"private records of {len(left)} ended release(s) are still in scratch: "
                 f"{', '.join(left)}. Wipe them: privsyn sweep",
             )
-    ctx.ledger.check()
+    if note := ctx.ledger.clock_note():
+        show(err, note)
+    if edited is not None:
+        raise edited
 
 
 @ledger_app.command("page")
@@ -118,6 +128,15 @@ def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
         f"the chain holds: {audit.rows} rows, {audit.accounts} account(s), {audit.entries} "
         f"release(s), head {audit.head[:16]}",
     )
+    if audit.late:
+        days = audit.behind.total_seconds() / 86_400
+        show(
+            out,
+            f"{audit.late} row(s) were written by a clock that was behind the row before, by up to "
+            f"{days:.3g} days: they have the time of that row",
+        )
+    if note := ctx.ledger.clock_note():
+        show(out, note)
 
 
 @ledger_app.command("migrate")

@@ -174,6 +174,7 @@ def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fak
     code, said, wrong = run("ledger", "show")
     assert code == 4
     assert "letters: cap" in said
+    assert wrong.startswith("The ledger was edited: what follows may be false")
     assert "was edited, loss" in wrong
     assert run("plan")[0] == 4
     assert run("ledger", "show", "--json")[0] == 4

@@ -13,7 +13,7 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.methods.base import Backends
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.stages.tune import _refuse_unsettable, tune
+from privsyn.stages.tune import _Project, _refuse_unsettable, tune
 from privsyn.stages.validate import validate
 from tests.e2e.small_project import (
     CANARY,
@@ -210,3 +210,17 @@ def test_no_setting_of_a_trial_reads_the_private_file_as_a_public_one(tmp_path):
     assert len(refused) == len(files)
     for said in refused:
         assert "the private file" in said or "the state folder" in said, said
+
+
+def test_a_trial_s_door_to_public_files_is_shut_to_the_project_s_private_ones(tmp_path):
+    """Whatever setting names them: the trial's own private file is a public one."""
+    project, declared = project_with_public_records(tmp_path / "project")
+    ctx = project.context(declared)
+    trial = _Project.of(ctx, "invisible_ink", "reviews").ctx
+    for file, said in (
+        (project.data, "the private file"),
+        (project.root / ".privsyn" / "ledger.db", "the state folder"),
+    ):
+        file.touch()
+        with pytest.raises(ConfigError, match=said):
+            trial.files.read("methods.keyphrase_seeding.vocabulary", str(file))

@@ -313,3 +313,14 @@ def test_repeats_pay_the_sampler_once_a_release(monkeypatch):
     for room, fits in ((3.9, False), (4.1, True)):
         monkeypatch.setattr(caps, "_KNOWN", {})
         assert caps._copies_fit(event, 4, bare + room * 0.125, delta) is fits
+
+
+@pytest.mark.parametrize("event", [draws, votes])
+def test_a_first_release_just_above_the_cap_is_refused(
+    lite: Ledger, event: Callable[[float], Event]
+) -> None:
+    """By its price at the account's delta, and no larger one."""
+    lite.open_account(dataclasses.replace(DEFAULT, epsilon=3.0))
+    with pytest.raises(BudgetExceeded):
+        reserve(lite, "above", event(3.05))
+    reserve(lite, "within", event(3.0))

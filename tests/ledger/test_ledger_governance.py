@@ -473,3 +473,37 @@ def test_a_policy_s_period_weighs_what_it_holds_at_its_own_order(lite):
     ask(lite, "r1", event := SampledGaussian(0.01, 5.0, 10))
     lifetime, policy = lite.preview(spec, event).filters
     assert policy.held[0].loss == policy.asked.loss > 2 * lifetime.held[0].loss
+
+
+def test_a_policy_s_period_holds_beside_an_own_one_that_is_laxer_over_its_days(
+    ledger: Ledger, clock: Clock
+) -> None:
+    """Of the account 5 a day, of its policy 1 in 30 days."""
+    terms = Terms(period_days=30, period_epsilon=1.0)
+    ledger.open_account(
+        dataclasses.replace(PURE, epsilon=20.0, period_days=1, period_epsilon=5.0, terms=terms)
+    )
+    finish(ledger, "one", Pure(0.9))
+    for _ in range(2):
+        clock.pass_(days=2)
+        with pytest.raises(BudgetExceeded, match="in 30 days cannot pay"):
+            finish(ledger, "two", Pure(0.9))
+    clock.pass_(days=30)
+    finish(ledger, "two", Pure(0.9))
+    ledger.verify()
+
+
+def test_an_approval_by_another_name_of_who_asked_does_not_outlive_stricter_terms(
+    lite: Ledger,
+) -> None:
+    lite.open_account(held(spend_above=0.5))
+    alice = as_("alice", lite)
+    with pytest.raises(ApprovalNeeded):
+        ask(alice, "r")
+    approve(alice, "r", by="al")  # of one person it would do
+    lite.open_account(held(spend_above=0.5, two_people=True))
+    with pytest.raises(ApprovalNeeded, match="alice asked for it and approved it"):
+        ask(alice, "r")
+    approve(as_("bob", lite), "r", by="bob")
+    ask(alice, "r")
+    lite.verify()

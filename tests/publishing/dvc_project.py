@@ -66,7 +66,9 @@ class Project:
         folder = self.root / "releases" / release_id
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "synthetic.jsonl").write_text(json.dumps({"id": release_id, "text": text}) + "\n")
-        (folder / "certificate.json").write_text(json.dumps({"release": release_id}) + "\n")
+        (folder / "certificate.json").write_text(
+            json.dumps({"release": release_id, "reserved_on": "2026-11-20"}) + "\n"
+        )
         (folder / "validation.json").write_text('{"success": true}\n')
         (folder / "report.html").write_text("<p>valid</p>\n")
         (folder / "report.json").write_text("{}\n")

@@ -118,8 +118,11 @@ def test_a_late_publish_leaves_the_newer_release_alone(repository: Project) -> N
 
 def test_a_commit_without_change_is_none(repository: Project) -> None:
     (repository.root / "pointer.dvc").write_text("outs: []\n")
-    first = commit_files(repository.root, ["pointer.dvc", "missing"], "Publish it")
-    assert commit_files(repository.root, ["pointer.dvc", "missing"], "Publish it") == first
+    files = ["pointer.dvc", "missing"]
+    first = commit_files(repository.root, files, "Publish it", "2026-11-20")
+    assert commit_files(repository.root, files, "Publish it", "2026-11-21") == first
+    times = repository.git("show", "--no-patch", "--format=%aI %cI", "HEAD").split()
+    assert {time[:16] for time in times} == {"2026-11-20T00:00"}  # when it was done tells nothing
 
 
 def test_git_commit_without_git_is_refused_before_anything_is_published(bare: Project) -> None:

@@ -135,3 +135,15 @@ def test_the_vault_s_key_is_kept_out_of_a_repository_and_of_what_is_published(tm
         deployment_key.new(file, refused=[tmp_path], anywhere=True)
     assert not file.exists()
     deployment_key.new(file, anywhere=True)
+
+
+def test_an_object_cut_at_the_end_of_any_segment_does_not_open():
+    """There every byte is as it was sealed: only the mark of the last segment is missing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "SEGMENT_BYTES", 8)
+        whole = sealed(bytes(40))
+        ends = range(43 + 24, len(whole), 24)
+        assert len(ends) == 4
+        for end in ends:
+            with pytest.raises(VerificationError, match="not what was stored"):
+                opened(whole[:end])
