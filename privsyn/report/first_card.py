@@ -33,6 +33,7 @@ class Known:
         cls: ``dp-release``, or anything else for a release that is not private.
         passed: Whether its checks passed; None: it was not checked.
         checks: How many checks were made.
+        unchecked: What was not looked for in the records, as the checks name it.
         epsilon: By which the release is judged: see ``cautions.judged``.
         delta: Of the release.
         risk: Of its event.
@@ -56,6 +57,7 @@ class Known:
     cls: str
     passed: bool | None
     checks: int
+    unchecked: tuple[str, ...]
     epsilon: float
     delta: float
     risk: Risk
@@ -126,8 +128,8 @@ def _private(known: Known) -> Answer:
     epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
     by = scale_of(known.epsilon, known.risk.right)
     said = f"Epsilon {epsilon} at delta {delta}: {known.strength} ({by})."
-    said += "".join(f" {words}" for words in known.risk.words(known.unit, known.adjacency))
-    return Answer("How private is it?", said, _tone(known))
+    odds = known.risk.words(known.unit, known.adjacency)
+    return Answer("How private is it?", said, _tone(known), odds)
 
 
 def _tone(known: Known) -> Tone:
@@ -171,9 +173,9 @@ def _hand_out(known: Known) -> Answer:
         )
     return Answer(
         question,
-        "That is for a person to decide, and not for this tool. What it checked forbids nothing: "
-        "the noise was drawn from a secure source, the budget was set aside before the records "
-        f"were read, and all {known.checks} format checks passed. It does not know:",
+        "That is for a person to decide, and not for this tool. Nothing that it checked forbids "
+        "it: the noise was drawn from a secure source, the budget was set aside before the "
+        f"records were read, and all {known.checks} format checks passed. It does not know:",
         "plain",
         tuple(left_to_decide(known)),
     )
@@ -206,6 +208,8 @@ def left_to_decide(known: Known) -> Iterator[str]:
         "what else was released of the same data: this account's releases stay within epsilon "
         f"{shown(known.cap, digits=4)} together; other accounts are not counted"
     )
+    if known.unchecked:
+        yield f"what was not checked: {'; '.join(known.unchecked)}"
     if known.audited:
         yield (
             "whether the internal audit let it out (`evaluate.audit: block`): a copy from "

@@ -66,16 +66,18 @@ def outward(folder: Path) -> Document:
         kept = records_of(folder, sealed, said)
         stated = DeploymentConfig.model_validate(said.get("deployment") or {})
         review = checklist(About(sealed, stated, one_line))
+        checks = _checks(said)
         sections = [
             Section("short", "In short", LEAVES, (Answers(_short(sealed, said, kept, review)),)),
             *_warnings(release, said),
             *paid_accuracy(sealed),
-            _checks(said),
+            *([] if checks.for_specialists else [checks]),
             *kept.sections(),
             *_exhibits(folder),
             _checking(release, said),
             _guarantee(release, sealed),
             _release(release, sealed, kept),
+            *([checks] if checks.for_specialists else []),
             *kept.measured(),
             settings_of(sealed),
             _reviewed(review),
@@ -180,6 +182,7 @@ def _short(
         cls=str(sealed["class"]),
         passed=_passed(said),
         checks=len(said.get("expectations", said.get("checks", ()))),
+        unchecked=tuple(one for one in map(str, said.get("left_out", ())) if one.startswith("No ")),
         epsilon=judged(float(plan["target_epsilon"]), float(plan["epsilon"])),
         delta=float(plan["delta"]),
         risk=Risk(**paid["risk"]),
@@ -343,7 +346,13 @@ def _checks(said: Mapping[str, Any]) -> Section:
         else f"All {len(items)} passed. They say nothing of quality."
     )
     return Section(
-        "validation", title, LEAVES, tuple(blocks), advice=advice, tone="bad" if failed else "plain"
+        "validation",
+        title,
+        LEAVES,
+        tuple(blocks),
+        advice=advice,
+        tone="bad" if failed else "plain",
+        for_specialists=not failed,
     )
 
 

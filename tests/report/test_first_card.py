@@ -29,6 +29,7 @@ GOOD = Known(
     cls="dp-release",
     passed=True,
     checks=11,
+    unchecked=(),
     epsilon=0.9,
     delta=1e-6,
     risk=Risk(0.02, 0.002, 0.09),
@@ -127,10 +128,10 @@ def test_a_weak_epsilon_stands_out(changes, said, bad):
 
 
 def test_odds_stand_beside_those_of_somebody_whose_data_is_not_used():
-    found = card(**WEAK)["How private is it?"].answer
+    found = " ".join(card(**WEAK)["How private is it?"].points)
     assert "right 50 times in 100 from a release made without it, at most 83 times in 100" in found
     assert "at most 32 of 100 whose data was used are found; if 1 of 1,000, at most 11" in found
-    void = card(**VOID)["How private is it?"].answer
+    void = " ".join(card(**VOID)["How private is it?"].points)
     assert "perhaps every time from this one" in void
     assert "100 times in 100" not in void
 
@@ -174,6 +175,7 @@ def test_questions_that_nobody_answered_are_counted_and_named():
     ("changes", "said"),
     [
         ({"signer": ""}, "who made it: no signing key was set"),
+        ({"unchecked": ("No e-mail addresses",)}, "what was not checked: No e-mail addresses"),
         ({"audited": True}, "whether the internal audit let it out"),
         ({"cautions": 2}, "what follows from 2 cautions below"),
         ({"cautions": 1}, "what follows from 1 caution below"),

@@ -84,11 +84,11 @@ def test_a_passed_release_answers_what_a_reader_comes_with(made):
         "How private is it? Epsilon 10 at delta 1e-05: weak protection",
         "right 50 times in 100 from a release made without it, at most 75 times in 100",
         "For whom? Every single patient; up to 4 records of each are used.",
-        "How good is it? All 11 format checks passed, which say nothing of quality.",
+        "How good is it? All 14 format checks passed, which say nothing of quality.",
         "Compared with what? With nothing on this page.",
         "May I hand it out? That is for a person to decide, and not for this tool.",
         "4 questions of the privacy review that nobody answered: Were settings tuned",
-        "All 11 passed. They say nothing of quality.",
+        "All 14 passed. They say nothing of quality.",
         "Taken from the file at even distances, and not picked.",
         "Take any one patient out of the data, or add one",
         "the factor e^epsilon, plus delta. At most 4 records of each patient are used.",
@@ -134,7 +134,7 @@ def test_a_failed_release_says_what_failed_first(made):
     rows[3]["label"] = "Unknown"
     page = page_of(made(rows))
     assert "May I hand it out? No. It failed its checks and stays in quarantine" in page.text
-    assert "1 of 11 failed." in page.text
+    assert "1 of 14 failed." in page.text
     first = page.text.index("Every label is a declared one")
     assert first < page.text.index("The file holds as many rows")
     assert "1 of 40 rows (2.5%): line 4" in page.text
