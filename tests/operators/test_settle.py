@@ -44,8 +44,20 @@ def test_one_that_was_ended_is_not(states, left):
 
 
 def test_what_was_found_unchanged_does_not_hide_another_failure():
-    states = {"evaluate": "failed", "publish": "skipped"}
-    assert undone(WHOLE | states, unchanged=("publish",)) == ["evaluate"]
+    states = {"baseline": "failed", "publish": "skipped"}
+    assert undone(WHOLE | states, unchanged=("publish",)) == ["baseline"]
+
+
+@pytest.mark.parametrize("state", ["failed", "upstream_failed"])
+def test_a_published_release_that_could_not_be_measured_is_whole(state):
+    measures = {"evaluate": state, "evaluate_student": state}
+    assert undone(WHOLE | measures) == []
+    assert undone(WHOLE | measures | {"publish": "skipped"}, unchanged=("publish",)) == []
+    assert undone(WHOLE | measures | {"publish": "upstream_failed"}) == [
+        "evaluate",
+        "publish",
+        "evaluate_student",
+    ]
 
 
 def test_a_student_that_is_not_published_is_seen():
