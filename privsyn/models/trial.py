@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.errors import ModelError
+from privsyn.models.language.scraps import is_no_text
 from privsyn.models.protocols import Embedder, LogitModel, PromptTemplate, TellsEmpty, TextModel
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 STILL_THINKING = "the model was still thinking at max_tokens"
 THOUGHTS_ALONE = "the model wrote its thoughts and no text"
 """Why a completion may be empty."""
+TRIALS = 4
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 
 
@@ -75,13 +77,21 @@ def try_texts(
 ) -> list[str]:
     """Answers to public prompts, asked as a method will, with its lengths and its sampling.
 
-    Tells of equal answers, and of prompts without one.
+    Tells of equal answers, and of prompts without one. Asks again, some times at most, where all
+    answers are those of an assistant, or thoughts.
 
     Raises:
-        ModelError: No prompt was answered with a text; says why.
+        ModelError: No prompt was answered with a text; says why, where the model knows.
     """
-    answers = model.complete(prompts, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
-    refuse_silence(model, answers)
+    for _ in range(TRIALS):
+        answers = model.complete(
+            prompts, max_tokens=max_tokens, temperature=temperature, top_p=top_p
+        )
+        refuse_silence(model, answers)
+        if not all(is_no_text(answer) for answer in answers if answer.strip()):
+            break
+    else:
+        refuse_assistant(TRIALS * len(prompts))
     if temperature and len(prompts) > len(set(answers)) == 1 and len(answers[0].split()) >= 5:
         log.warning(
             "The text model answers %d prompts with one text, word for word: a proxy that keeps "
@@ -92,6 +102,19 @@ def try_texts(
     if silent := sum(not answer.strip() for answer in answers):
         log.warning("The text model answers %d of %d prompts with no text.", silent, len(prompts))
     return answers
+
+
+def refuse_assistant(asked: int) -> NoReturn:
+    """Refuse a model that answers prompts and writes no text.
+
+    Raises:
+        ModelError: Says how often it was asked.
+    """
+    raise ModelError(
+        f"the text model answers {asked} prompts as an assistant (a refusal, a question, a thought "
+        "about the task) instead of writing a text.",
+        hint="Change the prompt (privsyn plan shows it), or name another model.",
+    )
 
 
 def refuse_silence(model: TextModel, answers: Sequence[str], asked: int = 0) -> None:

@@ -524,6 +524,9 @@ THOUGHTS = {
     f"<|message|>{TEXT}<|return|>",
     "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}assistantfinal{TEXT}",
     "Granite": f"Here is my thought process:\n{THOUGHT}\n\nHere is my response:\n{TEXT}",
+    "an aside": f"(Thinking: the user wants a note.)\n\n{TEXT}",
+    "steps": f"Thought: they want a note, and I write it.\nFinal Answer: {TEXT}",
+    "spaces in the tags": f"< think >{THOUGHT}</ think >{TEXT}",
     "an answer in tags": f"<think>{THOUGHT}</think>\n<answer>\n{TEXT}\n</answer>",
 }
 
@@ -588,6 +591,10 @@ def test_a_text_that_speaks_of_thoughts_stays(server: Server, make: Make) -> Non
     [
         (f"{TEXT}<|im_end|><|eot_id|></s>", TEXT),
         (f"{TEXT} [/INST] more", TEXT),
+        (f"```text\n{TEXT}\n```", TEXT),
+        (f"<message>\n{TEXT}\n</message>\nNote: short.", TEXT),
+        (TEXT.replace(" ", "\u0120"), TEXT),
+        ("\u2581" + TEXT.replace(" ", "\u2581"), f" {TEXT}"),
         (f"{TEXT}<end_of_turn>\n<start_of_turn>user\nx", TEXT),
         (f"{TEXT}<\uff5cend\u2581of\u2581sentence\uff5c>", TEXT),
         (f"<|start_header_id|>assistant<|end_header_id|>\n\n{TEXT}<|eot_id|>", TEXT),

@@ -91,6 +91,8 @@ def test_a_prompt_of_few_words_is_not_repeated_by_a_text_of_few(prompt):
         ("Je suis d\u00e9sol\u00e9, mais je ne peux pas vous aider.", True),
         ("Es tut mir leid, aber ich kann Ihnen dabei nicht helfen.", True),
         ("Lo siento, pero no puedo ayudar con eso.", True),
+        ("Error: rate limit exceeded. Please try again in 20s.", True),
+        ("<!DOCTYPE html><html><body>502 Bad Gateway</body></html>", True),
         ("I can't help feeling dizzy.", False),
         ("I'm sorry, but I can't provide a urine sample before Tuesday.", False),
         ("I can't do this anymore, the pain is too much.", False),

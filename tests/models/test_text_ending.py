@@ -109,6 +109,7 @@ def test_a_text_that_ran_out_of_tokens_ends_with_a_whole_word_at_least(text, kep
         (f"\u201c{VISIT}\u201d", VISIT),
         (f"\u201c{VISIT}", VISIT),
         (f'{VISIT}"', VISIT),
+        (f'**"{VISIT}"**', VISIT),
         ('"Come at two," she said, "please."', '"Come at two," she said, "please."'),
         (f"Subject: my visit\n\n{VISIT}", VISIT),
         (f"**Subject:** About my visit to you this week\n\n{VISIT}\n\nTopic: b", VISIT),

@@ -279,3 +279,14 @@ def test_any_text_has_a_variation(texts, degree, label, chat):
     varied = made.vary(texts, label, degree)
     assert len(varied) == len(texts)
     assert all(isinstance(text, str) for text in varied)
+
+
+def test_no_refusal_and_no_thought_becomes_a_text():
+    says = {0: "I'm sorry, but I can't help with that request.", 1: "My bill has not come yet."}
+    made, _ = api(script=lambda prompt, before: says[min(before, 5) // 5 if before % 7 else 1])
+    assert set(made.random(9, None)) == {says[1]}
+    for never in (says[0], "Okay, the user wants a message to a clinic."):
+        made, _ = api(script=lambda prompt, before, never=never: never)
+        for ask in (lambda made: made.random(2, None), lambda made: made.check([], 0.5)):
+            with pytest.raises(ModelError, match="answers 8 prompts as an assistant"):
+                ask(made)

@@ -39,10 +39,11 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
+from privsyn.models.language.scraps import is_no_text
 from privsyn.models.language.text_ending import Ending
 from privsyn.models.language.text_variation import ATTEMPTS, TOP_P, TextSettings, filled
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.trial import SENTENCE, try_embedder, try_texts
+from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts
 
 if TYPE_CHECKING:
     from privsyn.data.draws import Draws
@@ -363,6 +364,11 @@ def _written(
                 left.remove(number)
         if not left:
             break
+    some = [text for text in texts if text.strip() and not is_no_text(text)]
+    if not some:
+        refuse_assistant(len(lists))
+    # An assistant's answer and a thought are never the text of a release; all of it is public.
+    texts = [some[n % len(some)] if is_no_text(text) else text for n, text in enumerate(texts)]
     return json.dumps(texts).encode()
 
 

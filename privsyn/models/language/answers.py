@@ -15,7 +15,7 @@ _NAME = (
 )
 # <think>, </think>, <|END_THINKING|>, <|begin_of_thought|>, <seed:think>, <think id=1>
 _MARK = re.compile(
-    rf"(?i:[<\u25c1]\|?\s*(?P<end>/|end_(?:of_)?)?(?:start_|begin_of_)?(?:\w{{1,20}}[:_])?{_NAME}"
+    rf"(?i:[<\u25c1]\|?\s*(?P<end>/\s*|end_(?:of_)?)?(?:start_|begin_of_)?(?:\w{{1,20}}[:_])?{_NAME}"
     r"(?:\s[^<>\n]{0,80})?(?P<empty>/)?\|?[>\u25b7])"
     r"|\[(?P<end_bracket>/)?THINK(?:ING)?\]"
 )
@@ -30,6 +30,15 @@ _PIPED_CHANNEL = re.compile(r"<\|channel>.*?(?:<channel\|>|\Z)", re.DOTALL)
 # Granite 3.2
 _ANNOUNCED = re.compile(r"(?i)\s*here(?:'s| is) my (?:thought process|thinking|reasoning)\b\s*:")
 _RESPONSE = re.compile(r"(?i)here(?:'s| is) my (?:response|answer|text)\b\s*:")
+# "Thought: they want a note.\nFinal Answer: My bill is late."
+# "(Thinking: they want a note.)", "*thinks about it*"
+_ASIDE = re.compile(
+    r"(?i)\s*[(\[*]{1,2}(?:thinking|thinks?|thought|reasoning)\b[^)\]*]{0,2000}[)\]*]{1,2}\s*\n\s*"
+)
+_STEPS = re.compile(r"(?i)[\s*#(\[]*(?:thoughts?|thinking|reasoning|analysis|plan)\b[*\s]*:")
+_ANSWER = re.compile(
+    r"(?im)^[\s*#]*(?:final (?:answer|text|message|response)|answer|response|output)\b[*\s]*:\s*"
+)
 
 _SPECIAL = re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<\uff5c[^\uff5c<>\n]{1,40}\uff5c>|<\|\w{1,20}>|<\w{1,20}\|>"
@@ -47,7 +56,12 @@ _BEGINS = re.compile(
     r"|START_RESPONSE|begin\u2581of\u2581sentence)(?:\||\uff5c)>|<s>|<bos>|\[BOS\])(?!\s*user\b)\s*"
 )
 """Special tokens behind which an answer begins."""
-_WRAPPED = re.compile(r"(?is)\s*<(answer|response|output|final|text|solution)>\s*(.*)")
+_WRAPPED = re.compile(
+    r"(?is)\s*<(answer|response|output|final|text|solution|message|reply|result)>\s*(.*)"
+)
+_FENCED = re.compile(r"(?s)\s*```\w*\n(.*?)(?:\n\s*```.*)?\Z")
+_PIECES = re.compile("[\u0120\u2581]")
+"""How tokenizers write a space, where a server hands their pieces out."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
@@ -80,6 +94,8 @@ def as_text(answer: str) -> str:
     if wrapped := _WRAPPED.match(text):
         name, text = wrapped[1].lower(), wrapped[2]
         text = re.split(rf"(?i)\s*</{name}>", text, maxsplit=1)[0]
+    if fenced := _FENCED.match(text):
+        text = fenced[1]
     end = _SPECIAL.search(text)
     return text[: end.start()].rstrip() if end else text
 
@@ -96,6 +112,8 @@ def plain_marks(text: str) -> str:
             if plain == text:
                 break
             text = plain
+    if " " not in text and len(_PIECES.findall(text)) > 1:
+        text = _PIECES.sub(" ", text).replace("\u010a", "\n")
     text = _ESCAPES.sub("", text)
     text = _BREAKS.sub("\n", text)
     return _CONTROLS.sub("", text).replace("\xa0", " ")
@@ -118,6 +136,9 @@ def without_thoughts(text: str) -> str:
     if announced := _ANNOUNCED.match(text):
         response = _RESPONSE.search(text, announced.end())
         text = text[response.end() :].lstrip() if response else ""
+    text = _ASIDE.sub("", text, count=1) if _ASIDE.match(text) else text
+    if (steps := _STEPS.match(text)) and (found := _ANSWER.search(text, steps.end())):
+        text = text[found.end() :]
     parts, start, depth = [], 0, 0
     for mark in _MARK.finditer(text):
         if mark["empty"]:  # <think/>

@@ -48,6 +48,9 @@ _OPENINGS = (
     r"(?:es )?tut mir (?:sehr )?leid\W+(?:aber )?(?:ich kann|dabei kann ich)\b[^.\n]{0,80}"
     r"(?:helfen|erstellen|schreiben|nachkommen|bereitstellen|generieren)",
     r"is there (?:anything|something) else (?:i can|you(?:'d| would) like)",
+    r"(?:error\W{1,3})?(?:\d{3} )?(?:rate limit|too many requests|internal server error"
+    r"|bad gateway|service unavailable|gateway time-?out)\b",
+    r"<!doctype html|<html\b",
     r"i(?:'m| am) here to (?:help|assist)",
     r"(?:how|what) can i (?:help|assist) you",
     r"the answer (?:to|for) (?:the|this|that|your)\b",
@@ -121,13 +124,18 @@ def speaks_as_assistant(text: str) -> bool:
     )
 
 
+def is_no_text(text: str) -> bool:
+    """Whether a text is none that anybody asked for: an assistant's answer, or a thought."""
+    return speaks_as_assistant(text) or thinks_aloud(text)
+
+
 def thinks_aloud(text: str) -> bool:
     """Whether a text begins as a model that thinks about what it is to write.
 
     >>> thinks_aloud("Okay, the user wants a short message. Let me think")
     True
     """
-    return _THOUGHT.match(text.replace("\u2019", "'").lstrip("\"'*_#>- \n\t")) is not None
+    return _THOUGHT.match(text.replace("\u2019", "'").lstrip("\"'*_#>([- \n\t")) is not None
 
 
 def words(text: str) -> list[str]:

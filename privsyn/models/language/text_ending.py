@@ -49,7 +49,13 @@ _BREAKS_OFF = re.compile(
 _LAST_PART = re.compile(r"[^.!?,;:\n]*\Z")
 _SIGNED = 5
 """Words of a signature, at most."""
-_QUOTES = (('"', '"'), ("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"))
+_QUOTES = (
+    ("**", "**"),
+    ('"', '"'),
+    ("\u201c", "\u201d"),
+    ("\u201e", "\u201c"),
+    ("\u00ab", "\u00bb"),
+)
 _LAST_WORD = re.compile(r"(?<=\S)\s+\S{0,39}\w\Z")
 
 _LOOP = 2 / 3
@@ -92,7 +98,7 @@ class Ending:
         header = _HEADER.match(text)
         if header and not self.short(text[header.end() :]):
             text = text[header.end() :]
-        written = text
+        text = written = unquoted(text.strip())
         for stop in self.stops:
             text = self._stopped(text, stop)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
@@ -199,12 +205,12 @@ def unquoted(text: str) -> str:
     ('I have a rash.', 'I have a rash.', '"Oh," I said.')
     """
     for begin, end in _QUOTES:
-        starts, ends = text.startswith(begin), text.endswith(end) and len(text) > 1
-        inner = text[starts : len(text) - ends]
+        starts, ends = text.startswith(begin), text.endswith(end) and len(text) > len(end)
+        inner = text[len(begin) * starts : len(text) - len(end) * ends]
         alone = begin not in inner and end not in inner
         if starts and ends and alone:
-            return inner.strip()
+            return unquoted(inner.strip())
         even = text.count(begin) % 2 == 0 if begin == end else text.count(begin) == text.count(end)
         if not even and (starts or (ends and alone)):
-            return (text[1:] if starts else text[:-1]).strip()
+            return (text[len(begin) :] if starts else text[: -len(end)]).strip()
     return text

@@ -10,7 +10,6 @@ Source: Xie et al. 2024, "Differentially private synthetic data via foundation m
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +17,11 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.models.language.articles import with_document
-from privsyn.models.language.scraps import speaks_as_assistant
+from privsyn.models.language.scraps import is_no_text
 from privsyn.models.language.text_ending import STOPS, Ending
 from privsyn.models.protocols import PromptTemplate, TextModel
-from privsyn.models.trial import SENTENCE, refuse_silence, try_texts
+from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section
-
-log = logging.getLogger(__name__)
 
 STYLES = (
     "brief and plain",
@@ -222,9 +219,10 @@ class TextVariation:
                     texts[i] = text
         if count:
             refuse_silence(self._model, texts, ATTEMPTS * count)
-        # An assistant's answer is never the text of a release where there are other texts.
-        some = [text for text in texts if text and not speaks_as_assistant(text)]
-        some = some or [text for text in texts if text]
+        # An assistant's answer and a thought are never the text of a release.
+        some = [text for text in texts if text and not is_no_text(text)]
+        if count and not some:
+            refuse_assistant(ATTEMPTS * count)
         kept = set(some)
         return [t if t in kept else some[self._rng.integers(len(some))] for t in texts]
 
@@ -256,13 +254,7 @@ class TextVariation:
             temperature=temperature,
             top_p=settings.top_p or 1.0,
         )
-        texts = list(filter(None, map(self._clean, answers)))
-        if texts and all(map(speaks_as_assistant, texts)):
-            log.warning(
-                "The text model answers trial prompts as an assistant (a refusal, a question, an "
-                "explanation) instead of writing. Change the prompt, or name another model."
-            )
-        return texts
+        return list(filter(None, map(self._clean, answers)))
 
     def vary(self, samples: Sequence[str], label: str | None, degree: float) -> list[str]:
         """One variation of each text; the text itself where the model gives none.
