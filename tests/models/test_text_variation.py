@@ -290,3 +290,23 @@ def test_no_refusal_and_no_thought_becomes_a_text():
         for ask in (lambda made: made.random(2, None), lambda made: made.check([], 0.5)):
             with pytest.raises(ModelError, match="answers 8 prompts as an assistant"):
                 ask(made)
+
+
+@pytest.mark.parametrize(
+    ("document", "writer"),
+    [
+        ("message from a patient to a clinic", "the patient"),
+        ("review by a hotel guest", "the hotel guest"),
+        ("letter to a landlord from the tenant", "the tenant"),
+        ("bug report", None),
+        ("abstract of an article", None),
+        ("note from 2024", None),
+        (None, None),
+    ],
+)
+def test_a_chat_prompt_names_who_writes(document, writer):
+    prompt = TextSettings().resolved(prompts.CHAT, document).random_prompt
+    lines = prompt.splitlines()
+    assert (f"Written by {writer}, in the first person." in lines) == (writer is not None)
+    assert lines[-1] == "Text:"
+    assert len(lines) == 4 + (writer is not None)

@@ -136,7 +136,9 @@ class KeyphraseSeeding:
             "label_contrast": CONTRAST if cfg.label_contrast is None else cfg.label_contrast,
         }
         if cfg.use_llm:
-            prompt = cfg.prompt or default_prompt(cfg, models["text"].template_default)
+            prompt = cfg.prompt or default_prompt(
+                cfg, models["text"].template_default, subject.document
+            )
             prompt = subject.fill(prompt)
             values["prompt"] = with_examples(cfg, prompt) + prompt
             values["top_p"] = TOP_P if cfg.top_p is None else cfg.top_p

@@ -11,7 +11,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
-from privsyn.models.language.text_variation import CHAT_RANDOM, filled
+from privsyn.models.language.text_variation import chat_random, filled
 from privsyn.models.protocols import PromptTemplate
 
 
@@ -29,10 +29,12 @@ def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequenc
     return filled(prompt, {"label": label_text, "phrases": ", ".join(phrases)})
 
 
-def default_prompt(cfg: KeyphraseSeedingConfig, template: PromptTemplate) -> str:
+def default_prompt(
+    cfg: KeyphraseSeedingConfig, template: PromptTemplate, document: str | None = None
+) -> str:
     """What a chat model answers with the text itself; another's own, phrases as the reference."""
     if template.chat:
-        prompt = CHAT_RANDOM.replace("{words}", "{phrases}")
+        prompt = chat_random(document).replace("{words}", "{phrases}")
     else:
         prompt = template.private.replace("{reference}", "{phrases}")
     if cfg.labels_public:

@@ -45,7 +45,12 @@ ATTEMPTS = 4
 
 # Asked to write, to a style or not, small chat models tell of the task ("Here is a ...").
 CHAT_RANDOM = "The following is a {document}.\nTopic: {label}\nWords to build on: {words}\nText:"
-"""Prompt of a fresh text for chat models, of keyphrase seeding too."""
+"""Prompt of a fresh text for chat models, of keyphrase seeding too: see ``chat_random``."""
+# A message from a patient to a clinic; not an abstract of an article.
+_WRITER = re.compile(
+    r"\b(?:from|by) (?:an?|the|one of the) ([^\W\d][\w' -]{1,40}?)"
+    r"(?= (?:to|for|about|at|of|on|in|with|after|before|who|that|which)\b|[,.;(]|\s*\Z)"
+)
 
 # Told of style, length and how much to change, they write of these (benchmarks/RESULTS.md).
 _CHAT_VARY = "Say this in other words: {text}"
@@ -155,7 +160,7 @@ class TextSettings(Section):
         """
         rephrase = own.chat if self.rephrase is None else self.rephrase
         if own.chat:
-            fresh, vary = CHAT_RANDOM, _CHAT_VARY
+            fresh, vary = chat_random(document), _CHAT_VARY
         else:
             fresh, vary = own.public, own.private.replace("{reference}", "{text}")
             head, marker, _ = fresh.rpartition("Text:")
@@ -344,6 +349,21 @@ class TextVariation:
             return ""
         drawn = self._rng.choice(len(words), min(2, len(words)), replace=False)
         return ", ".join(words[i] for i in drawn)
+
+
+def chat_random(document: str | None) -> str:
+    """CHAT_RANDOM, which names who writes where the public words for a record do.
+
+    Small models else write to that person or about them: benchmarks/RESULTS.md.
+
+    >>> chat_random("message from a patient to a clinic").splitlines()[2]
+    'Written by the patient, in the first person.'
+    """
+    writer = _WRITER.search(document or "")
+    if writer is None:
+        return CHAT_RANDOM
+    head, marker, tail = CHAT_RANDOM.rpartition("Words to build on:")
+    return f"{head}Written by the {writer[1]}, in the first person.\n{marker}{tail}"
 
 
 def filled(prompt: str, slots: Mapping[str, str]) -> str:
