@@ -95,6 +95,10 @@ class Plan(Section):
     derived: dict[str, float]
     invariants: tuple[str, ...]
     warnings: tuple[str, ...]
+    audit_decides: bool = Field(
+        default=False,
+        description="Whether it is published only where an audit against held-out records passes.",
+    )
     rows: int = Field(description="Synthetic records the release will hold at most: public.")
     min_rows: int | None = Field(
         default=None, description="And at least. Null: exactly as many as rows."

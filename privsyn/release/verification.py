@@ -109,6 +109,7 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
     return [
         *checks,
         *_newer(certificate),
+        *_audit(plan),
         *_reports(folder, plan, certificate, ledger),
         *_ledger(plan, certificate, ledger),
         *_signature(folder, certificate, key),
@@ -375,6 +376,14 @@ def _newer(certificate: Mapping[str, Any]) -> list[Check]:
     if made is None:
         return []
     return [Check(NEWER, None, f"made by privsyn {made}, and this is {__version__}")]
+
+
+def _audit(plan: Plan) -> list[Check]:
+    """Says of a release that an audit lets out that its being here is an answer."""
+    if not plan.audit_decides:
+        return []
+    said = "evaluate.audit=block: it is published only where a test on private records passes"
+    return [Check("no audit decides", None, f"{said}, which no epsilon covers")]
 
 
 def _descent(certificate: Mapping[str, Any], parent: Mapping[str, Any]) -> Check:

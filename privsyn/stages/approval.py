@@ -134,7 +134,8 @@ def publication(ctx: Context, folder: Path) -> Question:
         "records": f"{sealed['artifact']['rows']} in {sealed['artifact']['file']}",
         "validation": validated(folder),
         "internal numbers": f"not shown here; on the machine that made it, in "
-        f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}",
+        f"{ctx.workspace.internal(str(sealed.get('name', plan.id)))}. Do not decide by them: that "
+        "it is published would answer a question about the records that no epsilon covers",
         "asked by": ctx.ledger.asker(plan.id, certificate.digest(sealed)) or "nobody known",
         "digest of the certificate": certificate.digest(sealed),
     }

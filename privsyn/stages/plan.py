@@ -183,6 +183,7 @@ def plan(
             *mechanism.warnings,
             *(of_accuracy(accuracy.scale, dataset, config.account) if accuracy else ()),
         ),
+        audit_decides=config.evaluate.audit == "block",
         rows=most,
         min_rows=None if fewest == most else fewest,
         shards=_shards(
