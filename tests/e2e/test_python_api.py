@@ -583,3 +583,17 @@ def test_create_refuses_a_slip_in_an_argument_and_leaves_nothing(tmp_path, setti
         privsyn.Project.create(tmp_path / "p", frame, unit="who", **settings)
     assert said in str(caught.value)
     assert not (tmp_path / "p").exists()
+
+
+def test_a_dataset_of_the_hub_s_library_is_taken_as_its_rows(tmp_path):
+    """Known by its module: the library is no dependency, so this is a stand-in with its method."""
+
+    class Dataset:
+        __module__ = "datasets.arrow_dataset"
+
+        def to_list(self):
+            return [{"text": f"text {n}", "unit": n or None, "label": LABELS[0]} for n in range(9)]
+
+    made = privsyn.Project.create(tmp_path / "p", Dataset(), **COLUMNS)
+    (found,) = made.check().files.values()
+    assert (found["kept"], found["units"]) == (8, 8)
