@@ -127,13 +127,15 @@ def _private(known: Known) -> Answer:
         return Answer("How private is it?", "Not at all: see below.", "bad")
     epsilon, delta = (shown(value, digits=4) for value in (known.epsilon, known.delta))
     by = scale_of(known.epsilon, known.risk.right)
-    said = f"Epsilon {epsilon} at delta {delta}: {known.strength} ({by})."
+    whose = f" of one {known.unit}" if known.not_people else ""
+    said = f"Epsilon {epsilon} at delta {delta}: {known.strength}{whose} ({by})."
     odds = known.risk.words(known.unit, known.adjacency)
     return Answer("How private is it?", said, _tone(known), odds)
 
 
 def _tone(known: Known) -> Tone:
-    return "bad" if known.strength in (Strength.WEAK, Strength.NONE) else "plain"
+    weak = known.strength in (Strength.WEAK, Strength.NONE)
+    return "bad" if weak or known.not_people else "plain"
 
 
 def _for_whom(known: Known) -> Answer:
@@ -185,7 +187,7 @@ def left_to_decide(known: Known) -> Iterator[str]:
     """What a person has to know or decide before the release is handed out."""
     owner = ", ".join(known.stated.curators) or "the owner of the data"
     if known.not_people:
-        yield f"whether that is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"
+        yield f"whether this is enough: {known.not_people[:1].lower()}{known.not_people[1:]}"
     enough = (
         f"whether {known.strength} is enough for the use that is meant: {owner} answers for that"
     )

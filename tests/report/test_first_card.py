@@ -100,7 +100,8 @@ def test_without_a_unit_the_card_says_who_is_not_protected():
     assert found["For whom?"].answer.startswith(
         "No unit was named: rows, not people, are protected"
     )
-    assert found["For whom?"].tone == "bad"
+    assert found["For whom?"].tone == found["How private is it?"].tone == "bad"
+    assert "strong protection of one row (1 is strong" in found["How private is it?"].answer
     assert "no unit was named: rows, not people" in decided(not_people=ROWS)
     assert "rows" not in decided()
 
