@@ -88,6 +88,8 @@ def _label_plots(
 
 
 def _lengths(texts: Sequence[str]) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     words = np.array([len(text.split()) for text in texts])
     median, top = float(np.median(words)), float(np.quantile(words, 0.99, method="lower"))
     figure, axes = _figure("Length of the synthetic texts", 3.6)
@@ -107,7 +109,7 @@ def _lengths(texts: Sequence[str]) -> Figure:
         textcoords="offset points",
         color=INK,
     )
-    axes.yaxis.get_major_locator().set_params(integer=True)  # of texts there are no halves
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # of texts there are no halves
     axes.yaxis.grid(True, color=GRID)
     above = int((words >= edges[-1]).sum())
     longer = f" ({above:,} longer than {edges[-1] - 1:,.0f} in the last bar)" if above else ""

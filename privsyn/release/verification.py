@@ -103,17 +103,23 @@ def verify(folder: Path, ledger: Ledger | None, key: SSlibKey | None = None) -> 
             checks.append(_descent(certificate, paid))
         checks += _cost(plan, paid)
     except _UNREADABLE as error:
-        field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
-        checks.append(Check("certificate is complete", False, f"cannot be read: {field}"))
-        return checks + _newer(certificate)
-    return [
-        *checks,
-        *_newer(certificate),
-        *_audit(plan),
-        *_reports(folder, plan, certificate, ledger),
-        *_ledger(plan, certificate, ledger),
-        *_signature(folder, certificate, key),
-    ]
+        return [*checks, _incomplete(error), *_newer(certificate)]
+    try:
+        return [
+            *checks,
+            *_newer(certificate),
+            *_audit(plan),
+            *_reports(folder, plan, certificate, ledger),
+            *_ledger(plan, certificate, ledger),
+            *_signature(folder, certificate, key),
+        ]
+    except _BROKEN as error:
+        return [*checks, _incomplete(error), *_newer(certificate)]
+
+
+def _incomplete(error: Exception) -> Check:
+    field = error.args[0] if isinstance(error, KeyError) else type(error).__name__
+    return Check("certificate is complete", False, f"cannot be read: {field}")
 
 
 def authentic(checks: Sequence[Check]) -> bool:
@@ -130,15 +136,15 @@ def covers_reports(folder: Path, ledger: Ledger) -> bool:
     return found.get(NOTED) is True and False not in found.values()
 
 
-_UNREADABLE = (
+_BROKEN = (
     LookupError,
     TypeError,
     ValueError,
     AttributeError,
     ArithmeticError,
     RecursionError,
-    PrivsynError,
 )
+_UNREADABLE = (*_BROKEN, PrivsynError)
 """What a certificate that somebody wrote by hand may run into."""
 
 
