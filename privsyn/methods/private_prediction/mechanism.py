@@ -187,7 +187,7 @@ def _affordable(
     def fits(r: int) -> bool:
         return epsilon_at(one.rounds(r), target.delta) <= target.epsilon
 
-    if fits(_most(settings)):  # mostly: the temperature was solved for so
+    if settings.temperature is None and fits(_most(settings)):  # it was solved for so
         return _most(settings)
     each = rho(one.rounds(1)) or 0.0
     enough = int(calibrate_rho(target) / each)  # by zCDP: never too many
