@@ -130,7 +130,7 @@ def test_a_release_is_named_by_its_id_or_its_folder(released, say):
 
 
 def test_a_plan_says_what_exists_already_and_what_it_took(released, say):
-    project, name = released
+    project, _ = released
     _, out, _ = say(project, "plan", width=200)
     assert "exists already: free" in out
     assert "privacy.draw=1" in out
