@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from privsyn.api.frames import Rows
     from privsyn.stages.compare import Comparison
+
+log = logging.getLogger(__name__)
 
 
 class Project(Shown):
@@ -265,7 +268,8 @@ class Project(Shown):
 
         Guarantee: that of the plan, charged once to the account, however often this is called: a
         call that was interrupted goes on from its journal, and one whose release exists finds it.
-        It takes one process at a time to draw a part; a second one is told so.
+        It takes one process at a time to draw a part; a second one is told so. One that cannot be
+        measured is published all the same, and a warning is logged.
 
         Args:
             planned: As ``plan`` returned it.
@@ -285,7 +289,7 @@ class Project(Shown):
             ctx = replace(self._context(planned.settings), day=planned.day, progress=progress)
             made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
             _refuse_another(shown.model_dump(), made.model_dump())
-            carry_out(ctx, made, published=publish)
+            carry_out(ctx, made, published=publish, noted=log.warning)
         return self._release(made.id, planned.settings)
 
     @guarded
