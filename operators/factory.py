@@ -184,7 +184,7 @@ def _doc(config: Config, method: str, schedule: ScheduleConfig, dvc_pool: str) -
         if account.period
         else ""
     )
-    nobody = of_unit(config.dataset.unit, images=config.dataset.images is not None)
+    nobody = of_unit(config.dataset.unit, by_file=config.dataset.images is not None)
     cautions = nobody + of_release(privacy, account) + of_account(account)
     notes = "".join(f"\n- {caution}" for caution in cautions) + "\n" if cautions else ""
     defined = definition(privacy.epsilon, privacy.delta, account.unit, account.adjacency)

@@ -80,7 +80,7 @@ def _cautions(config: Config) -> dict[str, str]:
         if size is not None
         else f"Below one over ten times the number of {config.account.unit}s."
     )
-    nobody = " ".join(of_unit(config.dataset.unit, images=config.dataset.images is not None))
+    nobody = " ".join(of_unit(config.dataset.unit, by_file=config.dataset.images is not None))
     return {
         "privacy.epsilon": f"Of the protection it gives one {config.account.unit}: {SCALE}. "
         f"{_risk(config)} {nobody}".rstrip(),

@@ -367,7 +367,7 @@ class Project(Shown):
             dataset.max_records_per_unit,
             modality_of(dataset).things,
             dataset.unit,
-            images=dataset.images is not None,
+            by_file=modality_of(dataset).by_file,
         )
         return {
             "version": dataset.version,

@@ -17,6 +17,7 @@ from privsyn.api.shown import Shown
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
+from privsyn.modalities.registry import modality_of
 from privsyn.progress import show_progress
 from privsyn.release import certificate, layout, verification
 from privsyn.release.cautions import of_each
@@ -293,9 +294,9 @@ class Release(Shown):
         paid = certificate.origin(self._sealed)
         plan, artifact = paid["plan"], self._sealed["artifact"]
         planned = self.plan
-        images = planned.dataset.images is not None
+        by_file = modality_of(planned.dataset).by_file
         used = of_each(
-            planned.max_records_per_unit, planned.things, planned.dataset.unit, images=images
+            planned.max_records_per_unit, planned.things, planned.dataset.unit, by_file=by_file
         )
         rows = {
             "class": str(self._sealed["class"]),

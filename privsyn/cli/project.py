@@ -169,7 +169,7 @@ def _say_choices(answers: interview.Answers) -> None:
     """What follows from what was said, or was not."""
     if answers.document:
         show(out, "prompts: " + with_document("The following is a {document}.", answers.document))
-    for caution in of_unit(answers.unit, images=answers.image_size is not None):
+    for caution in of_unit(answers.unit, by_file=answers.image_size is not None):
         note(out, caution)
     if answers.document is None and answers.image_size is None:
         note(

@@ -154,10 +154,12 @@ def pure_rdp(epsilon: float, order: float) -> float:
 
 def pure_epsilon(epsilon: float, delta: float) -> float:
     """Epsilon at ``delta`` of pure loss ``epsilon``: randomised response, exactly [B3]."""
-    factor = 1 - delta * (1 + math.exp(-epsilon))
-    if factor <= 0:
+    # Rounded down, so that its logarithm is rounded up; log1p, since 1 - x loses the digits of x.
+    told = delta * (1 + math.exp(-epsilon)) * (1 - ROUNDING)
+    if told >= 1:
         return 0.0
-    return max(0.0, (epsilon + math.log(factor)) + ROUNDING * (epsilon - math.log(factor)))
+    spared = math.log1p(-told)
+    return max(0.0, (epsilon + spared) + ROUNDING * (epsilon - spared))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

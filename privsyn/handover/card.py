@@ -48,7 +48,7 @@ def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> s
     defined = definition(plan["epsilon"], plan["delta"], unit, Adjacency(plan["adjacency"]))
     risk, epsilon = Risk(**paid["risk"]), judged(plan["target_epsilon"], plan["epsilon"])
     dataset = plan["dataset"]
-    rows = not_people(dataset["unit"], images=bool(dataset.get("images")))
+    rows = not_people(dataset["unit"], by_file=bool(dataset.get("images")))
     parts = [
         f"---\n{front}---\n",
         f"# Synthetic {things} of {_plain(plan['dataset']['name'])}\n",

@@ -76,6 +76,10 @@ class Modality(Protocol):
     """Where a drawn row holds its content."""
     searched: ClassVar[bool]
     """Whether its source files are looked through for what public files say, too."""
+    worded: ClassVar[bool]
+    """Whether its records are words, which have a length and a language."""
+    by_file: ClassVar[bool]
+    """Whether each file may be a unit, where no column names one."""
 
     @property
     def form(self) -> Any:

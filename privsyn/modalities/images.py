@@ -66,6 +66,8 @@ class Images:
     embedder: ClassVar[Embedder] = "image_embedder"
     field: ClassVar[str] = "image"
     searched: ClassVar[bool] = False
+    worded: ClassVar[bool] = False
+    by_file: ClassVar[bool] = True
 
     @property
     def columns(self) -> Mapping[str, str]:

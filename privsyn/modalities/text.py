@@ -46,6 +46,8 @@ class Texts:
     embedder: ClassVar[Embedder] = "embedder"
     field: ClassVar[str] = "text"
     searched: ClassVar[bool] = True
+    worded: ClassVar[bool] = True
+    by_file: ClassVar[bool] = False
 
     @property
     def form(self) -> None:

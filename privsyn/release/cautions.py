@@ -150,35 +150,35 @@ def of_labels(labels: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def unnamed(unit: str | None, *, images: bool = False) -> str:
+def unnamed(unit: str | None, *, by_file: bool = False) -> str:
     """What is protected in place of people where no column says whose a record is; else empty.
 
     Args:
         unit: Column of the unit, ``dataset.unit``.
-        images: Whether records are images, of which each file may be a unit.
+        by_file: Whether each file may be a unit, as of images.
     """
     if unit is None:
         return "rows"
-    return "files" if images and unit == FILE else ""
+    return "files" if by_file and unit == FILE else ""
 
 
-def of_each(most: int, things: str, unit: str | None, *, images: bool = False) -> str:
+def of_each(most: int, things: str, unit: str | None, *, by_file: bool = False) -> str:
     """How many records of a unit are used, in words; or that nobody is named as the unit.
 
     Args:
         most: Of a unit.
         things: What the records are: texts.
         unit: Column of the unit.
-        images: As ``unnamed`` has it.
+        by_file: As ``unnamed`` has it.
     """
-    if rows := unnamed(unit, images=images):
+    if rows := unnamed(unit, by_file=by_file):
         return f"{rows}, not people, are protected: no unit is named"
     return f"at most {most} {things if most > 1 else things.removesuffix('s')} of each"
 
 
-def not_people(unit: str | None, *, images: bool = False) -> str:
+def not_people(unit: str | None, *, by_file: bool = False) -> str:
     """What to know where no column says whose a record is, else empty; arguments as ``unnamed``."""
-    rows = unnamed(unit, images=images)
+    rows = unnamed(unit, by_file=by_file)
     if not rows:
         return ""
     named = "No unit was named" if unit is None else f"No unit but {FILE} was named"
@@ -195,13 +195,13 @@ def protected(dataset: Mapping[str, Any], unit: str) -> str:
         dataset: As a certificate describes it.
         unit: As the account names it.
     """
-    rows = unnamed(dataset["unit"], images=bool(dataset.get("images")))
+    rows = unnamed(dataset["unit"], by_file=bool(dataset.get("images")))
     return rows.removesuffix("s") or unit
 
 
-def of_unit(unit: str | None, *, images: bool = False) -> tuple[str, ...]:
+def of_unit(unit: str | None, *, by_file: bool = False) -> tuple[str, ...]:
     """A caution where no column says whose a record is; arguments as ``unnamed`` has them."""
-    said = not_people(unit, images=images)
+    said = not_people(unit, by_file=by_file)
     return (said.replace(":", " (dataset.unit):", 1),) if said else ()
 
 

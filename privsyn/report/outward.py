@@ -188,7 +188,7 @@ def _short(
         risk=Risk(**paid["risk"]),
         cap=float(paid["account"]["cap"]["epsilon"]),
         unit=protected(dataset, str(plan["unit"])),
-        not_people=not_people(dataset["unit"], images=bool(dataset.get("images"))),
+        not_people=not_people(dataset["unit"], by_file=bool(dataset.get("images"))),
         most=int(plan["max_records_per_unit"]),
         adjacency=Adjacency(plan["adjacency"]),
         stated=DeploymentConfig.model_validate(said.get("deployment") or {}),

@@ -45,7 +45,7 @@ def check(ctx: Context) -> dict[str, dict[str, Any]]:
         for _ in read_records(dataset, ctx.source_path(path), tally):
             pass
         counts = tally.report(dataset.labels, dataset.max_records_per_unit)
-        if 1 < counts["kept"] == counts["units"] and dataset.images is None:
+        if 1 < counts["kept"] == counts["units"] and modality_of(dataset).worded:
             # Ids of rows, it may be: another column may say whose they are.
             counts["other_units"] = repeated(dataset, ctx.source_path(path))
         found[str(path)] = counts
@@ -77,7 +77,7 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
 def first_steps(ctx: Context, method: str) -> tuple[str, ...]:
     """What helps a release before any epsilon does, by public settings: see ``of_prompts``."""
     dataset, given = ctx.config.dataset, ctx.config.method(method)
-    models = _writers(ctx) if dataset.images is None else []
+    models = _writers(ctx) if modality_of(dataset).worded else []
     return of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given))
 
 
@@ -94,7 +94,7 @@ def helps_first(ctx: Context, planned: Plan) -> str:
     given, dataset = ctx.config.method(planned.method), planned.dataset
     steps = [
         *of_prompts(dataset.document, dataset.labels, models, own=own_prompts(given)),
-        length(f"methods.{planned.method}", given, counts) if dataset.images is None else "",
+        length(f"methods.{planned.method}", given, counts) if modality_of(dataset).worded else "",
     ]
     return "; ".join(step.rstrip(".") for step in steps if step)
 
@@ -169,7 +169,7 @@ def lines(ctx: Context, counts: Mapping[str, Any]) -> dict[str, str]:
         said["values"] = spanned(*span)
     if counts["duplicate_texts"]:
         said["copies"] = f"{counts['duplicate_texts']:,} {kind.things} are copies of another one"
-    if dataset.images is None and kept:
+    if kind.worded and kept:
         said["length"] = f"half of the texts have {counts['median_words']:,} words or more"
         method = ctx.config.first_method
         if note := length(f"methods.{method}", ctx.config.method(method), counts):

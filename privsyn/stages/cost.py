@@ -15,6 +15,7 @@ from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Asked, Terms
+from privsyn.modalities.registry import modality_of
 from privsyn.progress import duration
 from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
@@ -54,8 +55,8 @@ def guaranteed(plan: Plan) -> str:
 
 def used_of_each(plan: Plan) -> str:
     """How many records of a unit are used; or that nobody is named as the unit."""
-    images = plan.dataset.images is not None
-    return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, images=images)
+    by_file = modality_of(plan.dataset).by_file
+    return of_each(plan.max_records_per_unit, plan.things, plan.dataset.unit, by_file=by_file)
 
 
 def cost_rows(

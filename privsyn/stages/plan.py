@@ -172,7 +172,7 @@ def plan(
                 [model.source for role, model in models.items() if role in WRITERS],
                 own=own_prompts(given),
             ),
-            *of_unit(dataset.unit, images=dataset.images is not None),
+            *of_unit(dataset.unit, by_file=modality_of(dataset).by_file),
             *of_release(config.privacy, config.account, cost.epsilon, risk(event).right),
             *of_account(config.account),
             *of_labels(dataset.labels),

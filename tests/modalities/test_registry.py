@@ -37,7 +37,7 @@ def identity(images: ImageConfig | None) -> DatasetIdentity:
 
 
 def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
-    assert modality_of(identity(None)) == Texts("{a}: {b}", "utf-8", None)
+    assert modality_of(identity(None)) == Texts("{a}: {b}", "utf-8", None, None)
     assert modality_of(identity(FORM)) == Images(FORM)
 
 
@@ -58,7 +58,7 @@ def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
     assert {file.stem for file in SHIPPED.glob("*.json")} == set(SUITES)
     for kind in kinds.values():
         assert list(kind.rows(tmp_path / "synthetic.jsonl")) == []
-    for modality in (Texts(None, "utf-8", None), Images(FORM)):
+    for modality in (Texts(None, "utf-8", None, None), Images(FORM)):
         written = modality.write(tmp_path / modality.name, [])
         seal_folder(written.path.parent, 0, media=written.media_type)
         assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()

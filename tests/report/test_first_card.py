@@ -107,8 +107,8 @@ def test_without_a_unit_the_card_says_who_is_not_protected():
 
 
 def test_images_of_a_folder_are_files_and_not_people():
-    assert "files, not people, are protected" in not_people("file", images=True)
-    assert not_people("file") == not_people("patient", images=True) == ""
+    assert "files, not people, are protected" in not_people("file", by_file=True)
+    assert not_people("file") == not_people("patient", by_file=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,8 @@ class Facts:
     @property
     def not_people(self) -> str:
         """What to know where units are rows or files; empty where a column names them."""
-        return not_people(self.plan.dataset.unit, images=self.plan.dataset.images is not None)
+        dataset = self.plan.dataset
+        return not_people(dataset.unit, by_file=modality_of(dataset).by_file)
 
     @property
     def used(self) -> str:
