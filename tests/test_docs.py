@@ -237,7 +237,8 @@ def test_sections_of_params_in_the_documents_are_accepted():
 
 def test_the_messages_of_troubleshooting_are_those_of_the_code():
     """Between what differs (`<...>`), every message quoted stands in some string of the package."""
-    trees = [ast.parse(file.read_text()) for file in (ROOT / "privsyn").rglob("*.py")]
+    files = [*(ROOT / "privsyn").rglob("*.py"), *(ROOT / "operators").glob("*.py")]
+    trees = [ast.parse(file.read_text()) for file in files]
     said = "\n".join(
         node.value
         for tree in trees
