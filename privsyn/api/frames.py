@@ -13,7 +13,7 @@ from uuid import UUID
 from privsyn.data.artifacts import private_folder, storage_error, write_jsonl_atomic
 from privsyn.data.readers.columns import float_unit, refuse_index, refuse_missing
 from privsyn.data.settings import PLACEHOLDER
-from privsyn.data.unit_key import label_id, unit_id
+from privsyn.data.unit_key import is_readable, label_id, unit_id
 from privsyn.errors import ConfigError, DataError
 from privsyn.files import open_file
 from privsyn.release.workspace import Workspace
@@ -117,6 +117,8 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         dtype = dtype.categories.dtype
+    elif isinstance(dtype, pd.ArrowDtype):
+        dtype = _values_of(dtype)
     if setting == "unit" and dtype.kind == "f":
         raise float_unit(
             called,
@@ -137,6 +139,15 @@ def _check_type(column: pd.Series[Any], setting: str, called: str) -> None:
         f"{called} is of type {found}; it must hold {_WANTED.get(setting, 'texts: strings')}.",
         hint=f"Name another column{'' if setting == 'unit' else way_out}.",
     )
+
+
+def _values_of(dtype: pd.ArrowDtype) -> pd.ArrowDtype:
+    """The type of a column's values, which a dictionary of them has one of, too."""
+    import pandas as pd
+    from pyarrow import types
+
+    stored = dtype.pyarrow_dtype
+    return pd.ArrowDtype(stored.value_type) if types.is_dictionary(stored) else dtype
 
 
 def _is_usable(value: Any, setting: str) -> bool:
@@ -239,8 +250,10 @@ def _as_json(value: Any, *, text: bool) -> Any:
     """
     if isinstance(value, bytes) and text:
         value = value.decode("utf-8", "surrogateescape")
-    if value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, str | bool):
         return value
+    if isinstance(value, int):
+        return value if is_readable(value) else []
     if isinstance(value, float):
         return value if abs(value) < float("inf") else []
     if not text and isinstance(value, bytes | Decimal | UUID | date):

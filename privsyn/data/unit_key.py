@@ -82,7 +82,7 @@ def unit_id(value: Any) -> str | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
-        return str(value)
+        return str(value) if is_readable(value) else None
     if isinstance(value, float):
         whole = value.is_integer() and abs(value) < EXACT
         return str(int(value)) if whole else None
@@ -107,6 +107,11 @@ def label_id(value: Any) -> str | None:
         return "true" if value else "false"
     label = unit_id(value)
     return label.lower() if label in ("True", "TRUE", "False", "FALSE") else label
+
+
+def is_readable(value: int) -> bool:
+    """Whether a whole number has at most 4,000 digits: Python converts none of 4,300."""
+    return abs(value) < _TOO_LONG
 
 
 def lost_digits(value: Any) -> bool:
@@ -143,6 +148,7 @@ def trimmed(text: str) -> str:
 
 _DIGITS = 4000
 """Of the longest whole number that is an id; Python converts numbers up to 4,300 digits."""
+_TOO_LONG = 10**_DIGITS
 _LOST = "lost"
 _NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,9}))?")
 _MOMENT = re.compile(

@@ -187,7 +187,8 @@ def test_what_is_an_id_of_its_own_and_what_is_none() -> None:
     assert [unit_id(value) for value in own] == own
     none = [None, "", " \u200b", True, 1.5, float("nan"), float("inf"), Decimal("1.5"), [1], {},
             "\udcff", b"\xff", Decimal("1E+99999999"), Decimal("sNaN"), 2.0**53,
-            "9007199254740993.0", "1.3e+18", "-1.3E18"]  # fmt: skip
+            "9007199254740992.0", "9.007199254740992e15",
+            "1.3e+18", "-1.3E18", 10**5000]  # fmt: skip
     assert [unit_id(value) for value in none] == [None] * len(none)
 
 
@@ -230,12 +231,20 @@ def test_a_unit_column_of_floats_is_refused_by_its_type_alone(tmp_path, ids):
     parquet.write_table(coded, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="lose the last digits"):
         units(DatasetConfig(name="d", path=tmp_path / "a.parquet", unit="id"))
-    for dtype in ("float64", "float32", "Float64", "category"):
-        data = pd.DataFrame({"id": pd.Series(floats, dtype=dtype), "text": ["a", "b"]})
+    columns = [
+        pd.Series(floats, dtype=dtype)
+        for dtype in ("float64", "float32", "Float64", "category", "double[pyarrow]")
+    ]
+    coded = pa.array(floats).dictionary_encode()  # as pandas reads it with dtype_backend="pyarrow"
+    for column in (*columns, pd.Series(pd.arrays.ArrowExtensionArray(coded))):
+        data = pd.DataFrame({"id": column, "text": ["a", "b"]})
         with pytest.raises(DataError, match=r"lose the last digits.*'Int64'"):
             frames.check_columns(data, "text", None, "id")
-    with pytest.raises(DataError, match="lose the last digits"):
-        units(READERS["array"](tmp_path, floats))
+    for kind in (np.float16, np.float32, np.float64, np.longdouble):
+        with np.errstate(over="ignore"):
+            path = READERS["array"](tmp_path, floats.astype(kind))
+        with pytest.raises(DataError, match="lose the last digits"):
+            units(path)
 
 
 def test_a_float_that_lost_digits_is_dropped_by_itself_and_told(tmp_path: Path) -> None:
@@ -249,9 +258,15 @@ def test_a_float_that_lost_digits_is_dropped_by_itself_and_told(tmp_path: Path) 
 
 
 def test_small_floats_among_the_objects_of_a_frame(tmp_path: Path) -> None:
-    """A float32 has lost digits from 2**24 on."""
-    ids = [np.float32(12), np.float32(2**24 + 1), np.float64(2**24 + 1), np.float16(2**11)]
-    data = pd.DataFrame({"id": pd.Series(ids, dtype=object), "text": list("abcd")})
+    """A float32 has lost digits from 2**24 on. A number without end is no id, and no error."""
+    ids = [
+        np.float32(12),
+        np.float32(2**24 + 1),
+        np.float64(2**24 + 1),
+        np.float16(2**11),
+        10**5000,
+    ]
+    data = pd.DataFrame({"id": pd.Series(ids, dtype=object), "text": list("abcde")})
     cfg = DatasetConfig(name="d", path=_kept(data, tmp_path), unit="id")
     assert units(cfg) == ["12", str(2**24 + 1)]
 
