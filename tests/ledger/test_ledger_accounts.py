@@ -474,6 +474,10 @@ def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock
     ledger.lose("one", "why")
     assert ledger.reservation("one") == (row, fill)
     assert ledger.reservation("later")[1].spent == pytest.approx(0.9)
+    reserve(ledger, "gone", Pure(0.2))  # anew: it is the newest life that is paid for
+    row, fill = ledger.reservation("gone")
+    assert row == ledger.history("gone")[-1]
+    assert fill.spent == pytest.approx(1.1)
 
 
 def test_hashes_of_rows_hold_what_nobody_can_search_for(lite: Ledger, clock: Clock) -> None:
