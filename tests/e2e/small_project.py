@@ -230,6 +230,11 @@ def finish(ctx: Context, planned: Plan, backends: Backends | None) -> Path:
     return certify(ctx, planned)
 
 
+def times(*folders: Path) -> set[int]:
+    """When folders and all that lies in them were last changed, as copies and archives tell."""
+    return {path.stat().st_mtime_ns for folder in folders for path in (folder, *folder.rglob("*"))}
+
+
 def stand_ins() -> dict[Role, object]:
     """Toy models in every role of text, under the revisions of the embedded ones."""
     text = FakeTextModel(revision=describe_role(ModelsConfig(language="tiny"), "text").revision)

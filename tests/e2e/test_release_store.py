@@ -31,7 +31,7 @@ from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.stored import before_commit
 from privsyn.stages.validate import validate
-from tests.e2e.small_project import Project, build_project, finish, stand_in
+from tests.e2e.small_project import Project, build_project, finish, stand_in, times
 
 
 @dataclass
@@ -104,7 +104,10 @@ def test_stages_go_on_where_the_folder_never_was(homes: Homes) -> None:
     assert digests(own) == digests(there)
 
     assert restore(third.context(), homes.planned.id).parent.parent == third.root
-    assert digests(third.root / "releases" / homes.planned.id) == digests(there)
+    fetched = third.root / "releases" / homes.planned.id
+    assert digests(fetched) == digests(there)
+    assert times(fetched, own) == times(there)
+    assert len(times(there)) == 1
     assert third.root.joinpath("releases", homes.planned.id, layout.ARTIFACT).stat().st_mode & 0o444
 
 
