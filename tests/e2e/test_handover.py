@@ -33,7 +33,7 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate, write_report
-from tests.e2e.small_project import CANARY, build_project, finish, rows, stand_in
+from tests.e2e.small_project import CANARY, build_project, finish, rows, stand_in, times
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +159,8 @@ def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
     assert read["txt" if form == "webdataset" else "text"] == texts
     assert all(check.passed is not False for check in verification.verify(made / "release", None))
     assert (made / "certificate.json").read_bytes() == (folder / "certificate.json").read_bytes()
+    assert times(made) == times(folder)
+    assert len(times(folder)) == 1
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["out"]
 
 

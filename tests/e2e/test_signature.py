@@ -20,11 +20,11 @@ from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
 from privsyn.release.signing_key import load, new
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
-from privsyn.stages.publish import publish
+from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve
 from privsyn.stages.sign import sign
 from privsyn.stages.validate import validate
-from tests.e2e.small_project import build_project, finish, stand_in
+from tests.e2e.small_project import build_project, finish, stand_in, times
 
 SIGNATURE = "signature.dsse.json"
 
@@ -385,6 +385,10 @@ def test_the_machine_that_has_the_key_signs_when_it_publishes(made, tmp_path, ca
     assert signature.fits(folder)
     pointer = (project.root / "releases" / f"{made[1].id}.dvc").read_text()
     assert "nfiles: 7" in pointer  # the signature goes with the release
+    signed = times(folder)
+    assert len(signed) == 1
+    shutil.rmtree(folder)
+    assert times(restore(project.context(), made[1].id)) == signed
 
 
 def test_a_signature_that_no_longer_fits_is_taken_away(made, tmp_path):

@@ -33,7 +33,7 @@ from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
-from privsyn.stages.certify import certify
+from privsyn.stages.certify import certify, export
 from privsyn.stages.compare import compare
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
@@ -44,12 +44,12 @@ from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
 from privsyn.stages.summary import outcome
-from privsyn.stages.validate import place, validate
+from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.testing import Constant
 from privsyn.tracking.null import NullTracker
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
-from tests.e2e.small_project import CANARY, finish, rows, stand_in
+from tests.e2e.small_project import CANARY, finish, rows, stand_in, times
 
 
 class Recording(NullTracker):
@@ -128,6 +128,11 @@ def test_a_release_tells_the_day_its_cost_was_set_aside_and_no_time(make_project
     assert len(set(at.values())) == 1
     assert str(datetime.fromtimestamp(at[Path()] / 1e9, UTC)).startswith("2026-11-20")
     assert not [path for path, raw in files.items() if TIME.search(raw.decode("latin-1"))]
+    copies = (export(ctx, planned), ctx.workspace.reports(planned.method))
+    copy_reports(ctx, planned.method, ctx.workspace.release(planned.id))
+    assert [len(times(copy)) for copy in copies] == [1, 1]
+    days = {str(datetime.fromtimestamp(one / 1e9, UTC))[:10] for one in times(*copies)}
+    assert days == {"2026-11-20"}
 
     slow = base.context()
     slow.clock = lambda: start + timedelta(days=3, hours=next(passed))
