@@ -148,7 +148,7 @@ def trimmed(text: str) -> str:
 
 _DIGITS = 4000
 """Of the longest whole number that is an id; Python converts numbers up to 4,300 digits."""
-_TOO_LONG = 10**_DIGITS
+_TOO_LONG = int("1" + "0" * _DIGITS)
 _LOST = "lost"
 _NUMBER = re.compile(r"([+-]?)(0|[1-9][0-9]*)(\.[0-9]*)?(?:[eE]([+-]?[0-9]{1,9}))?")
 _MOMENT = re.compile(
