@@ -124,6 +124,8 @@ def without_thoughts(text: str) -> str:
 
     >>> without_thoughts("They want a note.</think>My bill is late.")
     'My bill is late.'
+    >>> without_thoughts("<think>They want a note.")
+    ''
     """
     channels = list(_CHANNEL.finditer(text))
     if channels:
