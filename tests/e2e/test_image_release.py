@@ -201,7 +201,7 @@ def test_a_second_attempt_writes_the_same_folder(project):
     assert certify(project.context(), planned) == folder
 
 
-def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_keep_theirs(
+def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_have_none(
     project, make_project
 ):
     one = plan(project.context(), "tiny_images", open_account=True)
@@ -210,10 +210,11 @@ def test_the_form_of_the_images_is_part_of_the_release_id_and_texts_keep_theirs(
     for form in ("{size: 9, mode: L}", "{size: 28, mode: RGB}"):
         with pytest.raises(ConfigError, match="draws 28x28 L images"):
             plan(project.context(f"dataset.images={form}"), "tiny_images")
-    assert one.dataset.model_dump()["images"] == {"size": SIZE, "mode": "L", "column": "image"}
+    form = {"size": SIZE, "mode": "L", "column": "image", "depth": None, "window": None}
+    assert one.dataset.model_dump()["images"] == form
     texts = plan(make_project("texts").context(), "invisible_ink", open_account=True)
-    assert "images" not in texts.dataset.model_dump()
-    assert "images" not in json.loads(texts.model_dump_json())["dataset"]
+    assert texts.dataset.model_dump()["images"] is None
+    assert json.loads(texts.model_dump_json())["dataset"]["images"] is None
 
 
 def test_validation_measures_images_and_shows_them(project):
