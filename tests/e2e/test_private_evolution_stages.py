@@ -54,10 +54,11 @@ def test_the_public_model_alone_is_the_generator_without_votes(project):
     labels = ["Billing", "Symptoms", "Billing"]
     texts = public_alone(ctx, planned, labels, Backends(models))
     prompt = planned.settings["text"]["random_prompt"]
-    assert len(texts) == len(models["text"].prompts) == 3
+    prompts = len(models["text"].prompts)  # with those asked again for a text that broke off
+    assert len(texts) == 3 <= prompts
     assert all(asked.startswith(prompt.partition("{")[0]) for asked in models["text"].prompts)
     assert public_alone(ctx, planned, labels, Backends(models)) == texts
-    assert len(models["text"].prompts) == 3
+    assert len(models["text"].prompts) == prompts
     without = Backends({"language": models["language"]})
     assert public_alone(ctx, planned, labels[:2], without) is None
 

@@ -166,7 +166,7 @@ def test_command_line_and_python_call_the_same_stages(make_project, monkeypatch,
     opened = privsyn.Project.open(by_python.root)
     opened.release(opened.plan())
     assert called == first
-    assert set(names) == {"plan", *first}
+    assert set(names) - {"train"} == {"plan", *first}  # this method trains no model
 
 
 def interrupted_at(monkeypatch, done_at: int, then) -> None:
@@ -480,6 +480,15 @@ def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
         handed.frame()
 
 
+def seal_reports(folder, **changes: object) -> None:
+    """Change what validation wrote as another version of privsyn would have written it."""
+    said = json.loads((folder / "validation.json").read_text())
+    said |= {**changes, "privsyn": "99.1.0.dev3"}
+    del said["seal"]
+    said["seal"] = certificate.seal_of(said)
+    (folder / "validation.json").write_bytes(certificate.canonical(said))
+
+
 def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
     folder = tmp_path / release.name
     shutil.copytree(release.folder, folder)
@@ -489,6 +498,7 @@ def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
         change(sealed)
         sealed["seal"] = certificate.seal_of(sealed)
         (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+        seal_reports(folder, certificate_sha256=certificate.digest(sealed))
 
     def newer(sealed) -> None:
         sealed["software"]["privsyn"] = "99.1.0.dev3"
@@ -512,8 +522,7 @@ def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
 def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
     folder = tmp_path / release.name
     shutil.copytree(release.folder, folder)
-    report = json.loads((folder / "validation.json").read_text())
-    (folder / "validation.json").write_text(json.dumps(report | {"success": False}))
+    seal_reports(folder, success=False)
     with pytest.raises(ValidationFailed, match="not passed its suite"):
         privsyn.Release.open(folder).frame()
     with pytest.raises(ValidationFailed, match="not passed its suite"):
