@@ -20,7 +20,7 @@ from privsyn.progress import duration
 from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
 from privsyn.stages.pace import Pace
-from privsyn.stages.plan import about_words, lasts_until, longest
+from privsyn.stages.plan import about_words, lasts_until
 from privsyn.tables import Verbatim, facts, note, table
 
 
@@ -108,7 +108,8 @@ def _number(plan: Plan, public_size: int | None) -> str:
     if "texts_at_worst" in plan.derived and fewest != most:
         worst = int(plan.derived["texts_at_worst"])
         said.append(f"the budget pays for {worst:,} of full length, and more where they are short")
-    _, tokens = longest("", plan.load_method()[1])
+    settings = plan.settings  # as numbers: settings that are files are read by their door alone
+    tokens = settings.get("max_tokens", (settings.get("text") or {}).get("max_tokens"))
     if tokens is not None:
         said.append(f"each of at most {tokens} tokens (about {about_words(tokens)} words)")
     if public_size is not None:
