@@ -602,7 +602,7 @@ def test_progress_does_not_tell_how_many_records_there_are(tmp_path, split):
     read, steps = told[0]
     assert_goes_on(steps)
     parts = PARTS * len(LABELS)
-    assert read == [(done, parts, "parts of the records") for done in range(parts)]
+    assert read == [(done, parts, "the records") for done in range(parts)]
 
 
 def test_what_is_on_file_counts_as_done(tmp_path):

@@ -294,9 +294,7 @@ def test_progress_counts_buckets_that_are_read_and_private_tokens_and_no_record(
         told.append(heard)
     assert told[0] == told[1] == told[2]
     count, reading = len(buckets(cfg)), [one for one in told[0] if len(one) == 3]
-    assert reading == [
-        (n + k, count, "buckets' references") for n in range(count) for k in range(2)
-    ]
+    assert reading == [(n + k, count, "the references") for n in range(count) for k in range(2)]
     assert told[0][:2] == reading[:2]  # before the first token
 
 
