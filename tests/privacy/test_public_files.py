@@ -447,12 +447,12 @@ def test_a_door_of_no_project_pins_too(tmp_path):
     assert PublicFiles(tmp_path).read("x", "a.txt", sha(tmp_path / "a.txt")) == b"a"
 
 
-def test_settings_that_are_not_set_leave_ids_as_they_were():
+def test_files_that_are_not_named_have_no_digest():
     raw = {
         "dataset": {"name": "d", "path": "p", "unit": "u"},
         "account": {"name": "d", "adjacency": "add_remove", "epsilon": 3, "delta": 1e-6},
         "privacy": {"epsilon": 1, "delta": 1e-6},
     }
     dumped = parse_config(raw).method(KPS).model_dump(mode="json")
-    assert "examples_digest" not in dumped
+    assert dumped["examples_digest"] is None
     assert dumped["vocabulary_digest"] is None
