@@ -147,7 +147,7 @@ def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
         ([{"type": "expect_nothing", "kwargs": {}}], "expect_nothing not found"),
         ([{**NOT_NULL, "kwargs": {"colum": "text"}}], "colum extra fields not permitted"),
         ([{**NOT_NULL, "meta": {"privsyn": {"when": "label"}}}], "when='label' is not known"),
-        ([{**NOT_NULL, "meta": {"privsyn": {"when": "rows_per_label"}}}], "checks nothing"),
+        ([{**NOT_NULL, "meta": {"privsyn": {"when": "json_schema"}}}], "checks nothing"),
         ([{**NOT_NULL, "kwargs": {"column": "id", "mostly": {"$PARAMETER": "min_shar"}}}],
          "Did you mean min_share"),
         ([{"type": "expect_table_row_count_to_equal",
