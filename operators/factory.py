@@ -26,7 +26,7 @@ from privsyn.config import Config, ScheduleConfig, environment_overrides, load_c
 from privsyn.errors import ConfigError
 from privsyn.ledger.policies import asks_approval
 from privsyn.methods.registry import load_method
-from privsyn.release.cautions import definition, of_account, of_release, of_unit
+from privsyn.release.warnings import definition, of_account, of_release, of_unit
 from privsyn.students.settings import STUDENTS
 
 OWNER = "privsyn"

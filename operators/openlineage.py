@@ -29,8 +29,8 @@ from openlineage.client.facet_v2 import (
 from privsyn.airflow.project import Project, params_file, projects
 from privsyn.errors import PrivsynError
 from privsyn.release import certificate, layout
+from privsyn.release.metadata.croissant import columns_of
 from privsyn.release.plan import Plan
-from privsyn.release.records.croissant import columns_of
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
 

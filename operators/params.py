@@ -16,7 +16,7 @@ from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
 from privsyn.on_disk import DIGEST, OnDisk, marks
-from privsyn.release.cautions import SCALE, of_unit
+from privsyn.release.warnings import SCALE, of_unit
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS
 

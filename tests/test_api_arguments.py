@@ -11,7 +11,7 @@ import pytest
 
 import privsyn
 from privsyn.api.arguments import _WORDS, refuse_misfits
-from privsyn.api.books import Books
+from privsyn.api.ledger import Books
 from privsyn.errors import ConfigError, DataError, PrivsynError
 
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"

@@ -114,7 +114,7 @@ def test_imports_point_inward(package, may_not):
                 "files",
                 "ledger.settings",
                 "on_disk",
-                "release.cautions",
+                "release.warnings",
                 "release.layout",
                 "section",
                 "spelling",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import date as Date
 
 from privsyn.api.shown import Shown
+from privsyn.display.plans import cost_rows
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Terms
 from privsyn.release.plan import Plan
-from privsyn.stages.cost import cost_rows
 from privsyn.stages.pace import Pace
 
 

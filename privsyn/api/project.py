@@ -13,26 +13,26 @@ from rich.console import Console
 
 from privsyn.api import frames, interview, new_project
 from privsyn.api.arguments import refuse_undotted
-from privsyn.api.books import Books
-from privsyn.api.guard import guarded
+from privsyn.api.errors import guarded
+from privsyn.api.ledger import Books
 from privsyn.api.overrides import as_overrides
 from privsyn.api.planned import Planned
 from privsyn.api.released import Release
 from privsyn.api.shown import Shown, as_html, as_text
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
+from privsyn.display.progress import show_progress
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
-from privsyn.progress import show_progress
-from privsyn.release.cautions import of_each
+from privsyn.release.warnings import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.api.frames import Rows
-    from privsyn.stages.compare import Comparison
+    from privsyn.display.comparison import Comparison
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class Project(Shown):
             ConfigError: They are not of one dataset.
             ValidationFailed: One has not passed its suite, or waits for its disclosure audit.
         """
-        from privsyn.stages.compare import compare, paid
+        from privsyn.display.comparison import compare, paid
 
         ctx = self._context(())
         named = [item.name if isinstance(item, Release) else item for item in releases]

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from privsyn.api.guard import guarded
+from privsyn.api.errors import guarded
 from privsyn.api.overrides import as_overrides
 from privsyn.api.shown import Shown
+from privsyn.display.progress import show_progress
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
 from privsyn.modalities.registry import modality_of
-from privsyn.progress import show_progress
 from privsyn.release import certificate, layout, verification
-from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
+from privsyn.release.warnings import of_each
 from privsyn.stages.base import Context
 from privsyn.stages.validate import refuse_unreleased
 

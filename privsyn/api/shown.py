@@ -7,8 +7,8 @@ from html import escape
 
 from rich.console import Console
 
-from privsyn import tables
-from privsyn.tables import facts, note
+from privsyn.display import tables
+from privsyn.display.tables import facts, note
 
 
 def as_text(title: str, rows: Mapping[str, str], notes: Sequence[str] = ()) -> str:

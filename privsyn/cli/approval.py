@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Overrides, Params, Release, context_of, out
+from privsyn.display.tables import Verbatim, facts, show
 from privsyn.errors import BudgetError, ConfigError
-from privsyn.tables import Verbatim, facts, show
 
 if TYPE_CHECKING:
     from privsyn.ledger.decisions import What

@@ -19,8 +19,8 @@ from privsyn.cli.options import (
     out,
     workspace_of,
 )
+from privsyn.display.tables import Verbatim, facts, show
 from privsyn.handover.formats import FORMATS
-from privsyn.tables import Verbatim, facts, show
 
 
 def compare(
@@ -37,8 +37,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Put releases of one dataset side by side: cost, utility, samples. Internal, as it says."""
-    from privsyn.stages.compare import compare as put_beside
-    from privsyn.stages.compare import paid, write
+    from privsyn.display.comparison import compare as put_beside
+    from privsyn.display.comparison import paid, write
 
     ctx = context_of(params, overrides)
     names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]

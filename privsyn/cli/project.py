@@ -17,11 +17,11 @@ from privsyn.cli.options import MethodName, out
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.digits import write_digits
 from privsyn.data.sample import write_sample
+from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
 from privsyn.models.language.articles import with_document
-from privsyn.release.cautions import of_unit
-from privsyn.tables import Verbatim, facts, note, show
+from privsyn.release.warnings import of_unit
 
 
 def sample_data(

@@ -26,13 +26,13 @@ from privsyn.cli.options import (
     out,
     workspace_of,
 )
+from privsyn.display.progress import duration, show_progress, under_way
+from privsyn.display.tables import GAP, Verbatim, at_a_terminal, facts, note, show
 from privsyn.dp.accountant import shown
 from privsyn.errors import BudgetExceeded, ConfigError, DataError, NotAuthenticated
 from privsyn.methods.registry import METHODS
-from privsyn.progress import duration, show_progress, under_way
 from privsyn.release import layout
 from privsyn.release.workspace import Workspace
-from privsyn.tables import GAP, Verbatim, at_a_terminal, facts, note, show
 
 if TYPE_CHECKING:
     from privsyn.release.plan import Plan
@@ -84,7 +84,7 @@ def plan(
         return
     if releases is not None:
         raise ConfigError("--releases needs --release.")
-    from privsyn.stages.cost import cost_of_all, cost_of_release
+    from privsyn.display.plans import cost_of_all, cost_of_release
     from privsyn.stages.pace import last
     from privsyn.stages.plan import (
         of_other_accounts,
@@ -158,7 +158,7 @@ def _show_stored_plan(release: str, releases: str | None, params: Path, *, as_js
         ConfigError: No store is named.
         DataError: It holds no such plan.
     """
-    from privsyn.stages.cost import guaranteed
+    from privsyn.display.plans import guaranteed
 
     store = _reading(releases, params).store
     if store is None:
@@ -205,8 +205,8 @@ def run(
     publish: Publish = True,
 ) -> None:
     """Make one release: plan, draw, certify, validate, evaluate, publish."""
+    from privsyn.display.releases import summary
     from privsyn.stages.run import run as run_stages
-    from privsyn.stages.summary import summary
 
     def told(stage: str, seconds: float) -> None:
         # privacy: how long a stage took follows the records, and a log keeps what is told
@@ -386,10 +386,10 @@ def report(
             named if named.exists() else _reading(None, params).existing(release), to
         )
         return
+    from privsyn.display.releases import short
     from privsyn.stages.evaluate import evaluate, not_measured, said
     from privsyn.stages.report import graded, in_words
     from privsyn.stages.report import report as write_report
-    from privsyn.stages.summary import short
     from privsyn.students.parent import open_parent
 
     with show_progress(err) as progress:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from privsyn.cli.options import PARAMS, Overrides, Params, Publish, Release, context_of, err, out
-from privsyn.progress import show_progress
+from privsyn.display.progress import show_progress
+from privsyn.display.tables import Verbatim, facts, show
 from privsyn.release import layout
 from privsyn.students.settings import STUDENTS
-from privsyn.tables import Verbatim, facts, show
 
 
 def more(

@@ -10,11 +10,11 @@ import typer
 import yaml
 
 from privsyn.cli.options import PARAMS, Json, MethodName, Overrides, Params, context_of, err, out
+from privsyn.display.progress import duration, show_progress, under_way
+from privsyn.display.tables import Verbatim, facts, show, table
 from privsyn.errors import ConfigError
-from privsyn.progress import duration, show_progress, under_way
 from privsyn.stages.tune import Trial
 from privsyn.stages.tune import tune as search
-from privsyn.tables import Verbatim, facts, show, table
 
 
 def tune(

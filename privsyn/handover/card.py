@@ -15,7 +15,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, strength
 from privsyn.handover.formats import DATA_FILES
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import (
+from privsyn.release.warnings import (
     RESEMBLANCE,
     definition,
     judged,

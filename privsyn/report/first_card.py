@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from privsyn.dp.accountant import shown
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk, Strength, strength
-from privsyn.release.cautions import scale_of
-from privsyn.release.records.facts import WANTED, one_line
+from privsyn.release.metadata.facts import WANTED, one_line
 from privsyn.release.settings import DeploymentConfig
+from privsyn.release.warnings import scale_of
 from privsyn.report.blocks import Answer, Tone
 from privsyn.report.document import LEAVES
 

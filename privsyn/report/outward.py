@@ -18,12 +18,12 @@ from privsyn.dp.risk import Risk
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.files import parse_json, read_file
 from privsyn.release import certificate, layout
-from privsyn.release.cautions import BY_AUDIT, MOVES, judged, not_people, of_epsilon, protected
-from privsyn.release.records.checklist import Answer as Reviewed
-from privsyn.release.records.checklist import checklist
-from privsyn.release.records.facts import UNSTATED, one_line
-from privsyn.release.records.facts import Facts as About
+from privsyn.release.metadata.checklist import Answer as Reviewed
+from privsyn.release.metadata.checklist import checklist
+from privsyn.release.metadata.facts import UNSTATED, one_line
+from privsyn.release.metadata.facts import Facts as About
 from privsyn.release.settings import DeploymentConfig
+from privsyn.release.warnings import BY_AUDIT, MOVES, judged, not_people, of_epsilon, protected
 from privsyn.report.blocks import (
     Answer,
     Answers,

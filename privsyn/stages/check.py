@@ -20,8 +20,8 @@ from privsyn.data.tally import Tally, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
 from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
-from privsyn.release.cautions import TrainedOn, of_label_sizes, of_prompts, of_sizes
 from privsyn.release.plan import Plan
+from privsyn.release.warnings import TrainedOn, of_label_sizes, of_prompts, of_sizes
 from privsyn.stages.base import Context
 from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
 

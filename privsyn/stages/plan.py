@@ -29,17 +29,6 @@ from privsyn.models.cards import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.roles import describe_role
-from privsyn.release.cautions import (
-    of_account,
-    of_accuracy,
-    of_bound,
-    of_labels,
-    of_prompts,
-    of_release,
-    of_sizes,
-    of_unit,
-    publicly,
-)
 from privsyn.release.plan import (
     PLAN_SCHEMA,
     DatasetIdentity,
@@ -49,6 +38,17 @@ from privsyn.release.plan import (
     generator_target,
     release_id,
     then_accuracy,
+)
+from privsyn.release.warnings import (
+    of_account,
+    of_accuracy,
+    of_bound,
+    of_labels,
+    of_prompts,
+    of_release,
+    of_sizes,
+    of_unit,
+    publicly,
 )
 from privsyn.stages.base import Context
 from privsyn.stages.held import sets_aside

@@ -8,10 +8,10 @@ from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.ledger.store import Ledger
 from privsyn.release import certificate, layout, verification
-from privsyn.release.records.checklist import markdown
-from privsyn.release.records.croissant import croissant, to_json
-from privsyn.release.records.deployment import deployment, to_yaml
-from privsyn.release.records.facts import Facts
+from privsyn.release.metadata.checklist import markdown
+from privsyn.release.metadata.croissant import croissant, to_json
+from privsyn.release.metadata.deployment import deployment, to_yaml
+from privsyn.release.metadata.facts import Facts
 from privsyn.release.settings import DeploymentConfig
 
 DEPLOYMENT, CROISSANT, CHECKLIST = "deployment.yaml", "croissant.json", "checklist.md"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from privsyn.display.progress import under_way
 from privsyn.errors import PolicyBroken
 from privsyn.methods.base import TrainsModel
-from privsyn.progress import under_way
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify

@@ -20,6 +20,7 @@ from typing import Any
 from privsyn.config import Config, parse_config
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.data.readers.streams import split_suffix
+from privsyn.display.progress import under_way
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.beside import FEWEST
@@ -29,7 +30,6 @@ from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.on_disk import values
-from privsyn.progress import under_way
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from privsyn.cli import main
+from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, usual_release
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded, DataError
 from privsyn.ledger.entries import DatasetSource
 from privsyn.stages.base import Context
-from privsyn.stages.budget_page import BudgetPage, crons_of, file_reports, usual_release
 from privsyn.stages.plan import lasts_until
 from tests.e2e.small_project import Project, build_project
 from tests.e2e.weekly_releases import EVENT, FIRST, WEEK, ledger_at, release_id, weekly

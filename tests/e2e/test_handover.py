@@ -17,6 +17,8 @@ from PIL import Image
 from rich.console import Console
 
 from privsyn import cli
+from privsyn.display import comparison as comparing
+from privsyn.display.comparison import compare, write
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.handover.card import dataset_card
@@ -24,10 +26,8 @@ from privsyn.handover.export import export
 from privsyn.handover.formats import FORMATS
 from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
-from privsyn.stages import compare as comparing
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
-from privsyn.stages.compare import compare, write
 from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan

@@ -13,6 +13,7 @@ from PIL import Image
 
 from privsyn.data.artifacts import sha256_file
 from privsyn.data.images import annotate, decode_png, encode
+from privsyn.display.releases import outcome
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
 from privsyn.methods.base import Backends
@@ -25,7 +26,6 @@ from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.record import record
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker
 from tests.e2e.test_record import read_by_others

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify
@@ -17,7 +18,6 @@ from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
 from tests.e2e.neighbours import assert_alike, published_by_neighbours

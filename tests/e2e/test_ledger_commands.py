@@ -14,14 +14,14 @@ import pytest
 from rich.console import Console
 
 from privsyn.cli import main
+from privsyn.display.accounts import accounts
+from privsyn.display.tables import INDENT
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Gaussian
 from privsyn.errors import BudgetExceeded
 from privsyn.ledger.decisions import What
-from privsyn.stages.accounts import accounts
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.tables import INDENT
 from tests.e2e.small_project import Project, finish
 from tests.e2e.weekly_releases import ledger_at, release_id, weekly
 

@@ -14,6 +14,7 @@ from privsyn.data.partition import keep_holdout
 from privsyn.data.readers.formats import read_records
 from privsyn.data.settings import ImageConfig
 from privsyn.data.unit_key import UnitKey
+from privsyn.display.releases import outcome
 from privsyn.dp.accountant import guarantee
 from privsyn.dp.events import Composed, Pure, load
 from privsyn.dp.noise import OpenDPNoise
@@ -29,7 +30,6 @@ from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, report
 from privsyn.stages.plan import preview as previewed
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant, NeverDraws, NoNoise
 from tests.e2e.neighbours import assert_alike, published_by_neighbours

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from privsyn.display.releases import outcome
 from privsyn.errors import ValidationFailed
 from privsyn.methods.base import Backends
 from privsyn.models.testing.language import FakeLogitModel
@@ -15,7 +16,6 @@ from privsyn.release import certificate, verification
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.summary import outcome
 from privsyn.stages.validate import validate
 from privsyn.testing import Constant
 from tests.e2e.neighbours import assert_alike, published_by_neighbours

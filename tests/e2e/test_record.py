@@ -18,11 +18,11 @@ from privsyn import cli as command
 from privsyn.data.artifacts import ArtifactRef, sha256_file
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.release import certificate
+from privsyn.release.metadata.checklist import checklist
+from privsyn.release.metadata.croissant import croissant
+from privsyn.release.metadata.deployment import deployment
+from privsyn.release.metadata.facts import WANTED, Facts, one_line
 from privsyn.release.plan import release_id
-from privsyn.release.records.checklist import checklist
-from privsyn.release.records.croissant import croissant
-from privsyn.release.records.deployment import deployment
-from privsyn.release.records.facts import WANTED, Facts, one_line
 from privsyn.release.settings import DeploymentConfig
 from privsyn.stages.plan import plan
 from privsyn.stages.record import record

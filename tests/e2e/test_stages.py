@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privsyn.display.comparison import compare
+from privsyn.display.releases import outcome
 from privsyn.dp.accountant import guarantee, rho
 from privsyn.dp.events import dump
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
@@ -34,7 +36,6 @@ from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
 from privsyn.stages.certify import certify, export
-from privsyn.stages.compare import compare
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.generate import generate
 from privsyn.stages.held import held_out
@@ -43,7 +44,6 @@ from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import run
-from privsyn.stages.summary import outcome
 from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.testing import Constant

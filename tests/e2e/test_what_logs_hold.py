@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from privsyn import cli
+from privsyn.display.tables import at_a_terminal
 from privsyn.stages.plan import plan
-from privsyn.tables import at_a_terminal
 from tests.e2e.small_project import METHODS, environment
 
 OF_RECORDS = ("rows can be used", "held-out", "accuracy", "note (internal)")

@@ -10,8 +10,8 @@ import pytest
 
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.risk import Risk
-from privsyn.release.cautions import not_people
 from privsyn.release.settings import DeploymentConfig
+from privsyn.release.warnings import not_people
 from privsyn.report.blocks import Answer
 from privsyn.report.first_card import Known, first_card
 

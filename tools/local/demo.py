@@ -31,11 +31,11 @@ from privsyn.api.interview import label_list, name_of
 from privsyn.api.new_project import IMAGES
 from privsyn.cli.models import fetch_if_named
 from privsyn.config import OVERRIDES
+from privsyn.display.tables import show
 from privsyn.errors import PrivsynError
 from privsyn.methods.registry import FIRST
 from privsyn.models.torch_runtime import CPU, made_for_bfloat16
 from privsyn.stages.base import Context, open_context
-from privsyn.tables import show
 from tools.local.environment import airflow_environment, prepare
 from tools.local.sample import DIGITS, write_sample_if_asked
 
@@ -197,8 +197,8 @@ def quick(method: str, cpu: Path = CPU) -> list[str]:
 
 
 def _demo(ctx: Context, method: str, settings: list[str], console: Console) -> int:
+    from privsyn.display.releases import summary
     from privsyn.stages.plan import plan as make_plan
-    from privsyn.stages.summary import summary
 
     began = time.monotonic()
     root = ctx.workspace.root

@@ -24,11 +24,11 @@ from privsyn.dp.events import (
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
 from privsyn.modalities.registry import modality_of
-from privsyn.release.cautions import MOVES, definition, judged, not_people, protected
 from privsyn.release.certificate import digest, origin
 from privsyn.release.layout import MODEL_ROWS
 from privsyn.release.plan import Plan
 from privsyn.release.settings import DeploymentConfig
+from privsyn.release.warnings import MOVES, definition, judged, not_people, protected
 from privsyn.section import NAME
 
 UNSTATED = "Not stated."

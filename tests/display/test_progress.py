@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from privsyn import progress as shown
-from privsyn.progress import LONG, Pace, duration, show_progress, under_way
+from privsyn.display import progress as shown
+from privsyn.display.progress import LONG, Pace, duration, show_progress, under_way
 
 
 def follow(*counts: tuple[float, int]) -> list[str]:

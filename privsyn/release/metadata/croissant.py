@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from privsyn.release.cautions import RESEMBLANCE
 from privsyn.release.layout import ARTIFACT, CERTIFICATE, IMAGE_ROWS, IMAGES, MODEL_ROWS
+from privsyn.release.metadata.facts import UNSTATED, Facts, one_line
 from privsyn.release.plan import Plan
-from privsyn.release.records.facts import UNSTATED, Facts, one_line
+from privsyn.release.warnings import RESEMBLANCE
 
 CONTEXT: dict[str, Any] = {
     "@language": "en",

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
+from privsyn.display.comparison import Compared, Comparison, Utility
+from privsyn.display.tables import as_text, note
 from privsyn.methods.registry import METHODS
-from privsyn.stages.compare import Compared, Comparison, Utility
-from privsyn.tables import as_text, note
 
 WORDS = (
     "a release at delta=1e-05 costs more of the account than its epsilon says: the account's "

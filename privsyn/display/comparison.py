@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from privsyn.data.artifacts import atomic_file, private_folder
+from privsyn.display.tables import facts, show, table
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
@@ -25,7 +26,6 @@ from privsyn.stages.base import Context
 from privsyn.stages.held import EVALUATION
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
-from privsyn.tables import facts, show, table
 
 NOTE = (
     "Utility is internal: it reads held-out real records, and no account is charged for it. To "

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from privsyn.display.plans import used_of_each
+from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
 from privsyn.evaluation.beside import verdict
 from privsyn.modalities.registry import modality_of
@@ -19,13 +21,11 @@ from privsyn.report.certified import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
-from privsyn.stages.cost import used_of_each
 from privsyn.stages.held import EVALUATION, sets_aside
 from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
 from privsyn.stages.report import failed
-from privsyn.tables import Verbatim, facts, show
 
 UTILITY = {
     "downstream.accuracy": "accuracy {:.3f}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsyn.api.guard import guarded
+from privsyn.api.errors import guarded
 from privsyn.api.shown import Shown
 from privsyn.dp.accountant import percent
 from privsyn.ledger.entries import said_who

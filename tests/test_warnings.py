@@ -12,7 +12,7 @@ from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import SizedFor
-from privsyn.release.cautions import (
+from privsyn.release.warnings import (
     of_account,
     of_bound,
     of_epsilon,
@@ -132,8 +132,8 @@ def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
 ):
     from privsyn.airflow.factory import method_dag
     from privsyn.airflow.params import form
+    from privsyn.display.plans import guaranteed
     from privsyn.stages.base import open_context
-    from privsyn.stages.cost import guaranteed
     from privsyn.stages.plan import plan
 
     data = {"name": "d", "path": "private.jsonl", "unit": unit}

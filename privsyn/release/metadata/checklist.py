@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privsyn.release.records.facts import UNSTATED, Facts
+from privsyn.release.metadata.facts import UNSTATED, Facts
 
 WORD = "the curator's word"
 

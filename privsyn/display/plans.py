@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
+from privsyn.display.progress import duration
+from privsyn.display.tables import Verbatim, facts, note, table
 from privsyn.dp.accountant import percent, shown
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
@@ -16,12 +18,10 @@ from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.modalities.registry import modality_of
-from privsyn.progress import duration
-from privsyn.release.cautions import of_each
 from privsyn.release.plan import Plan
+from privsyn.release.warnings import of_each
 from privsyn.stages.pace import Pace
 from privsyn.stages.plan import about_words, lasts_until
-from privsyn.tables import Verbatim, facts, note, table
 
 
 def cost_of_release(

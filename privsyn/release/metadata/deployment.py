@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from privsyn.release.records.facts import UNSTATED, Facts
+from privsyn.release.metadata.facts import UNSTATED, Facts
 
 
 def deployment(facts: Facts) -> dict[str, Any]:

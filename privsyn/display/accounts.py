@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
+from privsyn.display.tables import facts, show, table
 from privsyn.dp.accountant import percent, shown
 from privsyn.ledger.decisions import Decision
 from privsyn.ledger.entries import said_who
 from privsyn.ledger.statements import Statement
 from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import NONE, Terms
-from privsyn.tables import facts, show, table
 
 
 def accounts(console: Console, statements: list[Statement]) -> None:
