@@ -11,7 +11,7 @@ import pytest
 
 import privsyn
 from privsyn.api.arguments import _WORDS, refuse_misfits
-from privsyn.api.ledger import Books
+from privsyn.api.ledger import LedgerTables
 from privsyn.errors import ConfigError, DataError, PrivsynError
 
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"
@@ -102,7 +102,7 @@ def test_what_fits_is_taken(project):
         (lambda p: p.plan(top_k=3, **{"validation.forbid": "email"}), "such as [email]"),
         (lambda p: p.compare(3), "Project.compare: releases=3 must be a Release or a string"),
         (lambda p: p.open_release(None), "Project.open_release: name=None must be a string"),
-        (lambda p: p.ledger.entries(3), "Books.entries: account=3 must be a string or None"),
+        (lambda p: p.ledger.entries(3), "LedgerTables.entries: account=3 must be a string or None"),
         (lambda p: p.check(1), "Project.check takes 0 argument(s) without a name, not 1"),
         (lambda p: privsyn.Project.open(p.folder, day="2026-01-01"), "day=<str> must be a datet"),
         (lambda p: privsyn.Project.open(p.folder, folder=3), "twice: by its place and by its name"),
@@ -120,7 +120,7 @@ def test_a_mistake_in_a_call_is_named(project, call, message):
 
 def test_what_every_argument_may_be_is_known():
     known = {*_WORDS, "Any", "Planned", "Release"}
-    for kind in (privsyn.Project, privsyn.Release, Books):
+    for kind in (privsyn.Project, privsyn.Release, LedgerTables):
         for name, method in inspect.getmembers(kind, inspect.isroutine):
             if name.startswith("_") or not hasattr(method, "__wrapped__"):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from privsyn.api.errors import guarded
-from privsyn.api.shown import Shown
+from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent
 from privsyn.ledger.entries import said_who
 from privsyn.ledger.statements import Audit
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Books(Shown):
-    """What the ledger of a project holds. Reads alone: releases are made by their stages."""
+class LedgerTables(Displayable):
+    """The ledger of a project, read only: releases are made by their stages."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -79,16 +79,15 @@ class Books(Shown):
         self._ctx.check_releases()
         return self._ctx.ledger.verify()
 
-    def _title(self) -> str:
-        return "Ledger"
-
-    def _rows(self) -> dict[str, str]:
-        return {
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: an account a row."""
+        rows = {
             statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
             f"{statement.spec.unit}; {percent(statement.balance.share)} spent by "
             f"{statement.balance.entries} release(s)"
             for statement in self._ctx.ledger.statements()
-        } or {"accounts": "none yet"}
+        }
+        return (Table.of("Ledger", rows or {"accounts": "none yet"}),)
 
 
 _ACCOUNTS = [

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 
-from privsyn.api.shown import Shown
 from privsyn.display.plans import cost_rows
+from privsyn.display.tables import Displayable, Table
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Terms
 from privsyn.release.plan import Plan
@@ -15,7 +14,7 @@ from privsyn.stages.pace import Pace
 
 
 @dataclass(frozen=True, repr=False)
-class Planned(Shown):
+class Planned(Displayable):
     """What a release would cost, and whether its account pays for it. Shows itself as a table.
 
     Attributes:
@@ -52,11 +51,7 @@ class Planned(Shown):
         """Whether the account could pay for it now, or has."""
         return self.account.entry is not None or self.account.fits
 
-    def _title(self) -> str:
-        return f"{self.plan.method}: what it would cost"
-
-    def _rows(self) -> Mapping[str, str]:
-        return cost_rows(self.plan, self.account, None, self.cron, self.terms)
-
-    def _notes(self) -> Sequence[str]:
-        return self.plan.warnings
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: cost, guarantee and account."""
+        rows = cost_rows(self.plan, self.account, None, self.cron, self.terms)
+        return (Table.of(f"{self.plan.method}: what it would cost", rows, self.plan.warnings),)

@@ -14,14 +14,14 @@ from rich.console import Console
 from privsyn.api import frames, interview, new_project
 from privsyn.api.arguments import refuse_undotted
 from privsyn.api.errors import guarded
-from privsyn.api.ledger import Books
+from privsyn.api.ledger import LedgerTables
 from privsyn.api.overrides import as_overrides
 from privsyn.api.planned import Planned
 from privsyn.api.released import Release
-from privsyn.api.shown import Shown, as_html, as_text
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
 from privsyn.display.progress import show_progress
+from privsyn.display.tables import Displayable, Table
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Project(Shown):
+class Project(Displayable):
     """A private dataset, its account, and the releases made of it.
 
     Nothing here goes round the ledger: ``release`` runs the stages that `privsyn run` runs, at the
@@ -335,9 +335,9 @@ class Project(Shown):
         return compare(ctx, named or paid(ctx), internal=internal)
 
     @property
-    def ledger(self) -> Books:
+    def ledger(self) -> LedgerTables:
         """The accounts and entries of the project's ledger."""
-        return Books(self._context(()))
+        return LedgerTables(self._context(()))
 
     @property
     def folder(self) -> Path:
@@ -357,10 +357,8 @@ class Project(Shown):
         origin = {"driver": "python", "user": os_user()}
         return open_context(self._folder / PARAMS_FILE, overrides, day=self._day, origin=origin)
 
-    def _title(self) -> str:
-        return f"Project of {self._context(()).config.dataset.name}"
-
-    def _rows(self) -> dict[str, str]:
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: dataset, unit, account and method."""
         config = self._context(()).config
         dataset, account = config.dataset, config.account
         used = of_each(
@@ -369,16 +367,17 @@ class Project(Shown):
             dataset.unit,
             by_file=modality_of(dataset).by_file,
         )
-        return {
+        rows = {
             "version": dataset.version,
             "labels": ", ".join(dataset.labels) or "none",
             "protects": f"{account.unit}, {used}, adjacency {account.adjacency.value}",
             "account": f"{account.name}: cap epsilon {account.epsilon:g}, delta {account.delta:g}",
             "method": config.first_method,
         }
+        return (Table.of(f"Project of {dataset.name}", rows),)
 
 
-class Counts:
+class Counts(Displayable):
     """Exact counts of private records, by file: internal, for the owner's eyes.
 
     Attributes:
@@ -386,20 +385,17 @@ class Counts:
     """
 
     def __init__(
-        self, files: Mapping[str, Mapping[str, Any]], said: Mapping[str, Mapping[str, str]]
+        self, files: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Mapping[str, str]]
     ) -> None:
         self.files = files
-        self._said = said
+        self._rows = rows
 
-    def __repr__(self) -> str:
-        return "\n\n".join(as_text(self._head(path), rows) for path, rows in self._said.items())
-
-    def _repr_html_(self) -> str:
-        return "".join(as_html(self._head(path), rows) for path, rows in self._said.items())
-
-    @staticmethod
-    def _head(path: str) -> str:
-        return f"{Path(path).name} (internal: exact counts of records)"
+    def _tables(self) -> tuple[Table, ...]:
+        """A table a file."""
+        return tuple(
+            Table.of(f"{Path(path).name} (internal: exact counts of records)", rows)
+            for path, rows in self._rows.items()
+        )
 
 
 _FREE = ("release_id", "partition_key", "warnings", "shards", "dates")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,8 +13,8 @@ from rich.console import Console
 
 from privsyn.api.errors import guarded
 from privsyn.api.overrides import as_overrides
-from privsyn.api.shown import Shown
 from privsyn.display.progress import show_progress
+from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
@@ -34,7 +34,7 @@ ContextOf = Callable[[Sequence[str]], Context]
 """The context of a project with settings on top."""
 
 
-class Release(Shown):
+class Release(Displayable):
     """A finished release: a folder with a certificate.
 
     Its records are differentially private and may be shown; all that is read of it is checked
@@ -48,7 +48,7 @@ class Release(Shown):
         self._of = context
         self._sealed = certificate.read(folder)[1]
         try:
-            _ = self.name, self._rows(), self._images
+            _ = self.name, self._tables(), self._images
         except (LookupError, TypeError, ValueError, AttributeError):
             newer = certificate.made_by_newer(self._sealed)
             raise VerificationError(
@@ -287,10 +287,8 @@ class Release(Shown):
         paid = certificate.origin(self._sealed)
         return Plan.from_certificate(paid)
 
-    def _title(self) -> str:
-        return f"Release {self.name}"
-
-    def _rows(self) -> Mapping[str, str]:
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: the public facts of its certificate."""
         paid = certificate.origin(self._sealed)
         plan, artifact = paid["plan"], self._sealed["artifact"]
         planned = self.plan
@@ -310,11 +308,11 @@ class Release(Shown):
             rows["made from"] = f"{plan['release_id']}, at no cost"
         if (newer := certificate.made_by_newer(self._sealed)) is not None:
             rows["note"] = f"made by privsyn {newer}, which is newer than this one: upgrade"
-        return rows
+        return (Table.of(f"Release {self.name}", rows),)
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Shown):
+class Verification(Displayable):
     """What was looked at when a release was verified, and what came of it.
 
     Attributes:
@@ -328,16 +326,16 @@ class Verification(Shown):
         """Whether a ledger vouches for it, besides its agreeing with itself."""
         return verification.authentic(self.checks)
 
-    def _title(self) -> str:
-        return (
-            "Authentic: the ledger vouches for it"
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: a check a row."""
+        title = (
+            "Authentic: the ledger confirms it"
             if self.authentic
             else "Consistent, not authenticated: anyone can make one so"
         )
-
-    def _rows(self) -> Mapping[str, str]:
         marks = {True: "ok", False: "FAILED", None: "not checked"}
-        return {check.name: f"{marks[check.passed]}: {check.detail}" for check in self.checks}
+        rows = {check.name: f"{marks[check.passed]}: {check.detail}" for check in self.checks}
+        return (Table.of(title, rows),)
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,163 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from privsyn import __version__
-from privsyn.cli.approval import approve, reject
-from privsyn.cli.handover import compare, export
-from privsyn.cli.keys import keys_app
-from privsyn.cli.ledger import ledger_app, lineage_app
-from privsyn.cli.models import models_app
-from privsyn.cli.options import INTERRUPTED
-from privsyn.cli.project import init, sample_data
-from privsyn.cli.run import check, plan, record, report, restore, run, sweep, verify
-from privsyn.cli.stage import stage_app
-from privsyn.cli.students import distill, more
-from privsyn.cli.tune import tune
 from privsyn.errors import Defect, PrivsynError
-from privsyn.spelling import nearest
+
+INTERRUPTED = 130
+
+BEGIN, LOOK = "From a file to a release, in this order", "Look at a release"
+EXPORT, MORE = "Share a release", "More from a release, or a better one"
+BUDGET, INNER = "Budget, approvals and keys", "For schedulers and repair"
+
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "init": (
+        BEGIN,
+        "project:init",
+        "Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given.",
+    ),
+    "sample-data": (
+        BEGIN,
+        "project:sample_data",
+        "Write invented patient-portal messages, or scans of digits, to try everything on.",
+    ),
+    "models": (BEGIN, "models:models_app", "List and fetch models."),
+    "check": (
+        BEGIN,
+        "run:check",
+        "Count the usable records of the private file. The output is internal; no budget is used.",
+    ),
+    "plan": (BEGIN, "run:plan", "Show what a release would cost. Reads no records."),
+    "run": (
+        BEGIN,
+        "run:run",
+        "Make one release: plan, draw, certify, validate, evaluate, publish.",
+    ),
+    "verify": (
+        LOOK,
+        "run:verify",
+        "Check a release against its certificate, the ledger and the signature.",
+    ),
+    "report": (LOOK, "run:report", "Write the public and the internal report of a release."),
+    "compare": (
+        LOOK,
+        "releases:compare",
+        "Compare releases of one dataset by cost, utility and samples. The output is internal.",
+    ),
+    "export": (
+        EXPORT,
+        "releases:export",
+        "Write a release as a folder for other tools, with a dataset card and its certificate.",
+    ),
+    "record": (
+        EXPORT,
+        "run:record",
+        "Export metadata: OpenDP registry entry, Croissant, privacy checklist.",
+    ),
+    "restore": (
+        EXPORT,
+        "run:restore",
+        "Restore a release from `services.releases` if that is set, else from DVC.",
+    ),
+    "more": (
+        MORE,
+        "releases:more",
+        "Make further records from a release, at no cost. Their certificate names the release.",
+    ),
+    "distill": (
+        MORE,
+        "releases:distill",
+        "Train a small language model on the texts of a release, at no cost (methods.distill).",
+    ),
+    "tune": (
+        MORE,
+        "tune:tune",
+        "Try settings of a method on public records and show which give the better texts.",
+    ),
+    "ledger": (BUDGET, "ledger:ledger_app", "Show and check the budget ledger."),
+    "approve": (BUDGET, "ledger:approve", "Approve the cost or the publication of a release."),
+    "reject": (BUDGET, "ledger:reject", "Reject a pending release, or revoke its approval."),
+    "keys": (BUDGET, "keys:keys_app", "Manage signing and vault keys."),
+    "stage": (INNER, "stage:stage_app", "Run one stage, as dvc.yaml and Airflow do."),
+    "lineage": (INNER, "ledger:lineage_app", "Manage the lineage in MLflow."),
+    "sweep": (INNER, "run:sweep", "Delete private temporary files of finished releases."),
+}
+"""Commands as `privsyn --help` groups and describes them, and where each lies below privsyn.cli."""
+
+
+class LoadedCommands(Mapping[str, Any]):
+    """Commands by name, each imported when it is named: help and version import none."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        panel, place, _ = COMMANDS[name]
+        if name not in self._loaded:
+            module, _, attribute = place.partition(":")
+            command = getattr(import_module(f"privsyn.cli.{module}"), attribute)
+            loaded: Any
+            if isinstance(command, typer.Typer):
+                loaded = typer.main.get_group(command)
+            else:
+                alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+                alone.command(name)(command)
+                loaded = typer.main.get_command(alone)
+            loaded.name, loaded.rich_help_panel = name, panel
+            self._loaded[name] = loaded
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
 class Commands(TyperGroup):
-    """The commands; of a word that is none it says which was meant, by people's own words, too."""
+    """The commands. For an unknown word it suggests the closest one, synonyms included."""
+
+    _helping = False
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LoadedCommands()  # type: ignore[assignment]  # nobody adds to it
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands, as the help shows them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """A command, imported now; for the help of all of them its name and summary alone."""
+        if name not in COMMANDS:
+            return None
+        if not self._helping:
+            return self.commands[name]
+        panel, _, help_text = COMMANDS[name]
+        return TyperCommand(name, help=help_text, rich_help_panel=panel)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help, which names all commands and imports none."""
+        self._helping = True
+        super().format_help(ctx, formatter)
+        self._helping = False
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names of commands for the shell."""
+        self._helping = True
+        found = super().shell_complete(ctx, incomplete)
+        self._helping = False
+        return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word."""
@@ -38,15 +171,15 @@ class Commands(TyperGroup):
         except Exception as error:
             if not isinstance(error, _UsageError):
                 raise
-            known = [name for name in self.commands if name not in _INNER]
+            from privsyn.spelling import nearest
+
+            known = [name for name, (panel, *_) in COMMANDS.items() if panel != INNER]
             meant = _MEANT.get(args[0].casefold()) or nearest(args[0], known) if args else None
-            if meant in self.commands:
+            if meant in COMMANDS:
                 error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
             raise
 
 
-_INNER = ("stage", "sweep", "lineage")
-"""Commands for schedulers and repair, which nobody means by another word."""
 _MEANT = {
     **dict.fromkeys(("start", "generate", "make", "synthesize", "release"), "run"),
     **dict.fromkeys(("new", "create", "begin", "setup", "project"), "init"),
@@ -68,29 +201,8 @@ app = typer.Typer(
 )
 
 
-BEGIN, LOOK = "From a file to a release, in this order", "Look at a release"
-HAND_ON, MORE = "Hand a release on", "More from a release, or a better one"
-BUDGET, INNER = "Budget, people and keys", "For schedulers and repair"
-
-PANELS: Mapping[str, Sequence[Callable[..., Any] | tuple[str, typer.Typer]]] = {
-    BEGIN: (init, sample_data, ("models", models_app), check, plan, run),
-    LOOK: (verify, report, compare),
-    HAND_ON: (export, record, restore),
-    MORE: (more, distill, tune),
-    BUDGET: (("ledger", ledger_app), approve, reject, ("keys", keys_app)),
-    INNER: (("stage", stage_app), ("lineage", lineage_app), sweep),
-}
-"""Commands as `privsyn --help` groups them."""
-for panel, commands in PANELS.items():
-    for command in commands:
-        if isinstance(command, tuple):
-            app.add_typer(command[1], name=command[0], rich_help_panel=panel)
-        else:
-            app.command(rich_help_panel=panel)(command)
-
-
-def _version(asked: bool) -> None:
-    if asked:
+def _version(value: bool) -> None:
+    if value:
         print(f"privsyn {__version__}")
         raise typer.Exit
 

@@ -1,4 +1,4 @@
-"""`privsyn keys`: the key that signs releases, and the one of the vault."""
+"""`privsyn keys`: signing and vault keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from privsyn.display.tables import Verbatim, facts
 from privsyn.errors import at_home
 from privsyn.release.workspace import Workspace
 
-keys_app = typer.Typer(
-    help="The key that signs releases, and the one of the vault.", no_args_is_help=True
-)
+keys_app = typer.Typer(help="Manage signing and vault keys.", no_args_is_help=True)
 
 
 @keys_app.command("new")

@@ -1,10 +1,10 @@
-"""`privsyn ledger` and `lineage`."""
+"""`privsyn ledger`, `approve`, `reject` and `lineage`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,19 +20,24 @@ from privsyn.cli.options import (
     out,
 )
 from privsyn.data.artifacts import atomic_file
-from privsyn.display.tables import Verbatim, show
-from privsyn.errors import LedgerUnavailable, VerificationError
+from privsyn.display.tables import Verbatim, facts, show
 
-ledger_app = typer.Typer(help="The budget ledger.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from privsyn.ledger.decisions import What
+    from privsyn.stages.approval import Question
+    from privsyn.stages.base import Context
+from privsyn.errors import BudgetError, ConfigError, LedgerUnavailable, VerificationError
 
-lineage_app = typer.Typer(help="The lineage in MLflow.", no_args_is_help=True)
+ledger_app = typer.Typer(help="Show and check the budget ledger.", no_args_is_help=True)
+
+lineage_app = typer.Typer(help="Manage the lineage in MLflow.", no_args_is_help=True)
 
 
 @ledger_app.command("show")
 def ledger_show(
     params: Params = PARAMS, overrides: Overrides = None, as_json: Json = False
 ) -> None:
-    """Accounts, what is left of them, their releases, who asked, and what was refused."""
+    """Show accounts, remaining budget, releases, requesters and rejections."""
     from privsyn.display.accounts import account_rows, accounts
     from privsyn.stages.sweep import leftovers
 
@@ -66,7 +71,7 @@ def ledger_page(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Write the accounts as a page: spent and left over time, every release, what still fits."""
+    """Write the accounts as a page: spending over time, every release, remaining budget."""
     from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, web_address
 
     ctx = context_of(params, overrides)
@@ -106,7 +111,7 @@ def ledger_lose(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Give a begun release up: its cost stays charged, and it can never be resumed."""
+    """Mark a started release as lost. Its cost stays charged; it cannot be resumed."""
     ctx = context_of(params, overrides)
     entry = ctx.ledger.lose(ctx.workspace.release_id(release), reason)
     show(out, f"{entry.release_id} is {entry.state.value}; its cost stays charged")
@@ -114,7 +119,7 @@ def ledger_lose(
 
 @ledger_app.command("verify")
 def ledger_verify(params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Check the hash chain of the whole ledger, and that it knows the releases that are here."""
+    """Check the hash chain of the ledger, and that it contains the releases in this folder."""
     ctx = context_of(params, overrides)
     ctx.check_releases()
     if not ctx.ledger.exists():
@@ -177,3 +182,106 @@ def lineage_sync(
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)
     show(out, f"the lineage of {len(names)} release(s) is whole in MLflow")
+
+
+Spend = Annotated[bool, typer.Option("--spend", help="Decide on reserving its cost.")]
+Publish = Annotated[bool, typer.Option("--publish", help="Decide on its publication.")]
+Comment = Annotated[
+    str, typer.Option("--comment", help="The reason. Stored for good: no record text.")
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by", metavar="NAME", help="Who decides. The user of this machine is recorded, too."
+    ),
+]
+
+
+def approve(
+    release: Release,
+    spend: Spend = False,
+    publish: Publish = False,
+    comment: Comment = "",
+    by: By = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Approve the cost or the publication of a release.
+
+    By default, approves publication if the release is finished, spending otherwise. The decision
+    is a row of the ledger's chain. It holds for exactly this cost, or exactly this certificate.
+    """
+    _decide(release, _what(spend, publish), comment, by, params, overrides, approved=True)
+
+
+def reject(
+    release: Release,
+    spend: Spend = False,
+    publish: Publish = False,
+    comment: Comment = "",
+    by: By = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+) -> None:
+    """Reject a pending release, or revoke its approval."""
+    _decide(release, _what(spend, publish), comment, by, params, overrides, approved=False)
+
+
+def _what(spend: bool, publish: bool) -> What | None:
+    from privsyn.ledger.decisions import What
+
+    if spend and publish:
+        raise ConfigError("--spend and --publish exclude each other: they are two decisions.")
+    return What.SPEND if spend else What.PUBLISH if publish else None
+
+
+def _decide(
+    release: str,
+    what: What | None,
+    comment: str,
+    by: str | None,
+    params: Params,
+    overrides: Overrides,
+    *,
+    approved: bool,
+) -> None:
+    from privsyn.stages.approval import decide, question_of
+    from privsyn.stages.base import os_user
+
+    ctx = context_of(params, overrides)
+    # Whatever a scheduler set for this process: who decides here is the user of this machine.
+    ctx.origin = {"driver": "cli", "user": os_user()}
+    name = ctx.workspace.release_id(release)
+    asked_for = ctx.ledger.requested(name) is not None or ctx.ledger.find(name) is not None
+    if not asked_for and ctx.workspace.locate(name) is None:
+        raise ctx.workspace.missing(name)
+    question = question_of(ctx, name, what)
+    approver = by or os_user()
+    if approved:
+        _refuse_again(ctx, question, approver)
+    rows = {key: Verbatim(value) for key, value in question.facts.items()}
+    facts(out, rows, title=question.subject)
+    decision = decide(ctx, question, approved=approved, approver=approver, comment=comment)
+    said = "approved" if approved else "rejected"
+    show(
+        out,
+        f"{question.name}: {said} to {question.what} by {decision.approver}, row {decision.seq} of "
+        "the ledger's chain",
+    )
+    if approved:
+        show(out, "Go on with the command that asked: privsyn run")
+
+
+def _refuse_again(ctx: Context, question: Question, approver: str) -> None:
+    """Refuse what is on record already: the last word on this digest, by the same person."""
+    about = [
+        one
+        for one in ctx.ledger.decisions(question.release_id)
+        if one.what is question.what and one.digest == question.digest
+    ]
+    if about and about[-1].approved and about[-1].approver == approver:
+        raise BudgetError(
+            f"{question.name}: {approver} approved to {question.what} exactly this already, in "
+            f"row {about[-1].seq} of the ledger's chain.",
+            hint="Go on with the command that asked: privsyn run",
+        )

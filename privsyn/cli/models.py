@@ -14,7 +14,7 @@ from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.model_store import is_fetched, kept, store
 from privsyn.models.packaged import PACKAGED, TINY, TINY_WEIGHTS
 
-models_app = typer.Typer(help="Models that are shipped or fetched.", no_args_is_help=True)
+models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
 
 
 @models_app.command("fetch")

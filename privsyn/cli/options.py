@@ -77,8 +77,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 PARAMS = Path("params.yaml")
 
-INTERRUPTED = 130
-
 out, err = Console(), Console(stderr=True)
 
 

@@ -121,7 +121,7 @@ def init(
         int | None, typer.Option(help="How many synthetic records are wanted in all.")
     ] = None,
 ) -> None:
-    """Begin a project: params.yaml, dvc.yaml, dags, .gitignore. Asks what is not given."""
+    """Create a project: params.yaml, dvc.yaml, dags, .gitignore. Asks for what is not given."""
     if rows_are_units and unit is not None:
         raise ConfigError(f"--rows-are-units and --unit={unit} exclude each other.")
     given = {

@@ -42,7 +42,7 @@ Releases = Annotated[
     typer.Option(
         "--releases",
         metavar="URL",
-        help="Store to fetch the release from where it is not here: s3://bucket/prefix.",
+        help="Store to fetch a release from if it is not here: s3://bucket/prefix.",
     ),
 ]
 
@@ -56,10 +56,11 @@ def plan(
     day: Day = None,
     as_json: Json = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Noise, thresholds and the like, too.")
+        bool,
+        typer.Option("--details", help="Also show noise scales and thresholds."),
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Every method of `pipeline`, and what all cost together.")
+        bool, typer.Option("--all", help="Every method of `pipeline`, and the total cost.")
     ] = False,
     release: Annotated[
         str | None,
@@ -71,11 +72,11 @@ def plan(
     ] = None,
     releases: Releases = None,
 ) -> None:
-    """Print what a release would cost and whether it fits. Opens no data file.
+    """Show what a release would cost. Reads no records.
 
-    Ends with 3 where the account cannot pay for it.
+    Exits with code 3 if the account cannot pay.
 
-    With --release: the plan of one that is paid for, from the store of releases.
+    With --release: the stored plan of a release that is paid for.
     """
     if release is not None:
         if method is not None or every or epsilon is not None or texts is not None:
@@ -254,25 +255,24 @@ def verify(
     ] = None,
     require_ledger: Annotated[
         bool,
-        typer.Option("--require-ledger", help="End with exit code 6 if no ledger vouches for it."),
+        typer.Option("--require-ledger", help="Exit with code 6 if no ledger confirms it."),
     ] = False,
     key: Annotated[
         Path | None,
         typer.Option(
             "--key",
             metavar="PUBLIC.PEM",
-            help="Public key of who should have signed it; else exit code 6. Works offline.",
+            help="Public key of the expected signer; exit code 6 for any other. Works offline.",
         ),
     ] = None,
     releases: Releases = None,
     params: Params = PARAMS,
     as_json: Json = False,
 ) -> None:
-    """Check a release against its certificate, and with the ledger and the signature at hand.
+    """Check a release against its certificate, the ledger and the signature.
 
-    Exit code 0: all that could be checked agrees. 4: something does not, or is no part of the
-    release. 6, with --require-ledger: it agrees with itself, and no ledger says who made it; with
-    --key: it is not signed, or by another key.
+    Exit code 0: every check passed. 4: a check failed, or a file is not part of the release. 6: not
+    authenticated (--require-ledger: no ledger confirms it; --key: no signature by this key).
     """
     from privsyn.ledger.store import open_existing
     from privsyn.release import certificate, signature, verification
@@ -331,9 +331,9 @@ def check(
     day: Day = None,
     as_json: Json = False,
 ) -> None:
-    """Count what a release could use of the private file. Internal, and costs nothing.
+    """Count the usable records of the private file. The output is internal; no budget is used.
 
-    Exact counts of private records, for the owner's eyes: never publish them.
+    The counts are exact. Only the owner of the records may see them: never publish them.
     """
     from privsyn.stages.check import check as count
     from privsyn.stages.check import first_steps, lines, sizes
@@ -376,7 +376,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Say what a release is worth: its two documents, and the grades of the internal one."""
+    """Write the public and the internal report of a release."""
     if to is not None and measure:
         raise ConfigError("--out and --measure exclude each other.")
     if to is not None:
@@ -422,9 +422,9 @@ def record(
     params: Params = PARAMS,
     overrides: Overrides = None,
 ) -> None:
-    """Describe a release for others: registry entry, Croissant, checklist of a privacy review.
+    """Export metadata: OpenDP registry entry, Croissant, privacy checklist.
 
-    From its certificate, and from `deployment` of params.yaml where there is one.
+    It is made from the certificate and from `deployment` of params.yaml.
     """
     from privsyn.release.settings import DeploymentConfig
     from privsyn.stages.record import record as write_records
@@ -469,7 +469,7 @@ def restore(
     release: Release,
     params: Params = PARAMS,
 ) -> None:
-    """Bring a release back: from `services.releases` where that is set, else from DVC."""
+    """Restore a release from `services.releases` if that is set, else from DVC."""
     from privsyn.stages.publish import restore as bring_back
 
     ctx = context_of(params, None)
@@ -478,7 +478,7 @@ def restore(
 
 
 def sweep(params: Params = PARAMS, overrides: Overrides = None) -> None:
-    """Wipe what ended releases left in scratch, as where a process was killed at the very end."""
+    """Delete private temporary files of finished releases."""
     from privsyn.stages.sweep import sweep as wipe_all
 
     wiped = wipe_all(context_of(params, overrides))

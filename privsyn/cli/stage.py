@@ -22,7 +22,7 @@ from privsyn.students.settings import STUDENTS
 if TYPE_CHECKING:
     from privsyn.students.release import StudentPlan
 
-stage_app = typer.Typer(help="One stage, as dvc.yaml and Airflow call it.", no_args_is_help=True)
+stage_app = typer.Typer(help="Run one stage, as dvc.yaml and Airflow do.", no_args_is_help=True)
 
 StageMethod = Annotated[
     str | None,

@@ -36,11 +36,11 @@ def tune(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Try settings of a method on public records, and say which writes the better texts.
+    """Try settings of a method on public records and show which give the better texts.
 
     Opens no private file and spends nothing. A release per trial, judged by what its texts teach
-    about public records that were held out; one setting after the other. Interrupted, it goes on
-    where it was.
+    about public records that were held out; one setting after the other. Can be
+    interrupted and resumed.
     """
 
     def told(trial: Trial) -> None:

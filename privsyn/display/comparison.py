@@ -1,6 +1,6 @@
-"""compare: releases of one dataset side by side, for whoever has to choose a method and an epsilon.
+"""Compare releases of one dataset, to choose a method and an epsilon.
 
-Cost and samples are public; the utility reads held-out real records and is internal, and so is the
+Cost and samples are public. The utility reads held-out real records and is internal, and so is the
 page that shows both.
 """
 
@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from privsyn.data.artifacts import atomic_file, private_folder
-from privsyn.display.tables import facts, show, table
+from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
@@ -28,13 +26,13 @@ from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 
 NOTE = (
-    "Utility is internal: it reads held-out real records, and no account is charged for it. To "
-    "choose a method or an epsilon by it is a query on the data. Choose on public or invented "
-    "data, or by what a plan says; or compare once and keep both the numbers and the losers inside."
+    "Utility is internal: it reads held-out real records, and no account is charged for it. "
+    "Choosing a method or an epsilon by it is a query on the data. Choose on public or invented "
+    "data, or by the plan; or compare once and keep the numbers and the other releases inside."
 )
 HIDDEN = (
     "What was measured on held-out real records is internal and not shown: "
-    "compare(..., internal=True) shows it. To choose by it is a query on the data."
+    "compare(..., internal=True) shows it. Choosing by it is a query on the data."
 )
 SAMPLES, LONGEST = 3, 240
 
@@ -111,13 +109,13 @@ class Compared:
 
 
 COST: Cells = ("release", "epsilon", "delta", "account", "rows")
-WORTH: Cells = ("release", "worth (internal)", "public", "real")
+WORTH: Cells = ("release", "utility (internal)", "public", "real")
 """Two tables rather than one, so that each stands in a terminal of 80 columns."""
-ALONE = "public: what the public model writes alone; real: as many real records."
+BASELINES = "public: the public model alone; real: the same number of real records."
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayable):
     """Releases of one dataset side by side.
 
     Cost and samples are public; the utility is internal, and is shown where it was asked for.
@@ -133,19 +131,28 @@ class Comparison:
     releases: tuple[Compared, ...]
     internal: bool = False
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the whole should know."""
-        return self._notes(internal=True)
+    def _tables(self) -> tuple[Table, ...]:
+        """Cost, and the utility where it was asked for."""
+        return self._tables_of(internal=self.internal)
+
+    def _tables_of(self, *, internal: bool) -> tuple[Table, ...]:
+        cost = Table("", COST, tuple(one.cost() for one in self.releases))
+        if not internal:
+            return (replace(cost, notes=self._notes(internal=False)),)
+        worth = tuple(one.worth() for one in self.releases)
+        return cost, Table("", WORTH, worth, self._notes(internal=True))
 
     def _notes(self, *, internal: bool) -> tuple[str, ...]:
+        measures = sorted({release.utility.by for release in self.releases if release.utility})
+        notes = [NOTE] if internal else [HIDDEN] if measures else []
+        if internal and measures:
+            notes.append(f"Utility is {' or '.join(measures)}; {BASELINES}")
         versions = sorted({release.version for release in self.releases})
-        several = f"The releases are of versions {', '.join(versions)}: of other records each."
-        how = sorted({release.utility.by for release in self.releases if release.utility})
-        measured = f"Worth is {' or '.join(how)}; {ALONE}" if how else ""
-        hidden = HIDDEN if how else ""
-        said = (NOTE, measured) if internal else (hidden,)
-        return tuple(note for note in (*said, several if len(versions) > 1 else "") if note)
+        if len(versions) > 1:
+            notes.append(
+                f"The releases are of versions {', '.join(versions)}, each made from other records."
+            )
+        return tuple(notes)
 
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
@@ -177,48 +184,22 @@ class Comparison:
                 }
                 for one in self.releases
             ],
-            "notes": list(self.notes),
+            "notes": list(self._notes(internal=True)),
         }
 
     def page(self) -> str:
         """The comparison as one page: no script, nothing fetched. Internal."""
-        said = self._for_html(internal=True)
-        return str(render("compare.html", page_is="Comparison", release_id=self.dataset, **said))
-
-    def print(self, console: Console) -> None:
-        """What it shows, on a terminal."""
-        for header, rows in self._tables(internal=self.internal):
-            table(console, header, rows)
-            show(console, "")
-        notes = self._notes(internal=self.internal)
-        facts(console, {"note" if n == 0 else " " * n: note for n, note in enumerate(notes)})
-
-    def __repr__(self) -> str:
-        lines = []
-        for header, rows in self._tables(internal=self.internal):
-            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-            lines += [
-                "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-                for row in (header, *rows)
-            ]
-            lines.append("")
-        return "\n".join([*lines, *(f"note: {n}" for n in self._notes(internal=self.internal))])
+        values = self._for_html(internal=True)
+        return str(render("compare.html", page_is="Comparison", release_id=self.dataset, **values))
 
     def _repr_html_(self) -> str:
         """The tables and samples, and where it was asked for the curve, for a notebook."""
         return str(render("comparison.html", **self._for_html(internal=self.internal)))
 
-    def _tables(self, *, internal: bool) -> list[tuple[Cells, list[Cells]]]:
-        found: list[tuple[Cells, list[Cells]]] = [(COST, [one.cost() for one in self.releases])]
-        if internal:
-            found.append((WORTH, [one.worth() for one in self.releases]))
-        return found
-
     def _for_html(self, *, internal: bool) -> dict[str, object]:
         return {
-            "tables": self._tables(internal=internal),
+            "tables": self._tables_of(internal=internal),
             "releases": self.releases,
-            "notes": self._notes(internal=internal),
             "plot": self.plot() if internal else None,
         }
 

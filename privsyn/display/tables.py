@@ -1,8 +1,8 @@
-"""Facts and tables for a person. What is to be copied is never cut or wrapped.
+"""Tables on a terminal, in a pipe and in a notebook.
 
-Ids, paths, addresses and commands are Verbatim: each stands whole on one line, however narrow the
-terminal is; the terminal itself breaks what does not fit, and copies it unbroken. Prose is wrapped
-on a terminal, between words, and not at all in a pipe.
+Ids, paths, addresses and commands are Verbatim: each stays whole on one line, however narrow the
+terminal is, so that a reader can copy it. Prose wraps between words on a terminal, and never in a
+pipe.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 
 from rich.console import Console
 from rich.text import Text
@@ -119,20 +121,91 @@ def note(console: Console, words: str) -> None:
     facts(console, {NOTE: words}, gap=1, style="")
 
 
-def as_text(tell: Callable[[Console], None], width: int = 110) -> str:
-    """What is printed in a pipe, as one text.
+def as_text(write: Callable[[Console], None], width: int = 110) -> str:
+    """What a function prints in a pipe, as one text.
 
     Args:
-        tell: Prints it.
-        width: Columns of the console it is given.
+        write: Prints to the console it is given.
+        width: Columns of that console.
     """
     stream = io.StringIO()
-    tell(
+    write(
         Console(
             file=stream, width=width, force_terminal=False, force_jupyter=False, color_system=None
         )
     )
     return stream.getvalue().rstrip("\n")
+
+
+@dataclass(frozen=True, repr=False)
+class Table:
+    """One table, the same on a terminal, in a pipe and in a notebook.
+
+    Attributes:
+        title: A line above.
+        columns: Names of the columns. Empty: each row is a name and its value.
+        rows: The cells. What a reader copies (an id, a path) is Verbatim.
+        notes: What a reader should know, below.
+    """
+
+    title: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, title: str, values: Mapping[str, str], notes: Iterable[str] = ()) -> Table:
+        """A table of names and values."""
+        return cls(title, (), tuple(values.items()), tuple(notes))
+
+    def print(self, console: Console) -> None:
+        """Print it on a terminal, or in a pipe without wrapping."""
+        if self.columns:
+            table(console, self.columns, self.rows, title=self.title)
+        else:
+            facts(console, {name: value for name, value in self.rows}, title=self.title)
+        for words in self.notes:
+            note(console, words)
+
+    def html(self) -> str:
+        """It as HTML, with every cell escaped."""
+        left = ' style="text-align:left;vertical-align:top"'
+        caption = f"<caption{left}><b>{escape(self.title)}</b></caption>" if self.title else ""
+        names = "".join(f"<th{left}>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f"<th{left}>{escape(cell)}</th>"
+                if number == 0 and not self.columns
+                else f"<td{left}>{escape(cell)}</td>"
+                for number, cell in enumerate(row)
+            )
+            + "</tr>"
+            for row in self.rows
+        )
+        notes = "".join(f"<p>{NOTE} {escape(words)}</p>" for words in self.notes)
+        return f"<table>{caption}{f'<tr>{names}</tr>' if names else ''}{body}</table>{notes}"
+
+
+class Displayable:
+    """Something that Python shows as tables: as text on a terminal, as HTML in a notebook."""
+
+    def _tables(self) -> Sequence[Table]:
+        """The tables that show it."""
+        raise NotImplementedError
+
+    def print(self, console: Console) -> None:
+        """Print its tables, one below the other."""
+        for number, one in enumerate(self._tables()):
+            if number:
+                show(console, "")
+            one.print(console)
+
+    def __repr__(self) -> str:
+        return as_text(self.print)
+
+    def _repr_html_(self) -> str:
+        return "".join(one.html() for one in self._tables())
 
 
 def _lines(console: Console, value: str, indent: int) -> list[str]:

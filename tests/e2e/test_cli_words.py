@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from privsyn import __version__, cli
+from privsyn.cli.commands import COMMANDS as SUMMARIES
 from privsyn.cli.commands import app
 from privsyn.cli.options import known_here
 from privsyn.dp.accountant import percent
@@ -47,7 +48,7 @@ def say(monkeypatch, capsys):
     def invoke(project, *arguments: str, width: int = 80, terminal: bool = True):
         printed = io.StringIO()
         console = Console(file=printed, force_terminal=terminal, width=width, color_system=None)
-        for commands in ("ledger", "project", "run", "stage", "students"):
+        for commands in ("ledger", "project", "run", "stage", "releases"):
             monkeypatch.setattr(f"privsyn.cli.{commands}.out", console)
         monkeypatch.chdir(project.root)
         monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
@@ -498,3 +499,10 @@ def test_a_pointer_that_git_leaves_out_is_added_by_force(tmp_path):
     assert not ignored(tmp_path.parent / "nowhere.dvc")
     made = commit_files(tmp_path, ["releases/x.dvc"], "publish", "2026-11-20")
     assert len(made) == 40
+
+
+def test_the_help_says_of_each_command_what_the_command_says():
+    """The summaries of `privsyn --help` are written down, so that it imports no command."""
+    commands = typer.main.get_command(app).commands
+    for name, (_, _, summary) in SUMMARIES.items():
+        assert commands[name].help.split("\n\n")[0].replace("\n", " ") == summary

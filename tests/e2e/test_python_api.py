@@ -532,7 +532,7 @@ def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
 def test_a_notebook_gets_one_display_that_moves(monkeypatch):
     from rich.console import Console
 
-    from privsyn import progress
+    from privsyn.display import progress
 
     seen: list[str] = []
 

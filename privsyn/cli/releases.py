@@ -1,0 +1,134 @@
+"""`privsyn compare`, `export`, `more` and `distill`: what can be done with finished releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privsyn.cli.options import (
+    PARAMS,
+    Json,
+    Overrides,
+    Params,
+    Publish,
+    Release,
+    context_of,
+    err,
+    known_here,
+    out,
+    workspace_of,
+)
+from privsyn.display.progress import show_progress
+from privsyn.display.tables import Verbatim, facts, show
+from privsyn.handover.formats import FORMATS
+from privsyn.release import layout
+from privsyn.students.settings import STUDENTS
+
+
+def compare(
+    releases: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RELEASE...",
+            help="Ids or folders of releases; by default all that are here.",
+            autocompletion=known_here,
+        ),
+    ] = None,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Compare releases of one dataset by cost, utility and samples. The output is internal."""
+    from privsyn.display.comparison import compare as put_beside
+    from privsyn.display.comparison import paid, write
+
+    ctx = context_of(params, overrides)
+    names = [ctx.workspace.release_id(name) for name in releases or paid(ctx)]
+    found = put_beside(ctx, names, internal=True)
+    page = write(ctx, found)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2))
+        return
+    found.print(out)
+    facts(out, {"page (internal)": Verbatim(page)})
+
+
+def export(
+    release: Release,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORM",
+            help=f"One of {', '.join(FORMATS)}.",
+            autocompletion=lambda: list(FORMATS),
+        ),
+    ],
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Folder to make. By default exports/RELEASE-FORM.")
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option("--license", metavar="ID", help="For the card: cc-by-4.0.")
+    ] = None,
+    params: Params = PARAMS,
+) -> None:
+    """Write a release as a folder for other tools, with a dataset card and its certificate."""
+    from privsyn.handover.export import export as write_export
+
+    folder = workspace_of(params).existing(release)
+    ctx = context_of(params, None) if params.is_file() else None
+    book = None if ctx is None else ctx.ledger_at_hand
+    place = target or params.parent / "exports" / f"{folder.name}-{form}"
+    made = write_export(folder, form, place, ledger=book, ctx=ctx, licence=licence)
+    show(out, f"{form} in {made}; nothing was pushed. Its card: {made / 'README.md'}")
+
+
+def more(
+    release: Release,
+    number: Annotated[int, typer.Option("--n", "-n", min=1, help="New records.")],
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    publish: Publish = True,
+) -> None:
+    """Make further records from a release, at no cost. Their certificate names the release."""
+    from privsyn.students.more import more as make_more
+
+    with show_progress(err) as progress:
+        ctx = context_of(params, overrides, None, progress)
+        folder = make_more(ctx, ctx.workspace.release_id(release), number, published=publish)
+    show(out, f"{number} records in {folder}; check with: privsyn verify {folder}")
+
+
+def distill(
+    release: Release,
+    params: Params = PARAMS,
+    overrides: Overrides = None,
+    publish: Publish = True,
+    evaluate: Annotated[bool, typer.Option(help="Measure it on held-out real texts.")] = True,
+) -> None:
+    """Train a small language model on the texts of a release, at no cost (methods.distill)."""
+    from privsyn.release import certificate
+    from privsyn.stages.held import EVALUATION
+    from privsyn.students.evaluate import evaluate_student
+    from privsyn.students.release import distill as make_student
+
+    with show_progress(err) as progress:
+        ctx = context_of(params, overrides, None, progress)
+        folder = make_student(ctx, ctx.workspace.release_id(release), published=publish)
+        measured = evaluate_student(ctx, folder.name) if evaluate else None
+    made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
+    rows = {
+        "student": Verbatim(folder.name),
+        "parameters": f"{made['parameters']:,}, {made['vocabulary']:,} tokens",
+        "trained on": f"{made['texts']:,} synthetic texts, {made['tokens']:,} tokens, "
+        f"{made['steps']:,} steps; {made['loss']:.3f} nats a token at the end",
+        "cost": "none: it has its parent's guarantee",
+        "model": Verbatim(folder / layout.MODEL),
+        "evaluation (internal)": Verbatim(measured / EVALUATION if measured else "none"),
+        "check": Verbatim(f"privsyn verify {folder}"),
+        "use": Verbatim(f"privsyn run -S models.language={folder / layout.MODEL}"),
+    }
+    facts(out, rows, title="Student")
