@@ -172,7 +172,7 @@ def place(name: str, version: str) -> str:
     """
     if "{" in version:
         raise ConfigError(
-            f"version={version!r} stands for many, and a frame is one.",
+            f"version={version!r} is a template; a DataFrame needs one concrete version.",
             hint="Write the version itself, such as 2026-12.",
         )
     return str(Workspace(Path()).state / "data" / f"{name}-{version}.jsonl")
@@ -198,7 +198,7 @@ def keep(frame: pd.DataFrame, columns: Mapping[str, str], target: Path) -> None:
     except FileExistsError:
         if not _same(draft, target):
             raise ConfigError(
-                f"{target} holds another frame: what a version is made of does not change.",
+                f"{target}: this version exists with different data; versions are immutable.",
                 hint="Name another version=, which is a new charge.",
             ) from None
     except OSError as error:

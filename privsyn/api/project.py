@@ -407,6 +407,6 @@ def _refuse_another(shown: Mapping[str, Any], made: Mapping[str, Any]) -> None:
     for key, value in made.items():
         if key not in _FREE and shown[key] != value:
             raise ConfigError(
-                f"what was planned is not what would be drawn now: {key} has changed.",
-                hint="Plan again, and look: project.plan(...).",
+                f"the plan is stale: {key} changed since it was made.",
+                hint="Plan again: project.plan(...).",
             )

@@ -329,7 +329,7 @@ class Verification(Displayable):
     def _tables(self) -> tuple[Table, ...]:
         """One table: a check a row."""
         title = (
-            "Authentic: the ledger confirms it"
+            "Authentic: the ledger vouches for it"
             if self.authentic
             else "Consistent, not authenticated: anyone can make one so"
         )

@@ -44,7 +44,7 @@ def accounts(console: Console, statements: list[Statement]) -> None:
             f"epsilon {balance.left_epsilon:.4g} (Gaussian noise; of another method: privsyn plan)",
         )
         if spec.terms != NONE:
-            facts(console, _terms(spec.terms), title=f"{spec.name}: held to", style="")
+            facts(console, _terms(spec.terms), title=f"{spec.name}: rules", style="")
         if statement.decisions:
             table(
                 console,

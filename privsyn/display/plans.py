@@ -74,11 +74,11 @@ def cost_rows(
         account: What its reservation would meet.
         earlier: The last release like it here.
         cron: Schedule of its DAG.
-        terms: What the account is held to.
-        public_size: How many units there are, as is known without the file.
+        terms: The rules of the account.
+        public_size: Public number of units (account.public_size).
     """
     balance = account.balance
-    name = Verbatim(plan.release_id) if plan.release_id else "named when the account is opened"
+    name = Verbatim(plan.release_id) if plan.release_id else "assigned when the account is created"
     rows = {
         "fits": _fits(plan, account),
         "guarantee": guaranteed(plan),
@@ -88,7 +88,7 @@ def cost_rows(
         "takes": share_taken(account),
         "account": f"{plan.account}: cap epsilon {balance.cap.epsilon:g}, {percent(balance.share)} "
         f"spent",
-        "room": _room(account) + _until(cron, account.copies),
+        "remaining": _remaining(account) + _until(cron, account.copies),
         "release": name,
     }
     if approvals := _approvals(plan, account, terms):
@@ -192,16 +192,13 @@ def share_taken(account: Preview) -> str:
     return f"{percent(account.takes)} of the account's whole budget"
 
 
-def _room(account: Preview) -> str:
-    """What the account still pays for; releases are not counted further than MOST_COPIES."""
-    count, of = account.copies, f"a release of this method up to epsilon {account.room:.4g}"
+def _remaining(account: Preview) -> str:
+    """What the account can still pay for; releases are counted up to MOST_COPIES."""
+    count, largest = account.copies, f"one release of this method up to epsilon {account.room:.4g}"
     if not count:
-        return f"for {of}, and none like this one" if account.room > 0 else "none"
-    many = f"{count:,} and more" if count >= MOST_COPIES else f"{count:,}"
-    fits = (
-        "1 like this one fits" if count == 1 else f"{many} like this one fit, one after the other"
-    )
-    return f"for {of}; {fits}"
+        return f"{largest}, and none like this one" if account.room > 0 else "none"
+    many = f"{count:,} or more" if count >= MOST_COPIES else f"{count:,}"
+    return f"{largest}, or {many} like this one"
 
 
 def _fits(plan: Plan, account: Preview) -> str:

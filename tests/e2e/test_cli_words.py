@@ -194,11 +194,11 @@ def test_a_plan_reads_well_at_every_epsilon(released, say, epsilon):
     assert "100 times in 100" not in out
     assert "100 of 100" not in out
     assert "takes            0%" not in out
-    assert "0 like this one fit" not in out
+    assert "or 0 like this one" not in out
     more = "more than the account's whole budget"
     assert (shown["takes"] == more) == (float(epsilon) > 30)
     if not preview["copies"]:
-        assert "and none like this one" in shown["room"]
+        assert "and none like this one" in shown["remaining"]
     weak, none = "is weak protection", "is no protection in practice"
     assert ((weak in out), (none in out)) == (epsilon == "10", float(epsilon) >= 40)
 
@@ -209,12 +209,7 @@ def test_a_plan_says_how_long_a_schedule_can_go_on(released, say):
     _, out, _ = say(project, "plan", *override, width=300)
     copies = json.loads(say(project, "plan", "--json", *override)[1])["account"]["copies"]
     until = lasts_until(["@monthly"], copies, datetime.now(UTC))
-    fit = (
-        "1 like this one fits"
-        if copies == 1
-        else f"{copies} like this one fit, one after the other"
-    )
-    assert f"{fit}: on the schedule @monthly" in out
+    assert f", or {copies} like this one: on the schedule @monthly" in out
     assert f"until {until:%Y-%m-%d}" in out
     _, out, _ = say(project, "plan", "-S", "privacy.draw=1", width=300)
     assert "on the schedule" not in out
