@@ -11,7 +11,7 @@ import pytest
 
 import privsyn
 from privsyn.api.arguments import _WORDS, refuse_misfits
-from privsyn.api.ledger import LedgerTables
+from privsyn.api.project import LedgerTables
 from privsyn.errors import ConfigError, DataError, PrivsynError
 
 CANARY = "vermilion-ocelot-90210 wrote this long text about somebody"

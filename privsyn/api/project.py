@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date as Date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +14,24 @@ from rich.console import Console
 from privsyn.api import frames, interview, new_project
 from privsyn.api.arguments import refuse_undotted
 from privsyn.api.errors import guarded
-from privsyn.api.ledger import LedgerTables
 from privsyn.api.overrides import as_overrides
-from privsyn.api.planned import Planned
 from privsyn.api.released import Release
 from privsyn.config import environment_overrides
 from privsyn.data.address import is_address
+from privsyn.display.plans import cost_rows
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Displayable, Table
+from privsyn.dp.accountant import percent
 from privsyn.errors import ConfigError
+from privsyn.ledger.entries import said_who
+from privsyn.ledger.statements import Audit, Preview
+from privsyn.ledger.terms import NONE, Terms
 from privsyn.methods.registry import FIRST
 from privsyn.modalities.registry import modality_of
+from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
+from privsyn.stages.pace import Pace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +40,135 @@ if TYPE_CHECKING:
     from privsyn.display.comparison import Comparison
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, repr=False)
+class Planned(Displayable):
+    """What a release would cost, and whether its account pays for it. Shows itself as a table.
+
+    Attributes:
+        plan: The plan: all public.
+        account: What its reservation would meet.
+        earlier: The last release like it here, and how long it took: internal, so the table leaves
+            it out.
+        cron: Schedule of its DAG.
+        settings: What was asked for on top of the project's settings.
+        day: Its logical date.
+        terms: What its account is held to: who has to approve it, say.
+    """
+
+    plan: Plan
+    account: Preview
+    earlier: Pace | None
+    cron: str | None
+    settings: tuple[str, ...]
+    day: Date
+    terms: Terms = NONE
+
+    @property
+    def epsilon(self) -> float:
+        """Its cost in epsilon, at ``delta``."""
+        return self.plan.epsilon
+
+    @property
+    def delta(self) -> float:
+        """Its delta."""
+        return self.plan.delta
+
+    @property
+    def fits(self) -> bool:
+        """Whether the account could pay for it now, or has."""
+        return self.account.entry is not None or self.account.fits
+
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: cost, guarantee and account."""
+        rows = cost_rows(self.plan, self.account, None, self.cron, self.terms)
+        return (Table.of(f"{self.plan.method}: what it would cost", rows, self.plan.warnings),)
+
+
+class LedgerTables(Displayable):
+    """The ledger of a project, read only: releases are made by their stages."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    @guarded
+    def accounts(self) -> pd.DataFrame:
+        """An account a row: its terms, the share spent, and the room for one more release."""
+        import pandas as pd
+
+        rows = [
+            {
+                "account": statement.spec.name,
+                "unit": statement.spec.unit,
+                "adjacency": str(statement.spec.adjacency),
+                "epsilon": statement.spec.epsilon,
+                "delta": statement.spec.delta,
+                "spent_share": statement.balance.share,
+                "spent_epsilon": statement.balance.spent_epsilon,
+                "left_epsilon": statement.balance.left_epsilon,
+                "releases": statement.balance.entries,
+                "refused": len(statement.refusals),
+            }
+            for statement in self._ctx.ledger.statements()
+        ]
+        return pd.DataFrame(rows, columns=_ACCOUNTS)
+
+    @guarded
+    def entries(self, account: str | None = None) -> pd.DataFrame:
+        """A release a row, oldest first.
+
+        Args:
+            account: Of this one only.
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "number": entry.number,
+                "release": entry.release_id,
+                "account": entry.account,
+                "method": entry.method,
+                "state": entry.state.value,
+                "epsilon": entry.epsilon,
+                "delta": entry.delta,
+                "reserved_at": entry.reserved_at,
+                "by": said_who(entry.reserved_by),
+                "reason": entry.reason or "",
+            }
+            for entry in self._ctx.ledger.entries(account)
+        ]
+        return pd.DataFrame(rows, columns=_ENTRIES)
+
+    @guarded
+    def verify(self) -> Audit:
+        """Check the hash chain of the whole ledger, and that it knows the releases that are here.
+
+        Raises:
+            VerificationError: The ledger was edited, or does not know a release.
+        """
+        self._ctx.check_releases()
+        return self._ctx.ledger.verify()
+
+    def _tables(self) -> tuple[Table, ...]:
+        """One table: an account a row."""
+        rows = {
+            statement.spec.name: f"cap ({statement.spec.epsilon:g}, {statement.spec.delta:g}) per "
+            f"{statement.spec.unit}; {percent(statement.balance.share)} spent by "
+            f"{statement.balance.entries} release(s)"
+            for statement in self._ctx.ledger.statements()
+        }
+        return (Table.of("Ledger", rows or {"accounts": "none yet"}),)
+
+
+_ACCOUNTS = [
+    "account", "unit", "adjacency", "epsilon", "delta", "spent_share", "spent_epsilon",
+    "left_epsilon", "releases", "refused",
+]  # fmt: skip
+_ENTRIES = [
+    "number", "release", "account", "method", "state", "epsilon", "delta", "reserved_at", "by",
+    "reason",
+]  # fmt: skip
 
 
 class Project(Displayable):
