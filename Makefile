@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: help setup demo test install-test fuzz lint docs up down cluster-up cluster-down cluster-test lock constraints clean
+.PHONY: help setup demo test core-test install-test fuzz lint docs up down cluster-up cluster-down cluster-test lock constraints clean
 
 help:
 	@echo "make demo    one release by the Airflow DAG, in process, on invented sample data"
@@ -18,6 +18,7 @@ help:
 	@echo "make up      Airflow on 127.0.0.1:8080 and MLflow on 127.0.0.1:5000; make down ends both"
 	@echo "make cluster-up  Airflow with two Celery workers that share no folder; make cluster-down ends it"
 	@echo "make test    the whole suite, the same at every run"
+	@echo "make core-test  the wheel without extras, in an environment of its own"
 	@echo "make install-test  the wheel with the newest and the oldest that pyproject.toml allows, in environments of their own"
 	@echo "make cluster-test  a release on two workers, one of which dies; needs PostgreSQL and redis-server"
 	@echo "make fuzz    its property tests on new random examples"
@@ -44,7 +45,11 @@ test: setup
 
 # PRIVSYN_INSTALL_PYTHON=python3.13 takes another Python. ARGS='-k newest' takes one end.
 install-test: setup
-	@$(BIN)/python -m pytest -q tests/install $(ARGS)
+	@$(BIN)/python -m pytest -q tests/install/test_install.py $(ARGS)
+
+# A minute: the wheel without extras.
+core-test: setup
+	@$(BIN)/python -m pytest -q tests/install/test_core.py $(ARGS)
 
 # Some ten minutes, so by itself. Needs PRIVSYN_TEST_POSTGRES_URL, and redis-server on the path.
 cluster-test: setup
@@ -79,9 +84,8 @@ cluster-down: setup
 # it finds (CPU or CUDA) asks for, so that one lock serves both. privsyn/constraints/ are the same
 # versions for users, a file per version of Airflow and Python; the wheel carries them.
 ANY_BUILD := sed -e 's/^\(torch==[0-9.]*\)+.*/\1/' -e '/^nvidia-/d' -e '/^cuda-/d' -e '/^triton==/d'
-EXTRAS := --extra airflow --extra celery --extra cloud --extra datasets --extra openlineage --extra postgres
 lock: setup
-	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --all-extras \
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra all --group dev \
 		--constraint constraints.txt pyproject.toml | $(ANY_BUILD) > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 	@$(MAKE) --no-print-directory constraints
@@ -89,7 +93,7 @@ lock: setup
 constraints: setup
 	@rm -f privsyn/constraints/*.txt
 	@for python in 3.11 3.12 3.13; do \
-		$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version $$python $(EXTRAS) \
+		$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version $$python --extra all \
 			--constraint requirements.lock pyproject.toml | $(ANY_BUILD) \
 			> privsyn/constraints/airflow-$$(sed -n 's/^apache-airflow==//p' requirements.lock)-python$$python.txt \
 			|| exit 1; \

@@ -23,7 +23,7 @@ from privsyn.airflow.project import params_file
 from privsyn.airflow.versions import version_of
 from privsyn.api.overrides import as_overrides
 from privsyn.config import environment_overrides
-from privsyn.errors import ConfigError, PrivsynError
+from privsyn.errors import ConfigError, MissingExtra, PrivsynError
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -121,7 +121,10 @@ class StageOperator(BaseOperator):  # type: ignore[misc]
         except PrivsynError as error:
             failure = StageFailed.of(error)
         except Exception as error:
-            failure = StageFailed(f"{self.stage}: {place(error)}")
+            missing = MissingExtra.of(error)
+            failure = (
+                StageFailed.of(missing) if missing else StageFailed(f"{self.stage}: {place(error)}")
+            )
         else:
             log.info("%s: %s", self.stage, said, extra={"event": "done", "stage": self.stage})
             return result

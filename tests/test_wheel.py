@@ -81,13 +81,20 @@ def test_it_carries_the_tested_versions_of_every_python_it_allows(installed):
     airflow = lock["apache-airflow"]
     assert set(files) == {f"airflow-{airflow}-python{version}.txt" for version in pythons}
     declared = [*project["dependencies"]]
-    for name, extra in project["optional-dependencies"].items():
-        declared += extra if name != "dev" else []
+    for extra in project["optional-dependencies"].values():
+        declared += [one for one in extra if not one.startswith("privsyn[")]
     for path in files.values():
         found = pins(path)
         assert not [name for name, version in found.items() if lock.get(name, version) != version]
         for asked in map(Requirement, declared):
             assert found[asked.name] in asked.specifier, (path.name, str(asked))
+
+
+def test_every_extra_that_a_message_names_is_one():
+    from privsyn.errors import EXTRAS
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(EXTRAS.values()) <= set(project["optional-dependencies"])
 
 
 def pins(path):

@@ -250,7 +250,9 @@ def main() -> NoReturn:
         if os.environ.get("PRIVSYN_DEBUG"):
             raise
         told = Defect.of(error)
-        print(f"privsyn: {told}", file=sys.stderr)
+        print(
+            f"privsyn: {told}" if isinstance(told, Defect) else _error_line(told), file=sys.stderr
+        )
         sys.exit(told.exit_code)
     if code == INTERRUPTED:
         print("privsyn: interrupted; run the same command again to resume.", file=sys.stderr)

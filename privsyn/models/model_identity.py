@@ -7,6 +7,7 @@ hub model by its id and commit.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -22,7 +23,13 @@ from privsyn.models.language import prompts
 from privsyn.models.model_files import READ, check_folder, digest, read_json, refuse_adapter
 from privsyn.models.packaged import TINY, TINY_WEIGHTS
 from privsyn.models.protocols import PromptTemplate
-from privsyn.models.references import BUILTIN, ModelLocation, ModelReference
+from privsyn.models.references import (
+    BUILTIN,
+    EMBEDDER_PACKAGE,
+    EMBEDDER_REVISION,
+    ModelLocation,
+    ModelReference,
+)
 from privsyn.models.row_independence import refuse_mixing_folder
 from privsyn.models.settings import ModelsConfig, ServerConfig
 
@@ -99,6 +106,8 @@ def describe_text(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIden
 
 def describe_embedder(cfg: ModelsConfig, cache_dir: Path | None = None) -> ModelIdentity:
     """The identity of the sentence embedder, which reads private texts. See describe."""
+    if cfg.embedder == "builtin" and importlib.util.find_spec(EMBEDDER_PACKAGE) is None:
+        return ModelIdentity("builtin", EMBEDDER_REVISION)  # whoever plans need not have it
     return _describe_encoder(ModelReference.embedder(cfg), cache_dir, check_folder)
 
 

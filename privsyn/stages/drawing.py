@@ -13,7 +13,13 @@ from typing import Any
 from privsyn.data.draws import Draws
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
-from privsyn.errors import ModelError, PrivsynError, ReleaseLost, VerificationError
+from privsyn.errors import (
+    ModelError,
+    PrivsynError,
+    ReleaseLost,
+    VerificationError,
+    require_generate,
+)
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends
 from privsyn.models.roles import ROLES, load_role
@@ -144,6 +150,7 @@ def load_models(ctx: Context, plan: Plan) -> Backends:
     Raises:
         ModelError: One is missing, incomplete or of a kind that cannot be used.
     """
+    require_generate()
     models, performance = ctx.config.models, ctx.config.performance
     method, settings = ctx.planned(plan)
     return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from privsyn.display.progress import under_way
-from privsyn.errors import PolicyBroken
+from privsyn.errors import PolicyBroken, require_generate
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
@@ -50,6 +50,7 @@ def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = u
         for shard in range(shards):
             generate(ctx, planned, shard, backends)
 
+    require_generate()
     state = _timed(ctx, "reserve", told, lambda: reserve(ctx, planned)).state
     if state == "BEGUN":
         refuse_drawn(ctx, planned)
@@ -103,6 +104,7 @@ def run(
     Raises:
         PrivsynError: From the stage that failed.
     """
+    require_generate()
     release = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
     planned(release)
     carry_out(ctx, release, published=published, told=told, noted=noted)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
-from privsyn.errors import ConfigError, DataError, LeaseHeld, ModelError, ValidationFailed
+from privsyn.errors import (
+    ConfigError,
+    DataError,
+    LeaseHeld,
+    ModelError,
+    ValidationFailed,
+    require_generate,
+)
 from privsyn.filelock import file_lock
 from privsyn.methods.base import as_teacher, unwatched
 from privsyn.methods.registry import load_method, teachers
@@ -171,6 +178,7 @@ def distill(ctx: Context, release_id: str, *, published: bool = True) -> Path:
         ValidationFailed: The student does not load or predict; it is in quarantine/.
         LeaseHeld: Another process trains this student.
     """
+    require_generate()
     planned = plan_student(ctx, open_parent(ctx, release_id).plan)
     make_student(ctx, planned)
     folder = check_student(ctx, planned)

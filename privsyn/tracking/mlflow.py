@@ -15,7 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from privsyn.errors import NO_HOME, SET_HOME, ConfigError, TrackingUnavailable, is_homeless
+from privsyn.errors import (
+    NO_HOME,
+    SET_HOME,
+    ConfigError,
+    MissingExtra,
+    TrackingUnavailable,
+    is_homeless,
+)
 from privsyn.filelock import file_lock
 from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG, STAGE_TAG, staged
 from privsyn.tracking.connection import connect, reason, without_password
@@ -304,7 +311,9 @@ class MlflowTracker:
                 raise ConfigError(NO_HOME, hint=SET_HOME) from None
             raise TrackingUnavailable(
                 f"MLflow at {without_password(self.uri)} cannot be used: {reason(error)}.",
-                hint=(
+                hint=missing.hint
+                if (missing := MissingExtra.of(error))
+                else (
                     "Check services.mlflow, and that its folder can be written."
                     if self._file is not None
                     else "Check services.mlflow, and that the server runs."

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,8 +29,8 @@ AIRFLOW = os.environ.get("PRIVSYN_INSTALL_AIRFLOW", "")
 BY_DAG = "keyphrase_seeding"
 
 
-def done(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a command printed; an error with the end of it where it failed."""
+def attempt(*command: str | Path, cwd: Path, **environment: str) -> tuple[int, str]:
+    """Exit code of a command, and what it printed."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     ended = subprocess.run(
         [str(word) for word in command],
@@ -42,25 +41,14 @@ def done(*command: str | Path, cwd: Path, **environment: str) -> str:
         stdin=subprocess.DEVNULL,
         env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
     )
-    printed = ended.stdout + ended.stderr
-    assert ended.returncode == 0, f"{command} ended {ended.returncode}: {printed[-4000:]}"
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def done(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What a command printed; an error with the end of it where it failed."""
+    code, printed = attempt(*command, cwd=cwd, **environment)
+    assert code == 0, f"{command} ended {code}: {printed[-4000:]}"
     return printed
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the files that git has or would take."""
-    root = tmp_path_factory.mktemp("wheel")
-    source = root / "source"
-    known = done("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in known.split("\0"):
-        if name and (ROOT / name).exists():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name, follow_symlinks=False)
-    build = "from setuptools import build_meta; build_meta.build_wheel('..')"
-    done(sys.executable, "-W", "ignore", "-c", build, cwd=source)
-    (made,) = root.glob("*.whl")
-    return made
 
 
 @pytest.fixture(scope="module", params=list(RESOLUTION))

@@ -16,9 +16,10 @@ import pytest
 
 from privsyn.errors import ModelError
 from privsyn.methods.base import Role
+from privsyn.models import model_identity
 from privsyn.models.language import loading, prompts
 from privsyn.models.language.loading import check_prompt, load_language_model
-from privsyn.models.model_identity import describe
+from privsyn.models.model_identity import describe, describe_embedder
 from privsyn.models.references import BUILTIN
 from privsyn.models.roles import ROLES, describe_role, load_role
 from privsyn.models.row_independence import refuse_row_mixing
@@ -71,6 +72,14 @@ def test_tiny_needs_no_torch_to_be_described(tmp_path: Path) -> None:
     revision, modules = out.stdout.splitlines()
     assert revision == identity("tiny").revision
     assert modules == "set()"
+
+
+def test_the_embedder_is_the_same_to_a_plan_that_does_not_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = describe_embedder(ModelsConfig())
+    monkeypatch.setattr(model_identity, "EMBEDDER_PACKAGE", "not_installed")
+    assert describe_embedder(ModelsConfig()) == here
 
 
 def test_tiny_defaults() -> None:
