@@ -43,10 +43,15 @@ from privsyn.dp.clipping import LATTICE
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.methods.base import Backends
+from privsyn.models.fakes import (
+    FakeLogitModel,
+    FakeTextModel,
+    FakeTrainableModel,
+    FakeTrainer,
+    hashed_script,
+)
 from privsyn.models.roles import describe_role
 from privsyn.models.settings import ModelsConfig
-from privsyn.models.testing.language import FakeLogitModel, FakeTextModel, hashed_script
-from privsyn.models.testing.training import FakeTrainableModel, FakeTrainer
 
 MANY = 8
 """Records of a canary where the bound on a unit is what is broken."""
@@ -124,8 +129,8 @@ def unclipped(method: str) -> Iterator[None]:
         "invisible_ink": {f"{room}.clip_difference": difference, f"{room}.to_grid": grid},
         "private_prediction": {f"{room}.clip_recentre": recentred, f"{room}.to_grid": grid},
         "dp_lora": {
-            "privsyn.models.training.dp_trainer.clip_to_lattice": whole,
-            "privsyn.models.testing.training.FakeTrainer.clipped_sum": pulled,
+            "privsyn.models.training.lora.clip_to_lattice": whole,
+            "privsyn.models.fakes.FakeTrainer.clipped_sum": pulled,
         },
     }[method]
     with ExitStack() as stack:

@@ -29,7 +29,7 @@ from privsyn.dp.noise import OpenDPNoise
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.roles import load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.dp_trainer import LoraTrainer
+from privsyn.models.training.lora import LoraTrainer
 
 TEMPLATE = PromptTemplate("\n{reference}", "\n")
 

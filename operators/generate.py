@@ -18,7 +18,7 @@ from privsyn.airflow.failures import StageFailed
 from privsyn.airflow.project import params_file
 from privsyn.config import OVERRIDES
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.models.cards import card_locks, leased, visible_cards
+from privsyn.models.gpus import card_locks, leased, visible_cards
 
 if TYPE_CHECKING:
     from privsyn.stages.base import Context as StageContext

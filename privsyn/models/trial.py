@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.errors import ModelError
-from privsyn.models.language.scraps import is_no_text
+from privsyn.models.language.degenerate_text import is_no_text
 from privsyn.models.protocols import Embedder, LogitModel, PromptTemplate, TellsEmpty, TextModel
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,7 @@ from privsyn.dp.risk import (
 )
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.base import Mechanism, SizedFor
-from privsyn.models.packaged import TINY
-from privsyn.models.references import ENGLISH
+from privsyn.models.references import ENGLISH, TINY
 
 LARGE_DELTA = 1e-4
 """From here on a delta is large for any but a small group, whose size is then to be told."""

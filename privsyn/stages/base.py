@@ -35,7 +35,7 @@ from privsyn.tracking.mlflow import MlflowTracker
 from privsyn.vault.release import Vault
 
 if TYPE_CHECKING:
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
 
 WHO = ("user", "driver", "dag_id", "run_id", "dag_version", "bundle", "bundle_version")
 """What of the origin the ledger keeps with every row."""

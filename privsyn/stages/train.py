@@ -10,7 +10,7 @@ from pathlib import Path
 from privsyn.data.artifacts import atomic_file, sync_folder, write_json_atomic
 from privsyn.data.buckets import load_shard
 from privsyn.methods.base import Backends, Draw, TrainsModel
-from privsyn.models.training.distributed.rank_processes import started
+from privsyn.models.training.processes import started
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import BUCKETS, MODEL, PARTITION, TRAIN, TRAINED_BY, bucket_files
 from privsyn.stages.base import Context
@@ -93,7 +93,7 @@ def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Bac
         yield backends
         return
     with closing(ctx.group) if ctx.group is not None else started(performance) as group:
-        from privsyn.models.training.distributed.ranks import RanksModel
+        from privsyn.models.training.multi_gpu import RanksModel
 
         model = RanksModel(backends.base, group, models, performance)
         yield Backends({**backends.models, "base": model})

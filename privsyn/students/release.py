@@ -26,9 +26,8 @@ from privsyn.methods.base import as_teacher, unwatched
 from privsyn.methods.registry import load_method, teachers
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.models.hub import fetch_all
 from privsyn.models.model_identity import describe, fingerprint, locate
-from privsyn.models.references import BUILTIN, ModelReference
+from privsyn.models.references import BUILTIN, ModelReference, fetch_all
 from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.release import certificate, layout, verification

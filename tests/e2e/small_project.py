@@ -17,11 +17,10 @@ import yaml
 from numpy.typing import NDArray
 
 from privsyn.methods.base import Backends, Role
+from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.model_identity import describe
 from privsyn.models.roles import describe_role
 from privsyn.models.settings import ModelsConfig
-from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
-from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify

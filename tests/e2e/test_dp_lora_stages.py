@@ -14,7 +14,7 @@ from safetensors.numpy import load as load_tensors
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
 from privsyn.methods.base import Backends
-from privsyn.models.testing.training import FakeTrainableModel
+from privsyn.models.fakes import FakeTrainableModel
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify

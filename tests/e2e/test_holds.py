@@ -19,7 +19,7 @@ from privsyn.errors import (
     VerificationError,
 )
 from privsyn.methods.base import Backends
-from privsyn.models.testing.language import FakeLogitModel
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.release import verification
 from privsyn.release.scratch import BUCKETS, journal_file
 from privsyn.stages.base import open_context

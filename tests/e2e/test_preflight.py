@@ -12,9 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from privsyn.errors import ModelError, StorageError
 from privsyn.methods.base import Backends
+from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.references import BUILTIN
-from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
-from privsyn.models.testing.training import FakeTrainableModel
 from privsyn.stages import preflight as stage
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan

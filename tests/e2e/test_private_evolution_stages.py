@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.methods.base import Backends
 from privsyn.methods.private_evolution import method as private_evolution
-from privsyn.models.testing.language import FakeTextModel
+from privsyn.models.fakes import FakeTextModel
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
 from privsyn.stages.alone import public_alone

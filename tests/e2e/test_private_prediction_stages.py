@@ -11,7 +11,7 @@ import pytest
 from privsyn.display.releases import outcome
 from privsyn.errors import ValidationFailed
 from privsyn.methods.base import Backends
-from privsyn.models.testing.language import FakeLogitModel
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.release import certificate, verification
 from privsyn.stages.evaluate import evaluate
 from privsyn.stages.plan import plan

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from privsyn.models.training.distributed import rank_processes
 
 from privsyn.cli import options
 from privsyn.errors import ConfigError, TrainingInterrupted
-from privsyn.models.training.distributed import rank_processes
 from privsyn.release import verification
 from privsyn.stages.drawing import load_models
 from privsyn.stages.partition import partition

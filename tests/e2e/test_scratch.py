@@ -22,7 +22,7 @@ from privsyn.errors import (
 from privsyn.ledger.leases import Holder
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
-from privsyn.models.testing.language import FakeLogitModel
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
 from privsyn.stages.drawing import holding

@@ -31,7 +31,7 @@ from privsyn.errors import (
 from privsyn.ledger.database import Database, _parse
 from privsyn.ledger.store import Ledger
 from privsyn.methods.base import Backends
-from privsyn.models.testing.language import FakeLogitModel
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.object_store import open_store
 from privsyn.release import verification
 from privsyn.release.scratch import GIVEN_UP

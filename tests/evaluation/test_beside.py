@@ -10,7 +10,7 @@ from privsyn.evaluation.beside import headline, labelled, verdict
 from privsyn.evaluation.vectors import Labelled, compare
 from privsyn.methods.shared.alone import Recipe, write_alone
 from privsyn.methods.shared.prompts import PromptConfig
-from privsyn.models.testing.language import FakeLogitModel
+from privsyn.models.fakes import FakeLogitModel
 
 PLACES = {"a": 0, "b": 1, "c": 2}
 

@@ -21,11 +21,11 @@ from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject, 
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, as_released, ended
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.testing.language import FakeLogitModel
 from privsyn.testing import Dies, NeverDraws, NoNoise
 
 METHOD = InvisibleInk()

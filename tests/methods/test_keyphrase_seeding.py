@@ -30,10 +30,10 @@ from privsyn.methods.keyphrase_seeding.prompts import fill
 from privsyn.methods.keyphrase_seeding.sequences import _told_apart
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
 from privsyn.methods.shared.alone import write_fresh
+from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.testing.language import FakeTextModel
 from privsyn.testing import Constant
 
 METHOD = KeyphraseSeeding()

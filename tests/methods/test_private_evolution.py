@@ -32,10 +32,10 @@ from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
 from privsyn.methods.shared import label_split
+from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.testing.language import FakeTextModel
 from privsyn.testing import Constant, NeverDraws, NoNoise
 from tests.methods.toy_evolution import Coordinates, Plane, moons
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.training.distributed.rank_processes import started
+from privsyn.models.training.processes import started
 
 if __name__ == "__main__":
     with started(PerformanceConfig(device="cpu", threads=1, processes=3)):

@@ -14,8 +14,7 @@ from privsyn.errors import ModelError, StorageError
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.model_identity import locate
 from privsyn.models.model_store import fetch, find
-from privsyn.models.packaged import EFFICIENTNET_LITE0
-from privsyn.models.references import ModelReference
+from privsyn.models.references import EFFICIENTNET_LITE0, ModelReference
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 
 NAMED = ModelReference.measuring_encoder("efficientnet-lite0")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
+from privsyn.models.fakes import FakeLogitModel, FakeTextModel, FakeTrainableModel
 from privsyn.models.protocols import (
     LogitModel,
     PromptTemplate,
@@ -17,8 +18,6 @@ from privsyn.models.protocols import (
     TrainableModel,
     Training,
 )
-from privsyn.models.testing.language import FakeLogitModel, FakeTextModel
-from privsyn.models.testing.training import FakeTrainableModel
 
 TEMPLATE = PromptTemplate("Text: {reference} Text:", "Text:")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
-from privsyn.models.language.grammar import JSONGrammar
+from privsyn.models.language.hf_logits import JSONGrammar
 from privsyn.models.language.loading import load_language_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 

@@ -9,9 +9,9 @@ import pytest
 
 from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
+from privsyn.models.language.degenerate_text import whole_words
 from privsyn.models.language.loading import load_language_model
 from privsyn.models.language.prompts import PromptTemplate
-from privsyn.models.language.text_ending import whole_words
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 

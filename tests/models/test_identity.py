@@ -19,10 +19,9 @@ from privsyn.methods.base import Role
 from privsyn.models import model_identity
 from privsyn.models.language import loading, prompts
 from privsyn.models.language.loading import check_prompt, load_language_model
-from privsyn.models.model_identity import describe, describe_embedder
+from privsyn.models.model_identity import describe, describe_embedder, refuse_row_mixing
 from privsyn.models.references import BUILTIN
 from privsyn.models.roles import ROLES, describe_role, load_role
-from privsyn.models.row_independence import refuse_row_mixing
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from tests.models.tiny_models import save_llama
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError
+from privsyn.models.fakes import FakeImageAPI, FakeImageEmbedder
 from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
 from privsyn.models.images.image_folders import BUILTIN_ENCODER
 from privsyn.models.images.loading import load_image_embedder
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.testing.images import FakeImageAPI, FakeImageEmbedder
 from tests.models.tiny_generators import save_clip, save_vit
 
 RNG = np.random.default_rng(0)

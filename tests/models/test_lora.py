@@ -25,9 +25,7 @@ from privsyn.models.language.loading import check_layers, load_trainable_model
 from privsyn.models.language.prompts import PromptEncoder
 from privsyn.models.protocols import PromptTemplate, Sampling, TrainableModel, Trainer, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.adapters import linear_layers
-from privsyn.models.training.dp_trainer import LoraTrainer, clip_to_lattice
-from privsyn.models.training.lora import LoraModel
+from privsyn.models.training.lora import LoraModel, LoraTrainer, clip_to_lattice, linear_layers
 from privsyn.testing import NoNoise
 from tests.models.tiny_models import BOS, EOS, save_llama
 

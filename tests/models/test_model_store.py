@@ -26,7 +26,7 @@ from privsyn.errors import ModelError, StorageError
 from privsyn.models import download, model_store, packaged
 from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
-from privsyn.models.packaged import PackagedModel
+from privsyn.models.references import PackagedModel
 from privsyn.models.settings import ModelsConfig
 
 PROBE = """

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from privsyn.models.training.distributed import rank_processes, ranks
 
 from privsyn.errors import ConfigError, ModelError, TrainingInterrupted
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.training.distributed import rank_processes, ranks
-from privsyn.models.training.distributed.rank import Rank
-from privsyn.models.training.distributed.rank_group import Group
-from privsyn.models.training.distributed.rank_processes import (
+from privsyn.models.training.multi_gpu import Group
+from privsyn.models.training.processes import (
+    Rank,
     by_hand,
     check_one_machine,
     started,

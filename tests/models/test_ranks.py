@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from privsyn.models.training.distributed import ranks
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
@@ -25,11 +26,16 @@ from privsyn.methods.dp_lora.settings import DPLoraSettings
 from privsyn.models.language.loading import load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.distributed import ranks
-from privsyn.models.training.distributed.rank import Rank
-from privsyn.models.training.distributed.rank_group import Command, report
-from privsyn.models.training.distributed.rank_processes import started
-from privsyn.models.training.distributed.ranks import RanksModel, pack, read_training, serve, unpack
+from privsyn.models.training.multi_gpu import (
+    Command,
+    RanksModel,
+    pack,
+    read_training,
+    report,
+    serve,
+    unpack,
+)
+from privsyn.models.training.processes import Rank, started
 
 PERFORMANCE = PerformanceConfig(device="cpu", threads=1, processes=2)
 PATIENCE = timedelta(seconds=60)

@@ -8,7 +8,11 @@ import json
 import pytest
 
 from privsyn.data.sample import SHIPPED
-from privsyn.models.language.scraps import says_its_prompt, speaks_as_assistant, thinks_aloud
+from privsyn.models.language.degenerate_text import (
+    says_its_prompt,
+    speaks_as_assistant,
+    thinks_aloud,
+)
 
 PROMPT = "The following is a message to a clinic.\nTopic: flip coin\nWords to build on: b, c\nText:"
 

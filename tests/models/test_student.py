@@ -16,7 +16,7 @@ from privsyn.models.settings import PerformanceConfig
 from privsyn.models.torch_runtime import ready
 from privsyn.models.training import causal_lm as student
 from privsyn.models.training.causal_lm import NOT_COUNTED, Encoded, Shape
-from privsyn.models.training.dp_trainer import LoraTrainer
+from privsyn.models.training.lora import LoraTrainer
 from privsyn.students.train import SIZES
 from tests.models.tiny_models import save_llama
 

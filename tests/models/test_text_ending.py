@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.models.language.text_ending import Ending
+from privsyn.models.language.degenerate_text import Ending
 
 VISIT = "The visit is at two. Please bring your card."
 

@@ -17,8 +17,8 @@ from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.testing.language import FakeLogitModel
 from privsyn.testing import NullJournal
 from tests.privacy.exact import Walk, distribution, excess
 

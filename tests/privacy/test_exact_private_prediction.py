@@ -24,8 +24,8 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionSettings,
 )
 from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.fakes import FakeLogitModel
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.testing.language import FakeLogitModel
 from privsyn.testing import NullJournal
 from tests.privacy.exact import Walk, distribution, excess
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from privsyn.airflow.project import DVC_POOL, PARAMS, projects
 from privsyn.config import OVERRIDES, Config, environment_overrides, load_config
-from privsyn.models.cards import visible_cards
+from privsyn.models.gpus import visible_cards
 
 HOST = "127.0.0.1"
 ADMIN = "admin"

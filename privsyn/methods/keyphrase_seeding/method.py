@@ -39,8 +39,7 @@ from privsyn.methods.keyphrase_seeding.settings import (
     KeyphraseSeedingSettings,
 )
 from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
-from privsyn.models.language.scraps import is_no_text
-from privsyn.models.language.text_ending import Ending
+from privsyn.models.language.degenerate_text import Ending, is_no_text
 from privsyn.models.language.text_variation import ATTEMPTS, TOP_P, TextSettings, filled
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.models.language.text_ending import Ending
+from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.text_variation import filled
 from privsyn.models.protocols import PromptTemplate
 

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from privsyn.methods.base import ANYTHING, Subject
 from privsyn.models.language.answers import as_text
+from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.prompts import CHAT, PLAIN
-from privsyn.models.language.text_ending import Ending
 from privsyn.models.protocols import LogitModel, PromptTemplate
 from privsyn.section import Section
 

@@ -20,7 +20,7 @@ from privsyn.models.settings import ModelsConfig
 BUILTIN = Path(__file__).parents[1] / "builtin" / "image"
 BUILTIN_ENCODER = Path(__file__).parents[1] / "builtin" / "image_encoder"
 EFFICIENTNET = "efficientnet-lite0"
-"""Model type of the folder that models/images/efficientnet.py writes and reads."""
+"""Model type of the folder that models/images/image_embed.py writes and reads."""
 SETTINGS = "privsyn.json"
 """Optional file of a generator's folder: its labels, null class, block, steps and guidance."""
 
@@ -228,5 +228,5 @@ def is_own_encoder(folder: Path, where: str) -> bool:
 
 
 def is_efficientnet(folder: Path, where: str) -> bool:
-    """Whether a folder is one that models/images/efficientnet.py wrote."""
+    """Whether a folder is one that models/images/image_embed.py wrote."""
     return read_json(folder / "config.json", where).get("model_type") == EFFICIENTNET

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsyn.models.hub import fetch_all
 from privsyn.models.images import image_folders
 from privsyn.models.model_files import read_json, refuse_adapter
-from privsyn.models.model_identity import describe_image, fingerprint, locate
+from privsyn.models.model_identity import (
+    describe_image,
+    fingerprint,
+    layer_names,
+    locate,
+    refuse_row_mixing,
+)
 from privsyn.models.protocols import VariationAPI
-from privsyn.models.references import ModelReference
-from privsyn.models.row_independence import layer_names, refuse_row_mixing
+from privsyn.models.references import ModelReference, fetch_all
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
     device_of,

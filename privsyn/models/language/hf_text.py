@@ -20,10 +20,9 @@ from torch import Tensor
 from privsyn.errors import ModelError
 from privsyn.models.language import rowwise
 from privsyn.models.language.answers import as_text, is_thought
+from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.hf_logits import end_tokens, plain_tokens, special_tokens
 from privsyn.models.language.prompts import PromptEncoder, context_length
-from privsyn.models.language.scraps import thinks_aloud
-from privsyn.models.language.text_ending import whole_words
 from privsyn.models.trial import SENTENCE, STILL_THINKING, THOUGHTS_ALONE, refuse_no_numbers
 
 _SHARED = 16

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.errors import ModelError
-from privsyn.models.hub import fetch_all
 from privsyn.models.language.prompts import PromptEncoder, refuse_overlong
 from privsyn.models.model_files import refuse_adapter
 from privsyn.models.model_identity import (
@@ -15,11 +14,12 @@ from privsyn.models.model_identity import (
     describe_base,
     describe_text,
     fingerprint,
+    layer_names,
     locate,
+    refuse_row_mixing,
 )
 from privsyn.models.protocols import PromptTemplate, TextModel
-from privsyn.models.references import ModelLocation, ModelReference
-from privsyn.models.row_independence import layer_names, refuse_row_mixing
+from privsyn.models.references import ModelLocation, ModelReference, fetch_all
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.models.torch_runtime import (
     device_of,
@@ -139,7 +139,7 @@ def check_layers(cfg: ModelsConfig, targets: Sequence[str] | None) -> None:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        from privsyn.models.training.adapters import target_modules
+        from privsyn.models.training.lora import target_modules
 
         try:
             config = AutoConfig.from_pretrained(name, **options)

@@ -28,9 +28,8 @@ import openai
 
 from privsyn.errors import ModelError, ServerError
 from privsyn.models.language.answers import as_text, is_thought, plain_marks
+from privsyn.models.language.degenerate_text import thinks_aloud, whole_words
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
-from privsyn.models.language.scraps import thinks_aloud
-from privsyn.models.language.text_ending import whole_words
 from privsyn.models.settings import ServerConfig
 from privsyn.models.trial import STILL_THINKING, THOUGHTS_ALONE
 

@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from privsyn.models.language.articles import with_document
-from privsyn.models.language.scraps import is_no_text
-from privsyn.models.language.text_ending import STOPS, Ending
+from privsyn.models.language.degenerate_text import STOPS, Ending, is_no_text
 from privsyn.models.protocols import PromptTemplate, TextModel
 from privsyn.models.trial import SENTENCE, refuse_assistant, refuse_silence, try_texts
 from privsyn.section import Section

@@ -8,25 +8,491 @@ pass holds one unit. Sums are of integers, exact in any order.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
-from collections.abc import Callable, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
 
+from privsyn.dp.mechanisms import CLIP_STEPS
+from privsyn.errors import ModelError
 from privsyn.models.language.answers import as_text
+from privsyn.models.language.degenerate_text import Ending
 from privsyn.models.language.hf_text import HFTextModel
 from privsyn.models.language.likelihood import prompted_likelihoods
-from privsyn.models.language.prompts import PromptEncoder
-from privsyn.models.language.text_ending import Ending
-from privsyn.models.protocols import Sampling, Training
-from privsyn.models.training.adapters import target_modules, unwarned, within_context
-from privsyn.models.training.causal_lm import read_model
-from privsyn.models.training.dp_trainer import LoraTrainer
+from privsyn.models.language.prompts import PromptEncoder, context_length
+from privsyn.models.protocols import Row, Sampling, Training
+from privsyn.models.training.causal_lm import Shape, new_model, read_model, save, seeded
 from privsyn.models.trial import refuse_no_numbers
+
+WIDTH_MULTIPLE = 16
+"""Rows are padded to a multiple: float32 attention kernels give odd lengths other bits."""
+
+SEED_OF_FIRST_WEIGHTS = 0
+"""Seed of the first weights: a resumed run has the same and can tell whether they moved."""
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+
+
+def adapt(network: Any, training: Training, source: str) -> Any:
+    """The network with a fresh low-rank adapter, the only part that is trained.
+
+    Raises:
+        ModelError: It has none of the requested layers; says which linear layers it has.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    targets = target_modules(network, training.target_modules, source)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=training.rank,
+        lora_alpha=training.alpha,  # type: ignore[arg-type]  # a float divides as well
+        lora_dropout=0.0,
+        target_modules=targets,
+        fan_in_fan_out=_is_transposed(network, targets),
+    )
+    with unwarned(), seeded(SEED_OF_FIRST_WEIGHTS, network.device):
+        return get_peft_model(network, config)
+
+
+def small(network: Any, tokenizer: Any, shape: tuple[int, int, int], width: int) -> Any:
+    """A student with random weights over the vocabulary of a network, trained whole.
+
+    Only the scales of its norms stay 1: Opacus has no per-sample gradients of Llama's norms.
+    """
+    vocabulary = int(network.config.get_text_config().vocab_size)
+    with seeded(SEED_OF_FIRST_WEIGHTS, network.device):
+        model = new_model(Shape(*shape), vocabulary, tokenizer, width)
+    for name, part in model.named_parameters():
+        part.requires_grad_("norm" not in name)
+    return model.to(network.device)
+
+
+def target_modules(network: Any, requested: Sequence[str] | None, source: str) -> list[str]:
+    """Names of the layers to adapt: those requested, or PEFT's default for the architecture.
+
+    ``("all-linear",)`` names every linear layer but the one of the vocabulary.
+
+    Raises:
+        ModelError: The network lacks one of them, or its architecture is not known to PEFT.
+    """
+    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
+
+    layers = linear_layers(network)
+    listing = (
+        f"Its linear layers are: {', '.join(layers)}." if layers else "It has no linear layer."
+    )
+    where = f"models.language={source}"
+    if requested == ("all-linear",) and layers:
+        return layers
+    kind = network.config.get_text_config().model_type
+    names = list(requested) if requested else list(KNOWN.get(kind, ()))
+    if not names:
+        raise ModelError(
+            f"{where}: no layers to adapt are known for the architecture {kind}. {listing}",
+            hint="Set methods.dp_lora.target_modules to some of them.",
+        )
+    missing = [name for name in names if name not in layers]
+    if missing:
+        raise ModelError(
+            f"{where} has no linear layer {missing[0]} to adapt. {listing}",
+            hint="Set methods.dp_lora.target_modules to some of them.",
+        )
+    return names
+
+
+def linear_layers(network: Any) -> list[str]:
+    """Last names of the linear layers but the vocabulary's, each once, in order."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = network.get_output_embeddings()
+    layers = (
+        name.rpartition(".")[2]
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Linear | Conv1D) and module is not head
+    )
+    return list(dict.fromkeys(layers))
+
+
+def _is_transposed(network: Any, targets: Sequence[str]) -> bool:
+    """Whether the targets keep their weights as (in, out), as GPT-2's do."""
+    from transformers.pytorch_utils import Conv1D
+
+    return any(
+        isinstance(module, Conv1D) and name.rpartition(".")[2] in targets
+        for name, module in network.named_modules()
+    )
+
+
+def attach_hooks(network: Any) -> Any:
+    """Per-sample gradients of every trained parameter: ``grad_sample``, (rows, *its shape)."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    from opacus.grad_sample import GradSampleHooks
+
+    for handler in [handler for handler in root.handlers if handler not in before]:
+        root.removeHandler(handler)  # opacus sets up everybody's logging when it is imported
+    return GradSampleHooks(network, loss_reduction="sum", strict=False)
+
+
+def drop_dropout(network: nn.Module) -> None:
+    """Set all dropout rates to 0.
+
+    Architectures keep their rates in modules, in attributes of layers, and in the config.
+    """
+    # privacy: dropout draws one mask for the whole batch, so rows would not be independent
+    for module in network.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        for holder in (module, getattr(module, "config", None)):
+            for name, value in list(vars(holder).items() if holder is not None else ()):
+                if "drop" in name and isinstance(value, float):
+                    setattr(holder, name, 0.0)
+
+
+def padded_width(tokens: int) -> int:
+    """The next multiple of WIDTH_MULTIPLE."""
+    return -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
+def within_context(network: Any, tokens: int, source: str) -> int:
+    """Length that rows are padded to: the next multiple, at most the context.
+
+    Raises:
+        ModelError: The context is shorter than ``tokens``.
+    """
+    longest = context_length(network.config.get_text_config())
+    if longest is None:
+        return padded_width(tokens)
+    if tokens > longest:
+        raise ModelError(
+            f"models.language={source}: its context of {longest} tokens is shorter than prompt and "
+            f"record together ({tokens}).",
+            hint="Lower methods.dp_lora.max_tokens, or use another model.",
+        )
+    return min(padded_width(tokens), longest)
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Keep the libraries' advice to each other off the terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory, of the host or the device, did not suffice."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError | torch.OutOfMemoryError)
+        or "DefaultCPUAllocator" in text
+        or "out of memory" in text
+        or "ALLOC_FAILED" in text
+    )
+
+
+_SAFE = 1 - 2.0**-20
+"""Factor on a clipped gradient: room for the roundings of float32."""
+
+_IGNORED = -100
+"""Target of a position without loss, as PyTorch's cross entropy ignores it."""
+
+
+class LoraTrainer:
+    """Per-unit clipped gradients of a LoRA adapter. See protocols.Trainer.
+
+    Args:
+        network: A transformers model on its device; an adapter is added to it.
+        tokenizer: Its tokenizer.
+        training: Public settings.
+        source: What the model is called in messages.
+        checkpointing: See LoraModel.
+
+    Raises:
+        ModelError: No layer to adapt, or a context shorter than prompt and record.
+
+    Source: Hu et al. 2022 (LoRA); Abadi et al. 2016, Algorithm 1 (clipping).
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: Any,
+        training: Training,
+        source: str,
+        checkpointing: bool = False,
+    ) -> None:
+        self._training, self._source = training, source
+        self._eos = int(tokenizer.eos_token_id)
+        self._prompts = PromptEncoder(tokenizer, source)
+        # privacy: the width is that of public prompts and max_tokens, whatever the records are
+        longest = max(len(self._prompts.public(training.template, x)) for x in training.labels)
+        self._width = padded_width(longest + training.max_tokens)
+        self._device = network.device
+        if training.student is None:
+            self._width = within_context(network, longest + training.max_tokens, source)
+            self._network = adapt(network, training, source)
+        else:
+            network = self._network = small(network, tokenizer, training.student, self._width)
+        self._tokenizer = tokenizer
+        drop_dropout(self._network)
+        if checkpointing:
+            network.enable_input_require_grads()
+            with unwarned():  # transformers renames it
+                network.gradient_checkpointing_enable({"use_reentrant": True})
+        self._network.train()
+        self._parts = [p for p in self._network.parameters() if p.requires_grad]
+        self.size = sum(part.numel() for part in self._parts)
+        # (numbers,): all trained parameters in a row
+        self._theta = nn.Parameter(torch.cat([p.detach().float().flatten() for p in self._parts]))
+        self._began = self._theta.detach().clone()
+        self._optimiser = torch.optim.AdamW([self._theta], weight_decay=0.0)
+        self._hooks = attach_hooks(self._network)
+        self.units_per_pass = max(1, training.micro_batch // training.records_per_unit)
+        self._settle_passes()
+
+    def encode(self, label: str | None, text: str) -> Row:
+        """Prompt, record, and the end where the record was not cut. See protocols.Trainer."""
+        prompt, ids = self._prompts.followed(
+            self._training.template, label, text, self._training.max_tokens
+        )
+        if len(ids) < self._training.max_tokens:
+            ids.append(self._eos)
+        return [*prompt, *ids], len(prompt)
+
+    def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """See protocols.Trainer."""
+        while True:
+            try:
+                return self._sum(units)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.units_per_pass == 1:
+                    raise MemoryError("one unit's records do not fit") from None
+            # Outside the except block, which would keep the tensors of the failed pass.
+            self.units_per_pass = -(-self.units_per_pass // 2)
+            self._forget()
+            self._settle_passes()  # other shapes may take other kernels
+
+    def _sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """Sum of the units' contributions, shape (numbers,)."""
+        total = torch.zeros(self.size, dtype=torch.float64, device=self._device)
+        for start in range(0, len(units), self.units_per_pass):
+            parts = self._contributions(units[start : start + self.units_per_pass])
+            # Whole numbers below 2^53: exact in float64 and in any order.
+            total += torch.cat([part.sum(0, dtype=torch.float64) for part in parts])
+        return np.asarray(total.to(torch.int64).cpu().numpy())
+
+    def _contributions(self, units: Sequence[Sequence[Row]]) -> list[Tensor]:
+        """What each slot adds: for every parameter whole numbers in float32, (slots, numbers)."""
+        self._backward(*self._batch(units))
+        records = self._training.records_per_unit
+        gradients = []
+        for part in self._parts:
+            rows = part.grad_sample.flatten(1)  # (slots * records, numbers)
+            part.grad_sample = part.grad = None
+            # privacy: a unit's records are summed before they are clipped, as one vector [L3]
+            gradients.append(rows.view(-1, records, rows.shape[1]).sum(1) if records > 1 else rows)
+        return clip_to_lattice(gradients, self._training.clip_norm)
+
+    def _batch(self, units: Sequence[Sequence[Row]]) -> tuple[Tensor, Tensor]:
+        """Tokens and targets, each of shape (slots * records, width) whatever the units."""
+        records = self._training.records_per_unit
+        tokens = np.full((self.units_per_pass * records, self._width), self._eos)
+        targets = np.full_like(tokens, _IGNORED)
+        for place, unit in enumerate(units):
+            for number, (ids, start) in enumerate(unit[:records]):  # privacy: within its own rows
+                row = place * records + number
+                tokens[row, : len(ids)] = ids
+                targets[row, start - 1 : len(ids) - 1] = ids[start:]
+        return tuple(torch.from_numpy(array).to(self._device) for array in (tokens, targets))
+
+    def _backward(self, tokens: Tensor, targets: Tensor) -> None:
+        """Gradients of the sum of the rows' losses, each the mean over that row's tokens."""
+        logits = self._network(input_ids=tokens, use_cache=False).logits  # (rows, width, V)
+        flat = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            targets.flatten(),
+            ignore_index=_IGNORED,
+            reduction="none",
+        )
+        losses = flat.view_as(targets)  # (rows, width)
+        # privacy: a row is divided by its own length; a mean over the batch would couple rows [L3]
+        lengths = (targets != _IGNORED).sum(1).clamp(min=1)  # (rows,)
+        with unwarned():
+            (losses.sum(1) / lengths).sum().backward()
+
+    def _forget(self) -> None:
+        """Drop gradients and activations of a pass that failed."""
+        for part in self._parts:
+            part.grad_sample = part.grad = None
+            part.__dict__.pop("_current_grad_sample", None)
+            part._forward_counter = 0
+        for module in self._network.modules():
+            module.__dict__.pop("max_batch_len", None)
+            if hasattr(module, "activations"):
+                module.activations = []
+
+    def _settle_passes(self) -> None:
+        """Halve the units per pass until a pass fits in memory; 1 where a pass mixes its units."""
+        while True:
+            try:
+                apart: bool | None = self._keeps_units_apart()
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                apart = None
+            if apart is None:
+                self._forget()
+            if apart or self.units_per_pass == 1:
+                return
+            self.units_per_pass = 1 if apart is False else -(-self.units_per_pass // 2)
+
+    def _keeps_units_apart(self) -> bool:
+        """Whether a unit's contribution has the same bits wherever it stands, and beside whom.
+
+        Reversed order finds kernels that treat places differently. Empty slots in between find a
+        mean over the batch, which does not depend on the order.
+        """
+        rng = np.random.default_rng(0)  # public numbers; any would do
+        size = int(self._network.config.get_text_config().vocab_size)
+        rows = [
+            (rng.integers(0, size, rng.integers(2, self._width + 1)).tolist(), 1)
+            for _ in range(self.units_per_pass)
+        ]
+        # Fresh adapters have a half of zeros, and gradients of the other half then are zero too.
+        noise = torch.from_numpy(rng.normal(scale=0.02, size=self.size)).float()
+        self._write(self._theta.detach() + noise.to(self._device))
+        try:
+            # A process's first pass may take other kernels than all after it: it does not count.
+            for _ in range(2):
+                forth = self._contributions([[row] for row in rows])  # each: (slots, numbers)
+            back = self._contributions([[row] for row in reversed(rows)])
+            thinned = self._contributions(
+                [[row] if i % 2 == 0 else [] for i, row in enumerate(rows)]
+            )
+        finally:
+            self._write(self._theta.detach())
+        return all(
+            torch.equal(a, b.flip(0)) and torch.equal(a[::2], c[::2])
+            for a, b, c in zip(forth, back, thinned, strict=True)
+        )
+
+    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+        """See protocols.Trainer."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        self._theta.grad = torch.from_numpy(gradient).float().to(self._device)
+        self._optimiser.step()
+        self._write(self._theta.detach())
+
+    def numbers(self) -> NDArray[np.float32]:
+        """See protocols.SharedTrainer."""
+        return np.array(self._theta.detach().cpu().numpy())
+
+    def take(self, numbers: NDArray[np.float32]) -> None:
+        """See protocols.SharedTrainer."""
+        with torch.no_grad():
+            self._theta.copy_(torch.from_numpy(numbers))
+        self._write(self._theta.detach())
+
+    def _write(self, theta: Tensor) -> None:
+        """Copy a vector of trained numbers into the network."""
+        start = 0
+        with torch.no_grad():
+            for part in self._parts:
+                part.copy_(theta[start : start + part.numel()].view_as(part))
+                start += part.numel()
+
+    def _read(self) -> Tensor:
+        """The trained numbers as the network holds them, shape (numbers,)."""
+        return torch.cat([part.detach().float().flatten() for part in self._parts])
+
+    def state(self) -> bytes:
+        """See protocols.Trainer."""
+        moments = self._optimiser.state[self._theta] if self._optimiser.state else {}
+        tensors = {name: torch.as_tensor(value) for name, value in moments.items()}
+        content: bytes = save_tensors(
+            {"theta": self._theta.detach().cpu()}
+            | {f"optimiser.{name}": tensor.cpu() for name, tensor in tensors.items()}
+        )
+        return content
+
+    def restore(self, state: bytes) -> None:
+        """See protocols.Trainer."""
+        tensors = load_tensors(state)
+        with torch.no_grad():
+            self._theta.copy_(tensors.pop("theta").to(self._device))
+        moments = {name.partition(".")[2]: value for name, value in tensors.items()}
+        whole = self._optimiser.state_dict()
+        self._optimiser.load_state_dict(whole | {"state": {0: moments} if moments else {}})
+        self._write(self._theta.detach())
+
+    def moved(self) -> bool:
+        """See protocols.Trainer."""
+        return not torch.equal(self._read(), self._began)
+
+    def files(self) -> Mapping[str, bytes]:
+        """The adapter as PEFT reads it, or a model folder. See protocols.Trainer."""
+        if self._training.student is not None:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                save(self._network, self._tokenizer, self._training.template, folder)
+                return {file.name: file.read_bytes() for file in folder.iterdir()}
+        from peft import get_peft_model_state_dict
+
+        tensors = get_peft_model_state_dict(self._network)
+        config = self._network.peft_config["default"].to_dict()
+        config |= {"base_model_name_or_path": self._source, "inference_mode": True}
+        plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
+        return {
+            WEIGHTS: save_tensors({k: v.detach().cpu().contiguous() for k, v in tensors.items()}),
+            CONFIG: (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode(),
+        }
+
+
+def clip_to_lattice(gradients: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+    """Scale the gradient of every unit to at most ``clip_norm`` and round it toward zero.
+
+    Guarantee: what a unit adds has an L2 norm of at most CLIP_STEPS over all parts together, for
+    any input whatever, and is a function of that unit's gradient alone. The norm is checked on the
+    whole numbers themselves, exactly; a unit that fails the check, or is not finite, adds zeros.
+
+    Args:
+        gradients: Of every parameter, shape (units, numbers).
+        clip_norm: The norm C that becomes CLIP_STEPS lattice steps.
+
+    Returns:
+        Whole numbers of at most CLIP_STEPS in float32, which holds them exactly; the same shapes.
+
+    Source: Abadi et al. 2016, Algorithm 1.
+    """
+    norms = _squares(gradients).sqrt()  # (units,): over all parameters together [L3]
+    factors = (_SAFE * CLIP_STEPS / norms.clamp(min=clip_norm)).float()[:, None]  # (units, 1)
+    whole = [(part.float() * factors).trunc_() for part in gradients]
+    # privacy: the bound is checked on the numbers that are summed. Sums of squares below 2^53 are
+    # exact; a comparison with NaN is false.
+    sound = (_squares(whole) <= CLIP_STEPS**2)[:, None]  # (units, 1)
+    return [torch.where(sound, part, torch.zeros_like(part)) for part in whole]
+
+
+def _squares(parts: Sequence[Tensor]) -> Tensor:
+    """Squared L2 norm of each unit over all parameters, float64, shape (units,)."""
+    return torch.stack([part.double().square().sum(1) for part in parts]).sum(0)
 
 
 class LoraModel:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,10 +26,32 @@ from typing import TYPE_CHECKING
 from privsyn.config import OVERRIDES
 from privsyn.errors import ConfigError, TrainingInterrupted
 from privsyn.models.settings import PerformanceConfig
-from privsyn.models.training.distributed.rank import Rank
 
 if TYPE_CHECKING:
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process among those that train together.
+
+    Attributes:
+        rank: Its number, 0-based; 0 leads.
+        size: How many there are.
+        local: Its number among those of its machine.
+        local_size: How many there are on its machine; 0 where nobody says.
+    """
+
+    rank: int
+    size: int
+    local: int
+    local_size: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether all of them are on one machine."""
+        return self.local_size == self.size
+
 
 PATIENCE = timedelta(hours=2)
 """Longest wait for another process that lives: the work between two sums, or one share of a sum."""
@@ -88,7 +111,7 @@ def joined(place: Rank, patience: timedelta = PATIENCE) -> Iterator[Group]:
         TrainingInterrupted: The others are not there.
     """
     check_one_machine(place)
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
 
     with _on_loopback():
         group = Group(place, patience)
@@ -111,7 +134,7 @@ def started(performance: PerformanceConfig, patience: timedelta = PATIENCE) -> I
     """
     import torch
 
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
 
     threads = torch.get_num_threads()
     size = performance.processes
@@ -145,7 +168,7 @@ def ready(arguments: list[str]) -> Group:
         arguments: As ``started`` wrote them.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from privsyn.models.training.distributed.rank_group import Group
+    from privsyn.models.training.multi_gpu import Group
 
     file, rank, size, seconds = arguments
     os.write(1, _READY)
@@ -158,7 +181,7 @@ def _start(file: Path, place: Rank, patience: timedelta) -> subprocess.Popen[byt
     said = map(str, (file, place.rank, place.size, patience.total_seconds()))
     hidden = (OVERRIDES, "PRIVSYN_DEBUG")  # passwords; tracebacks, which may hold private text
     return subprocess.Popen(
-        [sys.executable, "-m", "privsyn.models.training.distributed.ranks", *said],
+        [sys.executable, "-m", "privsyn.models.training.multi_gpu", *said],
         env={key: value for key, value in os.environ.items() if key not in hidden},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,0 +1,487 @@
+"""Toys in numpy in place of models: no weights, exact row independence, logits by script.
+
+The noise and the journal to go with them in a test of a method are in ``privsyn/testing.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from privsyn.dp.mechanisms import CLIP_STEPS
+from privsyn.errors import ModelError
+from privsyn.models.fakes import WORDS
+from privsyn.models.images.image_folders import refuse_unknown_label
+from privsyn.models.protocols import Grammar, PromptTemplate, Row, Sampling, Training
+
+LogitScript = Callable[
+    [str | None, str | None, tuple[int, ...]], Sequence[float] | NDArray[np.float32]
+]
+"""(label, reference or None in a public row, tokens so far) -> one logit per vocabulary entry."""
+
+WORDS = (
+    "<end>",
+    "the",
+    "visit",
+    "was",
+    "late",
+    "and",
+    "my",
+    "bill",
+    "is",
+    "ready",
+    "please",
+    "help",
+)
+
+
+def hashed_script(vocabulary: Sequence[str]) -> LogitScript:
+    """Logits in [-2, 2] from a hash of the row, plus 2 for every word the reference holds.
+
+    A pure function of (label, reference, tokens), so rows are independent to the last bit. The end
+    becomes likelier with length.
+    """
+
+    def script(
+        label: str | None, reference: str | None, tokens: tuple[int, ...]
+    ) -> NDArray[np.float32]:
+        digest = hashlib.shake_128(repr((label, tokens)).encode()).digest(2 * len(vocabulary))
+        logits = np.frombuffer(digest, dtype="<u2").astype(np.float32) / np.float32(2**14) - 2
+        held = set(reference.split()) if reference else set()
+        logits += np.array([2.0 if word in held else 0.0 for word in vocabulary], np.float32)
+        logits[0] += np.float32(0.25 * len(tokens) - 4.0)
+        return logits
+
+    return script
+
+
+@dataclass(frozen=True)
+class FakeLogitModel:
+    """A LogitModel over a handful of words; token 0 ends a text.
+
+    Attributes:
+        vocabulary: Word of every token; the first one is the end.
+        script: The logits; by default ``hashed_script``.
+        context: Longest prompt plus output, in words.
+        coupling: Row dependence to inject: this much of the other rows' logits leaks into each row.
+            0 keeps rows exactly independent.
+
+    >>> model = FakeLogitModel(("<end>", "a"), script=lambda label, reference, tokens: (0.0, 1.0))
+    >>> rows = model.public_rows(PromptTemplate("{reference}", ""), [None], max_tokens=3)
+    >>> rows.logits().tolist()
+    [[0.0, 1.0]]
+    """
+
+    vocabulary: tuple[str, ...] = WORDS
+    script: LogitScript | None = None
+    context: int = 512
+    coupling: float = 0.0
+    revision: str = "fake-1"
+    eos: int = field(default=0, init=False)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of words."""
+        return len(self.vocabulary)
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The end."""
+        return frozenset([self.eos])
+
+    @property
+    def breaks(self) -> NDArray[np.int64]:
+        """The end: no word holds a line break."""
+        return np.array([self.eos], np.int64)
+
+    def check(self, template: PromptTemplate, reference_tokens: int, max_tokens: int) -> None:
+        """Refuse a prompt that with ``max_tokens`` outgrows ``context``.
+
+        Raises:
+            ModelError: By how many tokens.
+        """
+        prompt = len(template.private.replace("{reference}", " ").split()) + reference_tokens
+        if prompt + max_tokens > self.context:
+            raise ModelError(
+                f"models.language=fake: context={self.context} is "
+                f"{prompt + max_tokens - self.context} tokens shorter than the prompt of {prompt} "
+                f"plus max_tokens={max_tokens}."
+            )
+
+    def public_rows(
+        self, template: PromptTemplate, labels: Sequence[str | None], max_tokens: int
+    ) -> FakeSession:
+        """One row per label entry, its reference None."""
+        return FakeSession(self, [(label, None) for label in labels], max_tokens)
+
+    def private_rows(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        references: Sequence[str],
+        reference_tokens: int,
+        max_tokens: int,
+        *,
+        declared: Collection[str | None],
+    ) -> FakeSession:
+        """One row per (label, reference), the reference cut to ``reference_tokens`` words."""
+        if not set(labels) <= set(declared):
+            raise ValueError(f"labels {set(labels)} are not all declared: {set(declared)}")
+        cut = [" ".join(text.split()[:reference_tokens]) for text in references]
+        return FakeSession(self, list(zip(labels, cut, strict=True)), max_tokens)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The words, without the end and without anything outside the vocabulary."""
+        return " ".join(self.vocabulary[t] for t in tokens if 0 < t < len(self.vocabulary))
+
+    def likelihoods(
+        self,
+        template: PromptTemplate,
+        labels: Sequence[str | None],
+        texts: Sequence[str],
+        max_tokens: int,
+    ) -> NDArray[np.float64]:
+        """Of the words of each text, by the script of its label."""
+        return np.array([self._nats(*pair, max_tokens) for pair in zip(labels, texts, strict=True)])
+
+    def _nats(self, label: str | None, text: str, max_tokens: int) -> float:
+        tokens = tuple(self.vocabulary.index(word) for word in text.split()[:max_tokens])
+        script, total = self.script or hashed_script(self.vocabulary), 0.0
+        for place, token in enumerate(tokens):
+            logits = np.asarray(script(label, None, tokens[:place]), np.float64)
+            total += float(logits[token] - np.logaddexp.reduce(logits))
+        return total
+
+    def grammar(self, schema: Mapping[str, Any]) -> Grammar:
+        """Not of a toy: its tokens are words."""
+        raise ModelError("models.language=fake: its tokens cannot follow a JSON schema.")
+
+
+class FakeSession:
+    """Rows of a FakeLogitModel. See protocols.Session."""
+
+    def __init__(
+        self,
+        model: FakeLogitModel,
+        rows: Sequence[tuple[str | None, str | None]],
+        max_tokens: int,
+    ) -> None:
+        self._model = model
+        self._rows = list(rows)
+        self._tokens: list[tuple[int, ...]] = [()] * len(rows)
+        self._max_tokens = max_tokens
+        self._script = model.script or hashed_script(model.vocabulary)
+
+    def logits(
+        self, rows: slice = slice(None), columns: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Next-token logits, shape (rows, columns)."""
+        out = np.empty((len(self._rows), self._model.vocab_size), np.float32)
+        for i, ((label, reference), tokens) in enumerate(
+            zip(self._rows, self._tokens, strict=True)
+        ):
+            out[i] = self._script(label, reference, tokens)
+        if self._model.coupling and len(out):
+            out += np.float32(self._model.coupling) * out.sum(axis=0, keepdims=True)
+        return out[rows] if columns is None else out[rows][:, columns]
+
+    def rewind(self) -> None:
+        """Forget all tokens."""
+        self._tokens = [()] * len(self._rows)
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Append one token to every row.
+
+        Raises:
+            ValueError: Not one token per row, or more than ``max_tokens`` of them.
+        """
+        if len(tokens) != len(self._rows):
+            raise ValueError(f"{len(tokens)} tokens for {len(self._rows)} rows")
+        if self._tokens and len(self._tokens[0]) >= self._max_tokens:
+            raise ValueError(f"a row already holds max_tokens={self._max_tokens} tokens")
+        self._tokens = [(*row, int(token)) for row, token in zip(self._tokens, tokens, strict=True)]
+
+
+@dataclass(frozen=True)
+class FakeTextModel:
+    """A TextModel over a handful of words, which keeps every prompt it was given.
+
+    A test of what may reach a language model reads ``prompts``.
+
+    Attributes:
+        script: (prompt, how often it was asked before) -> completion. By default words chosen by a
+            hash of both, the second left out at temperature 0.
+        prompts: All prompts so far, in order.
+
+    >>> model = FakeTextModel(script=lambda prompt, before: f"{prompt}!" * (before + 1))
+    >>> model.complete(["a", "b", "a"], max_tokens=9, temperature=1.0)
+    ['a!', 'b!', 'a!a!']
+    >>> model.prompts
+    ['a', 'b', 'a']
+    """
+
+    script: Callable[[str, int], str] | None = None
+    prompts: list[str] = field(default_factory=list)
+    revision: str = "fake-text-1"
+
+    def check(self) -> None:
+        """Nothing can be wrong with it."""
+
+    def complete(
+        self, prompts: Sequence[str], *, max_tokens: int, temperature: float, top_p: float = 1.0
+    ) -> list[str]:
+        """One completion per prompt, of at most ``max_tokens`` words."""
+        out = []
+        for prompt in prompts:
+            before = self.prompts.count(prompt) if temperature > 0 else 0
+            self.prompts.append(prompt)
+            text = (self.script or _hashed_words)(prompt, before)
+            out.append(" ".join(text.split(" ")[:max_tokens]))
+        return out
+
+
+def _hashed_words(prompt: str, before: int) -> str:
+    digest = hashlib.sha256(repr((prompt, before)).encode("utf-8", "replace")).digest()
+    return " ".join(WORDS[1 + byte % (len(WORDS) - 1)] for byte in digest[1 : 4 + digest[0] % 13])
+
+
+@dataclass(frozen=True)
+class FakeTrainableModel:
+    """A TrainableModel over a handful of words: which word follows which, one state per label more.
+
+    All of it is a pure function of what it is given, but for what is written.
+
+    Attributes:
+        vocabulary: Word of every token; the first one is the end.
+        context: Longest text, in words.
+        rng: Public randomness of the writer; seeded, so that a run can be repeated.
+
+    >>> from privsyn.models.protocols import PromptTemplate
+    >>> training = Training(PromptTemplate("{reference}", ""), (None,), 4, 1.0, 1, 1, 1, 1.0, None)
+    >>> trainer = FakeTrainableModel(("<end>", "a", "b")).trainer(training)
+    >>> trainer.encode(None, "a b unknown")
+    ([3, 1, 2, 0], 1)
+    >>> trainer.clipped_sum([]).tolist() == [0] * trainer.size
+    True
+    """
+
+    vocabulary: tuple[str, ...] = WORDS
+    context: int = 512
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    revision: str = "fake-trainable-1"
+
+    def check(self, training: Training) -> None:
+        """Refuse what ``trainer`` refuses."""
+        self.trainer(training)
+
+    def trainer(self, training: Training) -> FakeTrainer:
+        """A trainer of zeros: all words are as likely.
+
+        Raises:
+            ModelError: ``max_tokens`` outgrows the context.
+        """
+        if training.max_tokens > self.context:
+            raise ModelError(
+                f"models.language=fake: context={self.context} is shorter than "
+                f"max_tokens={training.max_tokens}."
+            )
+        return FakeTrainer(self, training)
+
+    def writer(self, training: Training, folder: Path, sampling: Sampling) -> FakeWriter:
+        """The model with the numbers in a folder."""
+        numbers = load_tensors((folder / "adapter_model.safetensors").read_bytes())["theta"]
+        return FakeWriter(self, training, numbers, sampling)
+
+
+class FakeTrainer:
+    """See protocols.Trainer. ``theta`` holds the trained numbers, shape (words and labels, words).
+
+    Adam in float64, without weight decay.
+    """
+
+    def __init__(self, model: FakeTrainableModel, training: Training) -> None:
+        self._training = training
+        self._tokens = {word: i for i, word in enumerate(model.vocabulary)}
+        words = len(model.vocabulary)
+        self._starts = {label: words + i for i, label in enumerate(training.labels)}
+        self.theta = np.zeros((words + len(training.labels), words))
+        self.size = self.theta.size
+        self._moments = np.zeros((2, *self.theta.shape))
+        self._steps = 0
+
+    def encode(self, label: str | None, text: str) -> Row:
+        """The label's state, the known words, and the end where there is room for it."""
+        most = self._training.max_tokens
+        known = [self._tokens[word] for word in text.split() if self._tokens.get(word)][:most]
+        return [self._starts[label], *known, *[0][: most - len(known)]], 1
+
+    def gradient(self, unit: Sequence[Row]) -> NDArray[np.float64]:
+        """Of a unit's rows, each its own mean loss, as ``theta`` is shaped."""
+        total = np.zeros_like(self.theta)
+        for ids, start in unit[: self._training.records_per_unit]:
+            for before, token in pairwise(ids[start - 1 :]):
+                likely = np.exp(self.theta[before] - self.theta[before].max())
+                total[before] += likely / likely.sum() / (len(ids) - start)
+                total[before, token] -= 1 / (len(ids) - start)
+        return total
+
+    def clipped_sum(self, units: Sequence[Sequence[Row]]) -> NDArray[np.int64]:
+        """See protocols.Trainer."""
+        total = np.zeros(self.size, np.int64)
+        for unit in units:
+            gradient = self.gradient(unit).ravel()
+            norm = max(float(np.linalg.norm(gradient)), self._training.clip_norm)
+            whole = np.trunc(gradient * ((1 - 2.0**-20) * CLIP_STEPS / norm))
+            # False for NaN; of so few numbers the squares are summed exactly.
+            if (whole**2).sum() <= CLIP_STEPS**2:
+                total += whole.astype(np.int64)
+        return total
+
+    def update(self, gradient: NDArray[np.float64], learning_rate: float) -> None:
+        """See protocols.Trainer."""
+        self._steps += 1
+        powers = np.stack([gradient, gradient**2]).reshape(self._moments.shape)
+        keep = np.array([0.9, 0.999]).reshape(2, 1, 1)
+        self._moments = keep * self._moments + (1 - keep) * powers
+        mean, square = self._moments / (1 - keep**self._steps)
+        self.theta = self.theta - learning_rate * mean / (np.sqrt(square) + 1e-8)
+
+    def state(self) -> bytes:
+        """See protocols.Trainer."""
+        steps = np.array([self._steps])
+        return bytes(save_tensors({"theta": self.theta, "moments": self._moments, "steps": steps}))
+
+    def restore(self, state: bytes) -> None:
+        """See protocols.Trainer."""
+        tensors = load_tensors(state)
+        self.theta, self._moments = tensors["theta"], tensors["moments"]
+        self._steps = int(tensors["steps"][0])
+
+    def moved(self) -> bool:
+        """See protocols.Trainer."""
+        return bool(self.theta.any())
+
+    def files(self) -> Mapping[str, bytes]:
+        """See protocols.Trainer; under the names that PEFT gives an adapter's files."""
+        return {
+            "adapter_model.safetensors": bytes(save_tensors({"theta": self.theta})),
+            "adapter_config.json": json.dumps({"rank": self._training.rank}).encode(),
+        }
+
+
+class FakeWriter:
+    """See protocols.Writer. A text holds at least one word."""
+
+    def __init__(
+        self,
+        model: FakeTrainableModel,
+        training: Training,
+        theta: NDArray[np.float64],
+        sampling: Sampling,
+    ) -> None:
+        self._model, self._training, self._theta = model, training, theta
+        self._sampling = sampling
+
+    def write(self, labels: Sequence[str | None]) -> list[str]:
+        """See protocols.Writer."""
+        return [self._text(label) for label in labels]
+
+    def likelihoods(
+        self, labels: Sequence[str | None], texts: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """See protocols.Writer."""
+        return np.array([self._nats(*pair) for pair in zip(labels, texts, strict=True)])
+
+    def _nats(self, label: str | None, text: str) -> float:
+        words = self._model.vocabulary
+        start = len(words) + self._training.labels.index(label)
+        tokens = [start, *(words.index(word) for word in text.split())]
+        return sum(
+            float(self._theta[before, token] - np.logaddexp.reduce(self._theta[before]))
+            for before, token in pairwise(tokens)
+        )
+
+    def _text(self, label: str | None) -> str:
+        words = self._model.vocabulary
+        tokens = [len(words) + self._training.labels.index(label)]
+        for place in range(self._training.max_tokens):
+            scores = self._theta[tokens[-1]] / self._sampling.temperature
+            scores[0] = -np.inf if place == 0 else scores[0]
+            best = np.argsort(-scores, kind="stable")
+            scores[best[self._sampling.top_k or len(words) :]] = -np.inf
+            likely = np.exp(scores - scores.max())
+            likely /= likely.sum()
+            outside = likely[best].cumsum() - likely[best] >= self._sampling.top_p
+            likely[best[outside]] = 0
+            tokens.append(int(self._model.rng.choice(len(words), p=likely / likely.sum())))
+            if tokens[-1] == 0:
+                break
+        return " ".join(words[token] for token in tokens[1:] if token)
+
+
+@dataclass(frozen=True)
+class FakeImageAPI:
+    """A VariationAPI of tiny grey images: one brightness per label, noise on top.
+
+    Attributes:
+        labels: The labels it knows, from dark to bright.
+        size: Height and width.
+        rng: Public randomness; seeded, so that a run can be repeated.
+    """
+
+    labels: tuple[str, ...] = ("0", "1")
+    size: tuple[int, int] = (4, 4)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    revision: str = "fake-image-1"
+
+    def random(self, count: int, label: str | None) -> list[NDArray[np.uint8]]:
+        """``count`` images of the label's brightness, or of any.
+
+        Raises:
+            ModelError: The label is not known.
+        """
+        if label is not None:
+            refuse_unknown_label(self.labels, label, "models.image=fake")
+        levels = self.rng.integers(0, len(self.labels), count)
+        if label is not None:
+            levels[:] = self.labels.index(label)
+        base = (levels + 1) * (200 // len(self.labels))
+        noise = self.rng.integers(-20, 21, (count, *self.size))
+        return list((base[:, None, None] + noise).clip(0, 255).astype(np.uint8))
+
+    def vary(
+        self, samples: Sequence[NDArray[np.uint8]], label: str | None, degree: float
+    ) -> list[NDArray[np.uint8]]:
+        """Each image moved toward a fresh one by ``degree``."""
+        fresh = self.random(len(samples), label)
+        return [
+            np.rint(old + degree * (new.astype(np.float64) - old)).astype(np.uint8)
+            for old, new in zip(samples, fresh, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class FakeImageEmbedder:
+    """An Embedder of images: mean and deviation of each image's pixels, in [0, 1]."""
+
+    revision: str = "fake-image-embedder-1"
+    width: int = field(default=2, init=False)
+
+    def embed(self, samples: Sequence[NDArray[np.uint8]], /) -> NDArray[np.float32]:
+        """Vectors of the images, in order, shape (images, 2). Total: any array has one."""
+        out = np.zeros((len(samples), self.width), np.float32)
+        for i, sample in enumerate(samples):
+            if sample.size:
+                pixels = sample.astype(np.float64) / 255
+                out[i] = pixels.mean(), pixels.std()
+        return out

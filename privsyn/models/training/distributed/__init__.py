@@ -1,1 +1,0 @@
-"""Training by several processes together."""
