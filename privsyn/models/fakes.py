@@ -20,7 +20,6 @@ from safetensors.numpy import save as save_tensors
 
 from privsyn.dp.mechanisms import CLIP_STEPS
 from privsyn.errors import ModelError
-from privsyn.models.fakes import WORDS
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.protocols import Grammar, PromptTemplate, Row, Sampling, Training
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from privsyn.errors import ModelError, at_home, installed
-from privsyn.models import model_store, packaged
+from privsyn.models import model_store
 from privsyn.models.images import image_folders
 from privsyn.models.language import prompts
 from privsyn.models.model_files import READ, check_folder, digest, read_json, refuse_adapter
@@ -27,6 +27,7 @@ from privsyn.models.references import (
     BUILTIN,
     EMBEDDER_PACKAGE,
     EMBEDDER_REVISION,
+    PACKAGED,
     TINY,
     TINY_WEIGHTS,
     ModelLocation,
@@ -82,7 +83,7 @@ def refuse_mixing_folder(folder: Path, reference: ModelReference) -> None:
     config = read_json(folder / "config.json", str(reference))
     refuse_row_mixing(config, str(reference))
     kind = config.get("model_type")
-    pinned_names = (reference.shipped, *packaged.PACKAGED)  # their configs leave nothing out
+    pinned_names = (reference.shipped, *PACKAGED)  # their configs leave nothing out
     if reference.name in pinned_names or not isinstance(kind, str):
         return
     if not installed("transformers"):
@@ -274,7 +275,7 @@ def locate(
         return ModelLocation(name, reference.builtin)
     with at_home():
         folder = Path(name).expanduser()
-    known = packaged.PACKAGED.get(name)
+    known = PACKAGED.get(name)
     if known is not None and known.setting == reference.setting:
         return ModelLocation(name, model_store.find(known))
     if reference.builtin == BUILTIN and folder.suffix == ".gguf" and folder.is_file():

@@ -280,9 +280,9 @@ def _convert(
 
         gguf_convert.convert(file, whole, tell)
     else:
-        from privsyn.models.images import efficientnet
+        from privsyn.models.images import image_embed
 
-        efficientnet.convert(file, whole, tell)
+        image_embed.convert(file, whole, tell)
     files = file_digests(whole, None, ("*",))
     source = {**facts, "schema": _SCHEMA, "sha256": sha256, "files": files}
     (whole / SOURCE_FILE).write_text(json.dumps(source, indent=2, sort_keys=True) + "\n")

