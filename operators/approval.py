@@ -188,7 +188,7 @@ class ApprovePublishOperator(AskOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """The folder that would be published."""
-        from privsyn.stages.stored import locate
+        from privsyn.stages.workdir import locate
 
         return locate(ctx, self.planned().id) or ctx.workspace.release(self.planned().id)
 
@@ -200,7 +200,7 @@ class ApproveStudentOperator(ApprovePublishOperator):
 
     def made(self, ctx: StageContext) -> Path:
         """See ApprovePublishOperator."""
-        from privsyn.stages.stored import locate
+        from privsyn.stages.workdir import locate
         from privsyn.students.release import plan_student
 
         name = plan_student(ctx, self.planned()).id

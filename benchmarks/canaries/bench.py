@@ -34,12 +34,10 @@ from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.methods.base import Backends, TrainsModel
 from privsyn.release.scratch import TRAIN, journal_file
 from privsyn.stages.base import Context, open_context
-from privsyn.stages.drawing import load_models
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, load_models, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from privsyn.stages.train import train
 from privsyn.tracking.null import NullTracker
 
 EPSILON, DELTA = 1.0, 1e-5

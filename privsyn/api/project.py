@@ -31,7 +31,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user
-from privsyn.stages.pace import Pace
+from privsyn.stages.draw import Pace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -375,7 +375,7 @@ class Project(Displayable):
             ConfigError: A setting is unknown or out of bounds, or a model cannot be found.
             AccountMismatch: The account exists with other terms.
         """
-        from privsyn.stages.pace import last
+        from privsyn.stages.draw import last
         from privsyn.stages.plan import plan, preview
 
         name = method or self._context(()).config.first_method

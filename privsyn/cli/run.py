@@ -86,7 +86,7 @@ def plan(
     if releases is not None:
         raise ConfigError("--releases needs --release.")
     from privsyn.display.plans import cost_of_all, cost_of_release
-    from privsyn.stages.pace import last
+    from privsyn.stages.draw import last
     from privsyn.stages.plan import (
         of_other_accounts,
         preview,
@@ -427,7 +427,7 @@ def record(
     It is made from the certificate and from `deployment` of params.yaml.
     """
     from privsyn.release.settings import DeploymentConfig
-    from privsyn.stages.record import record as write_records
+    from privsyn.stages.publish import record as write_records
 
     workspace = workspace_of(params.absolute())
     stated, ledger = DeploymentConfig(), None

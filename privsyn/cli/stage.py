@@ -84,7 +84,7 @@ def stage_preflight(
 @stage_app.command("train")
 def stage_train(plan_file: PlanFile, params: Params = PARAMS, overrides: Overrides = None) -> None:
     """Train the model of a begun release, for methods that train one. May be run by torchrun."""
-    from privsyn.stages.train import train
+    from privsyn.stages.draw import train
 
     with ranks() as group, show_progress(err) as progress:
         planned = _read_release(plan_file, params, overrides)
@@ -106,7 +106,7 @@ def stage_generate(
     May be run by torchrun, where a model is trained.
     """
     from privsyn.stages.certify import export
-    from privsyn.stages.generate import generate
+    from privsyn.stages.draw import generate
     from privsyn.stages.run import draw_and_settle
     from privsyn.students.release import draw_student
 

@@ -21,7 +21,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.report.html import render
 from privsyn.stages.base import Context
-from privsyn.stages.held import EVALUATION
+from privsyn.stages.partition import EVALUATION
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 

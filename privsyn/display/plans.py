@@ -20,7 +20,7 @@ from privsyn.ledger.terms import NONE, Asked, Terms
 from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
-from privsyn.stages.pace import Pace
+from privsyn.stages.draw import Pace
 from privsyn.stages.plan import about_words, lasts_until
 
 

@@ -21,8 +21,7 @@ from privsyn.report.certified import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
-from privsyn.stages.held import EVALUATION, sets_aside
-from privsyn.stages.partition import source_changed
+from privsyn.stages.partition import EVALUATION, sets_aside, source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
 from privsyn.stages.report import failed

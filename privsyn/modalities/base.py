@@ -1,7 +1,7 @@
 """What a kind of record is: from a row of the private file to what lies in a release.
 
 How a released file is checked, and how it is measured, stands in two tables keyed by a modality's
-name: ``validation/kinds.py`` and ``stages/measure.py``.
+name: ``validation/kinds.py`` and ``stages/evaluate.py``.
 """
 
 from __future__ import annotations

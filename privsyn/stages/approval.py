@@ -20,7 +20,7 @@ from privsyn.ledger.entries import Change, State, said_who
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.stored import locate
+from privsyn.stages.workdir import locate
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.held import EVALUATION, either_side
+from privsyn.stages.partition import EVALUATION, either_side
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
 """By the modality's name."""

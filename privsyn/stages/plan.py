@@ -51,7 +51,7 @@ from privsyn.release.warnings import (
     publicly,
 )
 from privsyn.stages.base import Context
-from privsyn.stages.held import sets_aside
+from privsyn.stages.partition import sets_aside
 
 
 def plan(

@@ -18,10 +18,10 @@ from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.drawing import check_models, load_models
-from privsyn.stages.held import sets_aside
-from privsyn.stages.measure import MEASURES
-from privsyn.stages.sign import check_key
+from privsyn.stages.certify import check_key
+from privsyn.stages.draw import check_models, load_models
+from privsyn.stages.evaluate import MEASURES
+from privsyn.stages.partition import sets_aside
 
 
 def due(ctx: Context, plan: Plan) -> bool:

@@ -30,8 +30,8 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
-from privsyn.stages.encoder import why_no_encoder
-from privsyn.stages.held import EVALUATION, sets_aside
+from privsyn.stages.evaluate import why_no_encoder
+from privsyn.stages.partition import EVALUATION, sets_aside
 from privsyn.stages.plan import longest
 from privsyn.students.settings import STUDENTS
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
 
+from privsyn.data.address import Source
 from privsyn.data.readers.formats import check_source
 from privsyn.data.readers.objects import there
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.accountant import Guarantee
 from privsyn.errors import ConfigError, ReleaseLost
+from privsyn.ledger.checks import paid_elsewhere
 from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
 from privsyn.modalities.registry import modality_of
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
+from privsyn.stages.certify import check_key
 from privsyn.stages.lineage import ended, open_release
-from privsyn.stages.paid_elsewhere import warn_paid_elsewhere
-from privsyn.stages.pinned import refuse_given_up
-from privsyn.stages.place import wipe_place
 from privsyn.stages.plan import plan as make_plan
-from privsyn.stages.sign import check_key
-from privsyn.stages.stored import store_plan
+from privsyn.stages.workdir import refuse_given_up, store_plan, wipe_place
 from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
@@ -145,3 +145,24 @@ def lost(plan: Plan) -> ReleaseLost:
         f"release {plan.id} is LOST: its budget is spent and its draws cannot be used.",
         hint=f"A fresh draw is a new charge: set privacy.draw={plan.draw + 1}.",
     )
+
+
+log = logging.getLogger(__name__)
+
+
+def warn_paid_elsewhere(ctx: Context, path: Source) -> None:
+    """Warn where the same people may be charged to two budgets, as ``account.strict`` is off.
+
+    A guarantee holds for all releases of one account together. The same file under another dataset
+    and account opens a fresh budget, and what both give out adds up, which no account says.
+
+    Args:
+        ctx: Its account must be open.
+        path: The private file.
+    """
+    account = ctx.config.account
+    known = ctx.ledger.sources(fingerprint=ctx.fingerprint(path))
+    others = [held for held in known if held.account != account.name]
+    if others and not account.strict:
+        said = paid_elsewhere(account.name, others)
+        log.warning("%s. Without account.strict=false this is refused.", said)

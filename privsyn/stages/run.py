@@ -12,15 +12,13 @@ from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
-from privsyn.stages.drawing import load_models, refuse_drawn
+from privsyn.stages.draw import generate, load_models, refuse_drawn, train
 from privsyn.stages.evaluate import evaluate, not_measured, said
-from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.train import train
 from privsyn.stages.validate import validate
 
 T = TypeVar("T")

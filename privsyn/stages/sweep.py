@@ -13,8 +13,7 @@ from privsyn.errors import ConfigError, LeaseHeld, ReleaseLost
 from privsyn.ledger.entries import ENDED, State
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import ended
-from privsyn.stages.pinned import refuse_given_up
-from privsyn.stages.place import wipe_dead, wipe_place
+from privsyn.stages.workdir import refuse_given_up, wipe_dead, wipe_place
 from privsyn.students.release import lock_student
 
 

@@ -35,7 +35,7 @@ from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate, not_measured
-from privsyn.stages.held import EVALUATION, held_out
+from privsyn.stages.partition import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased

@@ -20,7 +20,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out
 from privsyn.stages.base import Context
 from privsyn.stages.certify import seal
-from privsyn.stages.drawing import check_models, load_models
+from privsyn.stages.draw import check_models, load_models
 from privsyn.stages.validate import examine, place, said
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import MORE

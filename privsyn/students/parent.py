@@ -15,7 +15,7 @@ from privsyn.release.plan import Plan
 from privsyn.stages.approval import refuse_unapproved
 from privsyn.stages.audit import refuse_withheld
 from privsyn.stages.base import Context
-from privsyn.stages.sign import sign
+from privsyn.stages.certify import sign
 
 
 @dataclass(frozen=True)

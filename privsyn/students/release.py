@@ -39,8 +39,8 @@ from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
-from privsyn.stages.stored import locate as locate_stored
 from privsyn.stages.validate import copy_reports, place, stated, write_report
+from privsyn.stages.workdir import locate as locate_stored
 from privsyn.students.parent import Parent, open_parent, publish_folder, read_rows
 from privsyn.students.settings import STUDENTS, DistillConfig
 from privsyn.students.train import Student, start_folder, train_student

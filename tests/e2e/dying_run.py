@@ -20,11 +20,10 @@ from pathlib import Path
 from privsyn.dp.noise import SeededNoise
 from privsyn.methods.base import Backends
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.train import train
 from tests.e2e.small_project import Project, stand_ins
 
 

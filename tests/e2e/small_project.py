@@ -24,7 +24,7 @@ from privsyn.models.settings import ModelsConfig
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.tracking.null import NullTracker
 

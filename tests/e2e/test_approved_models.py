@@ -13,7 +13,7 @@ import yaml
 from privsyn.errors import ApprovalNeeded, VerificationError
 from privsyn.methods.base import Backends
 from privsyn.stages.approval import decide, publication
-from privsyn.stages.lineage_sync import sync
+from privsyn.stages.lineage import sync
 from privsyn.stages.publish import publish
 from privsyn.stages.run import run
 from privsyn.stages.validate import validate

@@ -20,7 +20,7 @@ from privsyn.dp.accountant import percent
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import METHODS
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import lasts_until, plan
 from privsyn.stages.reserve import reserve, settle

@@ -18,12 +18,11 @@ from privsyn.models.fakes import FakeTrainableModel
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import MODEL, TRAINED_BY
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import draw, run
-from privsyn.stages.train import train
 from privsyn.stages.validate import validate
 from privsyn.students import more as more_stage
 from privsyn.students.more import more

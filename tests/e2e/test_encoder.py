@@ -11,8 +11,7 @@ import pytest
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
-from privsyn.stages.encoder import why_no_encoder
-from privsyn.stages.measure import MEASURES, Failures
+from privsyn.stages.evaluate import MEASURES, Failures, why_no_encoder
 from privsyn.stages.plan import plan
 from tests.e2e.test_modality import DIGITS
 
@@ -84,7 +83,7 @@ def test_an_encoder_that_does_not_load_is_said_whether_an_image_is_held_out_or_n
     def damaged(*_):
         raise ModelError("damaged.")
 
-    monkeypatch.setattr("privsyn.stages.measure.load_encoder", damaged)
+    monkeypatch.setattr("privsyn.stages.evaluate.load_encoder", damaged)
     artifact, real = write_release(tmp_path)
     with pytest.raises(ModelError, match="damaged"):
         MEASURES["image"].beside(ctx, planned, artifact, real[:held_out], None, Failures())

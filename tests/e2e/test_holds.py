@@ -24,7 +24,7 @@ from privsyn.release import verification
 from privsyn.release.scratch import BUCKETS, journal_file
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish

@@ -16,8 +16,8 @@ from privsyn.data.images import encode
 from privsyn.methods.base import Backends
 from privsyn.stages.base import open_context
 from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish

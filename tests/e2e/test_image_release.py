@@ -19,12 +19,11 @@ from privsyn.errors import ConfigError, DataError, ValidationFailed, Verificatio
 from privsyn.methods.base import Backends
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.certify import certify, export
+from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.generate import generate
 from privsyn.stages.partition import partition, source_changed
 from privsyn.stages.plan import plan
-from privsyn.stages.publish import publish, restore
-from privsyn.stages.record import record
+from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker

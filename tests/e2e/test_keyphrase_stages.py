@@ -14,7 +14,7 @@ from privsyn.display.releases import outcome
 from privsyn.errors import ConfigError
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle

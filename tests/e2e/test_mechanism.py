@@ -14,11 +14,10 @@ from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
-from privsyn.stages.drawing import begun
+from privsyn.stages.draw import begun, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
-from privsyn.stages.train import train
 from tests.e2e.small_project import METHODS, build_project, finish, stand_ins
 
 SOLVED = {

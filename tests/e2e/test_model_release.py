@@ -18,13 +18,12 @@ from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release import certificate, layout, verification
 from privsyn.release.scratch import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
+from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.generate import generate
-from privsyn.stages.lineage_sync import sync
+from privsyn.stages.lineage import sync
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
-from privsyn.stages.publish import publish, restore
-from privsyn.stages.record import record
+from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker

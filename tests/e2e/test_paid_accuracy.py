@@ -23,9 +23,9 @@ from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
 from privsyn.report.certified import accuracy_said
-from privsyn.stages import accuracy as stage
+from privsyn.stages import certify as stage
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, report
 from privsyn.stages.plan import preview as previewed

@@ -44,7 +44,7 @@ def test_the_same_file_under_other_names_is_told(paid, caplog):
     _, planned, go = attempt(project, "account.strict=false")
     with caplog.at_level(logging.WARNING):
         assert go().account == "other"
-    (record,) = [r for r in caplog.records if r.name == "privsyn.stages.paid_elsewhere"]
+    (record,) = [r for r in caplog.records if r.name == "privsyn.stages.reserve"]
     assert "account letters has paid for" in record.getMessage()
     assert first.id in record.getMessage()
     assert planned.id not in record.getMessage()
@@ -80,4 +80,4 @@ def test_another_file_and_the_account_itself_are_fine(paid, caplog):
     project.write([{"unit": f"v{i}", "label": "Billing", "text": f"new {i}"} for i in range(40)])
     _, _, go = attempt(project, "account.strict=true")
     assert go().account == "other"
-    assert not [r for r in caplog.records if r.name == "privsyn.stages.paid_elsewhere"]
+    assert not [r for r in caplog.records if r.name == "privsyn.stages.reserve"]

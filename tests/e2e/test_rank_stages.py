@@ -11,12 +11,11 @@ from privsyn.models.training.distributed import rank_processes
 from privsyn.cli import options
 from privsyn.errors import ConfigError, TrainingInterrupted
 from privsyn.release import verification
-from privsyn.stages.drawing import load_models
+from privsyn.stages.draw import load_models, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
 from privsyn.stages.run import draw
-from privsyn.stages.train import train
 from tests.e2e.small_project import environment
 
 DP_LORA = {

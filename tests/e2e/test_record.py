@@ -25,7 +25,7 @@ from privsyn.release.metadata.facts import WANTED, Facts, one_line
 from privsyn.release.plan import release_id
 from privsyn.release.settings import DeploymentConfig
 from privsyn.stages.plan import plan
-from privsyn.stages.record import record
+from privsyn.stages.publish import record
 from tests.e2e.small_project import build_project
 from tests.e2e.test_golden_releases import GOLDEN, RELEASES
 

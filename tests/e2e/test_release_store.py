@@ -29,8 +29,8 @@ from privsyn.stages.certify import certify, find
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import restore
 from privsyn.stages.reserve import reserve
-from privsyn.stages.stored import before_commit
 from privsyn.stages.validate import validate
+from privsyn.stages.workdir import before_commit
 from tests.e2e.small_project import Project, build_project, finish, stand_in, times
 
 

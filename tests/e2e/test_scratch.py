@@ -25,17 +25,15 @@ from privsyn.methods.base import Backends
 from privsyn.models.fakes import FakeLogitModel
 from privsyn.stages.base import Context
 from privsyn.stages.certify import certify
-from privsyn.stages.drawing import holding
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, holding, train
 from privsyn.stages.partition import partition
-from privsyn.stages.place import at
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.run import carry_out
 from privsyn.stages.sweep import leftovers, sweep
-from privsyn.stages.train import train
 from privsyn.stages.validate import validate
+from privsyn.stages.workdir import at
 from privsyn.testing import NeverDraws
 from tests.e2e.small_project import METHODS, Project, stand_in, stand_ins
 
@@ -345,7 +343,7 @@ def test_neither_scratch_nor_ledger_can_be_written_and_one_of_them_is_enough(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("privsyn.stages.place.os.replace", full)
+        patch.setattr("privsyn.stages.workdir.os.replace", full)
         with pytest.raises(ReleaseLost):
             broken(ctx, planned)
     assert ctx.ledger.entry(planned.id).state == "LOST"

@@ -18,11 +18,11 @@ from privsyn.methods.base import Backends
 from privsyn.release import signature
 from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
 from privsyn.release.signing_key import load, new
+from privsyn.stages.certify import sign
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.publish import publish, restore
 from privsyn.stages.reserve import reserve
-from privsyn.stages.sign import sign
 from privsyn.stages.validate import validate
 from tests.e2e.small_project import build_project, finish, stand_in, times
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve

@@ -10,11 +10,11 @@ import pytest
 
 from privsyn.errors import DataError
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition, source_changed
-from privsyn.stages.pinned import Run
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.workdir import Run
 from tests.e2e.small_project import finish, rows
 
 

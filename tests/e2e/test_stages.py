@@ -36,10 +36,9 @@ from privsyn.models.references import BUILTIN
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan, release_id
 from privsyn.stages.certify import certify, export
+from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate, said
-from privsyn.stages.generate import generate
-from privsyn.stages.held import held_out
-from privsyn.stages.partition import partition
+from privsyn.stages.partition import held_out, partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
@@ -568,8 +567,8 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
     said, project = [], make_project()
     for broken in (False, True):
         if broken:
-            monkeypatch.setattr("privsyn.stages.measure.compare_words", fails)
-            monkeypatch.setattr("privsyn.stages.measure.draw_plots", draws)
+            monkeypatch.setattr("privsyn.stages.evaluate.compare_words", fails)
+            monkeypatch.setattr("privsyn.stages.evaluate.draw_plots", draws)
         ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
         heard = []
         ctx = replace(ctx, progress=lambda *told, heard=heard: heard.append(told))

@@ -20,12 +20,11 @@ from privsyn.methods import base, registry
 from privsyn.methods.base import Backends, Mechanism, Sample
 from privsyn.on_disk import OnDisk, Sha256
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight
 from privsyn.stages.reserve import reserve
-from privsyn.stages.train import train
 
 NAME = "toy_trainer"
 WORDS = b"a word\n"

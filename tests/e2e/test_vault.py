@@ -36,13 +36,12 @@ from privsyn.object_store import open_store
 from privsyn.release import verification
 from privsyn.release.scratch import GIVEN_UP
 from privsyn.stages.certify import certify
-from privsyn.stages.generate import generate
+from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition
-from privsyn.stages.place import VaultPlace, at
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.sweep import sweep
-from privsyn.stages.train import train
+from privsyn.stages.workdir import VaultPlace, at
 from privsyn.testing import NeverDraws
 from privsyn.vault import journal
 from privsyn.vault.deployment_key import VARIABLE
@@ -420,7 +419,7 @@ def test_a_failure_after_a_draw_is_marked_without_the_ledger(machines, monkeypat
             if down != "ledger":
                 patch.setattr(ReleaseVault, "put_bytes", full)
             if down == "all":
-                patch.setattr("privsyn.stages.place.write_json_atomic", full)
+                patch.setattr("privsyn.stages.workdir.write_json_atomic", full)
             raise RuntimeError("of ours")
 
     first, second = machines(2)

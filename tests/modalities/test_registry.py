@@ -19,8 +19,8 @@ from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward
 from privsyn.report.records import SHOWN
-from privsyn.stages.accuracy import CLASSIFIERS
-from privsyn.stages.measure import MEASURES
+from privsyn.stages.certify import CLASSIFIERS
+from privsyn.stages.evaluate import MEASURES
 from privsyn.validation.kinds import KINDS, SUITES, kind_of
 from privsyn.validation.suite import SHIPPED
 from tests.report.release_folder import seal_folder

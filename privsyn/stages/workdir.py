@@ -1,9 +1,6 @@
-"""Where the private intermediates of a begun release are: on this machine, or in the vault.
+"""Where a begun release keeps its files: on this machine, or in the store that all machines share.
 
-A stage works in ``Place.folder``. Without a vault that is the release's scratch, which all of its
-tasks see. With one it is a cache of this process alone: what another part has handed on is brought
-into it, what this one makes is handed on, and it is wiped at the end, or, where the process was
-killed, by the next one on this machine.
+What a resumed release must match is checked when its folder is opened.
 """
 
 from __future__ import annotations
@@ -13,20 +10,244 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import private_folder, sync_folder, wipe, write_json_atomic
+from privsyn.data.artifacts import (
+    private_folder,
+    storage_error,
+    sync_folder,
+    wipe,
+    write_json_atomic,
+)
 from privsyn.data.draws import Draws
 from privsyn.data.journal import Journal
-from privsyn.errors import ConfigError, PrivsynError, ReleaseLost, StorageError
+from privsyn.errors import ConfigError, LeaseHeld, PrivsynError, ReleaseLost, StorageError
 from privsyn.filelock import file_lock
+from privsyn.ledger.checks import lost
 from privsyn.ledger.entries import Entry
 from privsyn.ledger.leases import Lease
+from privsyn.release import certificate, layout, verification
+from privsyn.release.plan import Plan
 from privsyn.release.scratch import GIVEN_UP, RUN, journal_file, part_name
+from privsyn.stages.audit import withheld
 from privsyn.stages.base import Context
 from privsyn.vault.journal import LedgerJournal, entries, kept
 from privsyn.vault.release import ReleaseVault, Vault
+
+
+@dataclass(frozen=True)
+class Run:
+    """What pins a begun release to its scratch place.
+
+    Attributes:
+        nonce: Known to the ledger from ``begin`` on: another scratch cannot pass for this one.
+        shards: Parts the run was started with; a resumed run keeps them.
+    """
+
+    nonce: str
+    shards: int
+
+    @classmethod
+    def load(cls, scratch: Path) -> Run | None:
+        """The run whose scratch this is; None if there is none."""
+        try:
+            return cls(**json.loads((scratch / RUN).read_text()))
+        except FileNotFoundError:
+            return None
+
+    @classmethod
+    def resume(cls, ctx: Context, plan: Plan) -> Run:
+        """The run a begun release was started with, here.
+
+        Raises:
+            ReleaseLost: Its scratch was here and is gone, or was given up: the ledger marks it
+                LOST.
+            LeaseHeld: It runs elsewhere, or its scratch is another one.
+        """
+        refuse_given_up(ctx, plan.id)
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            found = vault.find(ctx.ledger, plan.id)
+            if found is None:
+                raise ReleaseLost(f"release {plan.id} has ended: its place in the vault is gone.")
+            there = cls(found.nonce, found.shards)
+            there.begin(ctx, plan)
+            return there
+        scratch = ctx.workspace.scratch(plan.id)
+        run = cls.load(scratch)
+        # A nonce nobody knows makes the ledger tell a lost scratch from one that lies elsewhere.
+        (run or cls(secrets.token_hex(16), 0)).begin(ctx, plan)
+        if run is None:
+            raise ReleaseLost(f"release {plan.id} has no scratch in {scratch}.")
+        return run
+
+    def begin(self, ctx: Context, plan: Plan) -> None:
+        """Begin or resume the release in the ledger, from this project's scratch or the vault.
+
+        Raises:
+            LeaseHeld: This scratch is a copy, and the one it was copied from is still there.
+            ReleaseLost: See Ledger.begin; its other errors as well.
+        """
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            ctx.ledger.begin(plan.id, vault.place(plan.id, self.nonce), self.nonce)
+            return
+        scratch = ctx.workspace.scratch(plan.id)
+        entry = ctx.ledger.begin(plan.id, str(scratch), self.nonce)
+        first = Path(entry.scratch or scratch)
+        held = Run.load(first)
+        if held is not None and held.nonce == self.nonce and not os.path.samefile(first, scratch):
+            raise LeaseHeld(
+                f"release {plan.id}: {scratch} is a copy of {first}, where it was begun.",
+                hint="Resume it there: of two copies one would draw again what the other has "
+                "drawn.",
+            )
+
+    @classmethod
+    def pin(cls, ctx: Context, plan: Plan) -> Run:
+        """The run of a release's place, started with the plan's shards if it is new.
+
+        Of two processes that start at once one wins, and both get its run.
+
+        Raises:
+            ConfigError: It lies in another vault, or under another key.
+        """
+        vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        if vault is not None:
+            found = vault.pin(ctx.ledger, plan.id, plan.shards)
+            return cls(found.nonce, found.shards)
+        return cls._pinned(ctx.workspace.scratch(plan.id), plan.shards)
+
+    @classmethod
+    def _pinned(cls, scratch: Path, shards: int) -> Run:
+        run = cls.load(scratch)
+        if run is None:
+            private_folder(scratch)
+            mine = cls(secrets.token_hex(16), shards)
+            draft = scratch / f".run-{mine.nonce}"
+            write_json_atomic(draft, asdict(mine), mode=0o600)
+            try:
+                with suppress(FileExistsError):
+                    os.link(draft, scratch / RUN)
+                draft.unlink()
+                sync_folder(scratch)
+            except OSError as error:
+                raise storage_error("write", scratch / RUN, error) from error
+            run = cls.load(scratch)
+        return run or mine
+
+
+def give_up(ctx: Context, place: Place, release_id: str, reason: str) -> str:
+    """Lose a begun release after a draw that must not be followed by another.
+
+    Its place is made unusable first, which needs no ledger: the release can no longer be resumed,
+    whatever becomes of the ledger.
+
+    Args:
+        ctx: Ledger and project.
+        place: Of the release.
+        release_id: The release.
+        reason: Why, in words that hold no record text.
+
+    Returns:
+        What is left to do where the ledger could not be told, as a sentence; else nothing.
+    """
+    teller = place.give_up()
+    try:
+        ctx.ledger.lose(release_id, reason)
+    except PrivsynError:
+        if teller is not None:
+            return f"The ledger could not be told and is told by {teller}. "
+        return (
+            "Neither could the ledger be told nor the release's place be marked: before anything "
+            f"else runs, privsyn ledger lose {release_id}. "
+        )
+    return ""
+
+
+def refuse_given_up(ctx: Context, release_id: str) -> None:
+    """Tell the ledger of a begun release that was given up while it could not be told.
+
+    Raises:
+        ReleaseLost: It was.
+        LedgerUnavailable: It cannot be told now either.
+    """
+    entry = ctx.ledger.find(release_id)
+    vault = None if entry is None or entry.state != "BEGUN" else vault_of(ctx, entry)
+    here = (ctx.workspace.scratch(release_id) / GIVEN_UP).exists()
+    if here or (vault is not None and vault.holds(ctx.ledger, release_id, GIVEN_UP)):
+        entry = ctx.ledger.lose(release_id, "given up after a draw")
+        raise lost(release_id, entry.reason or "")
+
+
+def locate(ctx: Context, name: str) -> Path | None:
+    """Folder of a finished release, as the store has it and the ledger vouches for it.
+
+    Returns:
+        The folder; None where the release is neither here nor stored.
+
+    Raises:
+        VerificationError: What is stored is not what was certified and committed.
+        StorageError: The store cannot be reached.
+    """
+    releases = ctx.workspace.store
+    if releases is None:
+        return ctx.workspace.locate(name)
+    entry = ctx.ledger.find(name)
+
+    def check(folder: Path) -> None:
+        if not verification.covers_reports(folder, ctx.ledger):
+            # Older than the ledger's note, or of a machine that died in between: made anew.
+            for report in (*layout.REPORTS, layout.SIGNATURE):
+                (folder / report).unlink(missing_ok=True)
+        verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+
+    fetched = releases.fetch(
+        name,
+        ctx.workspace.root,
+        certified=None if entry is None else entry.certificate_sha256,
+        check=check,
+    )
+    return fetched or ctx.workspace.here_in(name)
+
+
+def store(ctx: Context, folder: Path) -> None:
+    """Store a finished folder as it is now.
+
+    Raises:
+        StorageError: The store cannot be reached or refuses.
+    """
+    releases = ctx.workspace.store
+    if releases is None:
+        return
+    _, sealed = certificate.read(folder)
+    paid = Plan.from_certificate(certificate.origin(sealed))
+    lies = folder.parent.name
+    public = layout.passed(folder) is True and not withheld(ctx, paid)
+    releases.put(folder, lies, passed=public and folder == ctx.workspace.release(folder.name))
+
+
+def store_plan(ctx: Context, plan: Plan) -> None:
+    """Store the plan of a release that is paid for.
+
+    Raises:
+        StorageError: The store cannot be reached or refuses.
+    """
+    if ctx.workspace.store is not None:
+        ctx.workspace.store.put_plan(plan)
+
+
+def before_commit(ctx: Context, folder: Path) -> None:
+    """Have a folder outlive this machine before the ledger is told that it exists.
+
+    Raises:
+        StorageError: The store cannot be reached or refuses. Nothing is committed.
+    """
+    if ctx.workspace.store is not None:
+        ctx.workspace.store.put_draft(folder)
+
 
 _OUTPUTS = "handed on"
 """What a part keeps in its journal once it is finished: which objects it handed on."""

@@ -1,0 +1,458 @@
+"""Draw: one shard's synthetic records from its buckets, with the journal, the noise and the lease.
+
+Also trains what a method trains before it draws, and tells how long the rest takes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
+from privsyn.data.buckets import load_shard
+from privsyn.data.draws import Draws
+from privsyn.dp.events import dump
+from privsyn.dp.noise import NoiseSource
+from privsyn.errors import (
+    ModelError,
+    PrivsynError,
+    ReleaseLost,
+    VerificationError,
+    require_generate,
+)
+from privsyn.ledger.leases import Lease
+from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
+from privsyn.modalities.registry import modality_of
+from privsyn.models.roles import ROLES, load_role
+from privsyn.models.training.processes import started
+from privsyn.release.plan import Plan
+from privsyn.release.scratch import (
+    BUCKETS,
+    EXHIBITS,
+    MODEL,
+    PARTITION,
+    TRAIN,
+    TRAINED_BY,
+    bucket_files,
+    noise_of_training,
+    part_name,
+    samples,
+)
+from privsyn.stages.base import Context
+from privsyn.stages.lineage import traced
+from privsyn.stages.partition import journal_header
+from privsyn.stages.workdir import Place, Run, at, give_up
+
+
+@dataclass(frozen=True)
+class Pace:
+    """An earlier release by the same method and models.
+
+    Attributes:
+        release_id: Which.
+        rows: Records it holds at most.
+        seconds: What drawing it took, over all its parts.
+    """
+
+    release_id: str
+    rows: int
+    seconds: float
+
+
+def note(ctx: Context, plan: Plan, part: int | str, seconds: float) -> None:
+    """Remember how long a part was drawn for; a resumed part took the sum."""
+    folder = ctx.workspace.internal(plan.id) / "pace"
+    private_folder(folder)
+    file = folder / f"{part}.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        seconds += json.loads(file.read_bytes())["seconds"]
+    write_json_atomic(file, {**_kind(plan), "rows": plan.rows, "seconds": seconds}, mode=0o600)
+
+
+def last(ctx: Context, plan: Plan) -> Pace | None:
+    """The latest release here that the same method drew with the same models."""
+    found: list[tuple[float, Pace]] = []
+    for folder in (ctx.workspace.state / "internal").glob("*/pace"):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            parts = [json.loads(file.read_bytes()) for file in folder.glob("*.json")]
+            if all(_kind(plan).items() <= part.items() for part in parts):
+                seconds = sum(float(part["seconds"]) for part in parts)
+                pace = Pace(folder.parent.name, int(parts[0]["rows"]), seconds)
+                found.append((folder.stat().st_mtime, pace))
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def _kind(plan: Plan) -> dict[str, object]:
+    models = {role: use.revision for role, use in plan.models.items()}
+    return {"method": plan.method, "models": models}
+
+
+def begun(ctx: Context, plan: Plan) -> Run | None:
+    """The run of a begun release; None where the release is already committed.
+
+    Raises:
+        ReleaseLost: It is neither.
+        VerificationError: The plan was edited; or it was charged for another event than this
+            version would run.
+    """
+    entry = ctx.ledger.entry(plan.id)
+    if entry.state == "COMMITTED":
+        return None
+    if entry.state != "BEGUN":
+        raise ReleaseLost(f"release {plan.id} is {entry.state}, not BEGUN: nothing may be drawn.")
+    if not plan.is_its_name:
+        raise VerificationError(
+            f"the plan of release {plan.id} was edited: it is not what the release is named after.",
+            hint="Plan again: privsyn stage plan. Nothing was drawn.",
+        )
+    run = Run.resume(ctx, plan)
+    if not plan.event == dump(plan.charged_event()) == dict(entry.event):
+        raise VerificationError(
+            f"release {plan.id} is charged for another event than this version would run.",
+            hint="Resume with the version that began it: its cost is paid. Only where that is gone "
+            f"for good: privsyn ledger lose {plan.id}",
+        )
+    return run
+
+
+def refuse_drawn(ctx: Context, plan: Plan) -> None:
+    """Refuse a begun release that this process cannot go on with, before models are loaded for it.
+
+    It looks and holds nothing: whoever draws a part asks for its lease.
+
+    Raises:
+        LeaseHeld: Another process draws a part of it; or its scratch is another one.
+        ReleaseLost: Its scratch was here and is gone, or it was given up.
+        VerificationError: See ``begun``.
+    """
+    begun(ctx, plan)
+    ctx.ledger.check_alone(plan.id)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a part of a release is drawn with, while it is drawn.
+
+    Attributes:
+        lease: Fails its check once another process has taken the part over.
+        journal: Of the part.
+        noise: Where private randomness comes from.
+        backends: Models, those the release was planned with.
+    """
+
+    lease: Lease
+    journal: Draws
+    noise: NoiseSource
+    backends: Backends
+
+
+@contextmanager
+def drawing(
+    ctx: Context, plan: Plan, part: int | str, backends: Backends | None, place: Place
+) -> Iterator[Drawing]:
+    """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
+
+    Raises:
+        LeaseHeld: Another process draws this part.
+        ModelError: A model is not the one of the plan.
+        ReleaseLost: See ``holding``.
+    """
+    if backends is None:
+        backends = load_models(ctx, plan)
+    check_models(plan, backends)
+    with holding(ctx, plan, part, place) as (lease, journal, noise):
+        yield Drawing(lease, journal, noise, backends)
+
+
+@contextmanager
+def holding(
+    ctx: Context, plan: Plan, part: int | str, place: Place
+) -> Iterator[tuple[Lease, Draws, NoiseSource]]:
+    """Hold a part of a begun release that is drawn without a model. See ``drawing``.
+
+    An exception of our own after a private draw makes the release LOST.
+
+    Raises:
+        LeaseHeld: Another process draws this part.
+        ReleaseLost: See above; or the journal is gone.
+    """
+    header = journal_header(ctx, plan) | {"shard": part}
+    with (
+        ctx.ledger.acquire(plan.id, part_name(part)) as lease,
+        _journal(ctx, plan, part, header, lease, place) as journal,
+    ):
+        began = time.monotonic()
+        try:
+            yield lease, journal, ctx.noise()
+            note(ctx, plan, part, time.monotonic() - began)
+        except Exception as error:
+            if not journal.drawn or _from_outside(error):
+                raise
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            again = give_up(ctx, place, plan.id, f"{type(error).__name__} after a draw")
+            # A foreign exception's message may hold record text: only its type and place go on.
+            raise ReleaseLost(
+                f"release {plan.id} is LOST: {type(error).__name__} in "
+                f"{Path(where.filename).name}, line {where.lineno}, after private draws.",
+                hint=f"{again}Its cost stays charged; a fresh draw needs "
+                f"privacy.draw={plan.draw + 1}.",
+            ) from None
+
+
+def load_models(ctx: Context, plan: Plan) -> Backends:
+    """The models a release reads, loaded.
+
+    Raises:
+        ModelError: One is missing, incomplete or of a kind that cannot be used.
+    """
+    require_generate()
+    models, performance = ctx.config.models, ctx.config.performance
+    method, settings = ctx.planned(plan)
+    return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})
+
+
+def check_models(plan: Plan, backends: Backends) -> None:
+    """Refuse models other than those a release was planned with.
+
+    Raises:
+        ModelError: Names the role.
+    """
+    for role, use in plan.models.items():
+        if backends.models[role].revision != use.revision:
+            setting = ROLES[role].setting
+            raise ModelError(
+                f"the {role} model is not the one release {plan.id} was planned with, which is "
+                f"{use.source}: {setting} names another, or its files changed.",
+                hint=f"Set {setting}={use.source} (-S), or put its files back, and run again; or "
+                "plan a new release.",
+            )
+
+
+def _journal(
+    ctx: Context,
+    plan: Plan,
+    part: int | str,
+    header: Mapping[str, Any],
+    lease: Lease,
+    place: Place,
+) -> Draws:
+    """The part's journal, counted in the ledger from now on.
+
+    Raises:
+        VerificationError: The ledger has counted more than it holds: it is an older copy, and what
+            was drawn since would be drawn again.
+        ReleaseLost: It is gone.
+    """
+    counted = ctx.ledger.parts(plan.id).get(lease.part, 0)
+    journal = place.journal(part, header, lease)
+    if len(journal) < counted:
+        journal.close()
+        raise VerificationError(
+            f"release {plan.id}, {lease.part}: the ledger has counted {counted} draws and "
+            f"{journal.where} holds {len(journal)}: this scratch is an older copy.",
+            hint="Put the newest one back: its cost is paid. Only where that is gone for good: "
+            f"privsyn ledger lose {plan.id}",
+        )
+    lease.count(lambda: journal.durable)
+    return journal
+
+
+def _from_outside(error: Exception) -> bool:
+    """Whether a failure cannot depend on what was drawn, so that the release may be resumed."""
+    if isinstance(error, PrivsynError):
+        return error.retryable
+    return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
+
+
+@traced("generate", shard="shard")
+def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
+    """Draw the samples of one shard, resuming from its journal.
+
+    Every private draw is on disk before it is used. A killed run is resumed and spends nothing
+    more; an exception of our own after a draw makes the release LOST.
+
+    Args:
+        ctx: Config and ledger.
+        plan: The release; its account must hold a BEGUN entry.
+        shard: Which part, 0-based.
+        backends: Models already loaded; None loads what the config names.
+
+    Returns:
+        The shard's file, which is no longer here where it lies in the vault; None where the release
+        is already committed.
+    """
+    run = begun(ctx, plan)
+    if run is None:
+        return None
+    name = samples(shard)
+    with at(ctx, plan.id) as place:
+        target = place.folder / name
+        if place.finished(shard, name):
+            return target
+        with drawing(ctx, plan, shard, backends, place) as drawn:
+            kind, rows, shown = _draw(ctx, plan, shard, run.shards, drawn, place)
+            ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
+            write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+            place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
+    return target
+
+
+def _draw(
+    ctx: Context,
+    plan: Plan,
+    shard: int,
+    shards: int,
+    drawn: Drawing,
+    place: Place,
+) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
+    """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
+    performance = ctx.config.performance
+    method, settings = ctx.planned(plan)
+    kind, lease = drawn.noise.kind, drawn.lease
+    part = f"generate {shard + 1}/{shards}"
+
+    def progress(done: int, total: int) -> None:
+        lease.check()
+        ctx.progress(part, done, total, method.counts)
+
+    def reading(done: int, total: int, what: str) -> None:
+        lease.check()
+        ctx.progress(f"{part}, reading {what}", done, total, "parts")
+
+    written: Iterator[Sample | Exhibit]
+    if isinstance(method, TrainsModel):
+        place.bring(TRAIN)
+        kind = noise_of_training(place.folder)
+        written = method.write(
+            settings,
+            plan.privacy_unit,
+            plan.dataset.labels,
+            drawn.backends,
+            place.folder / MODEL,
+            (shard, shards),
+            progress,
+        )
+    else:
+        assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
+        place.bring(PARTITION, *bucket_files(shard))
+        cells = method.cells(settings, plan.dataset.labels)
+        buckets = load_shard(place.folder / BUCKETS, shard, cells, shards)
+        units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
+        written = method.run(
+            settings,
+            plan.mechanism(),
+            buckets,
+            Draw(
+                drawn.backends,
+                drawn.noise,
+                drawn.journal,
+                performance,
+                progress,
+                expected_records=units / len(cells),
+                reading=reading,
+            ),
+        )
+    kind_of_record = modality_of(plan.dataset)
+    rows: list[dict[str, Any]] = []
+    shown: list[str] = []
+    for sample in written:
+        if isinstance(sample, Exhibit):
+            shown.append(f"{EXHIBITS}/{sample.name}")
+            with atomic_file(place.folder / shown[-1]) as stream:
+                stream.write(sample.content)
+            continue
+        lease.check()  # an overtaken process stops before its next draw
+        row: dict[str, Any] = {"cell": sample.cell.index} | kind_of_record.entry(sample.content)
+        if sample.counts:
+            row["counts"] = dict(sample.counts)
+        if sample.cell.label is not None:
+            row["label"] = sample.cell.label
+        rows.append(row)
+    return kind, rows, shown
+
+
+@traced("train")
+def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
+    """Train the release's model, resuming from its last checkpoint.
+
+    A checkpoint is on disk before anything is computed from it; steps after the last one, of which
+    nothing has left the process, are made again at no cost. An exception of our own after a step
+    makes the release LOST.
+
+    Args:
+        ctx: Config, ledger, and the processes that torchrun started to help, if it did. Else this
+            one starts as many as performance.processes says.
+        plan: The release; its account must hold a BEGUN entry.
+        backends: Models already loaded; None loads what the config names.
+
+    Returns:
+        The folder of the model, which is no longer here where it lies in the vault; None where the
+        method trains none or the release is committed.
+    """
+    method, _ = ctx.planned(plan)
+    if not isinstance(method, TrainsModel) or begun(ctx, plan) is None:
+        return None
+    with at(ctx, plan.id) as place:
+        folder = place.folder / MODEL
+        if not place.finished(TRAIN, TRAINED_BY, MODEL):
+            _train(ctx, plan, backends, place)
+    return folder
+
+
+def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) -> None:
+    method, settings = ctx.planned(plan)
+    assert isinstance(method, TrainsModel)  # noqa: S101  as asked by train
+    cells = method.cells(settings, plan.dataset.labels)
+    with (
+        _shared(ctx, plan, backends) as shared,
+        drawing(ctx, plan, TRAIN, shared, place) as drawn,
+    ):
+
+        def progress(step: int, total: int) -> None:
+            drawn.lease.check()
+            ctx.progress("train", step, total, "steps")
+
+        place.bring(PARTITION, *bucket_files(0))
+        buckets = load_shard(place.folder / BUCKETS, 0, cells, 1)
+        files = method.train(
+            settings,
+            plan.mechanism(),
+            buckets,
+            Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
+        )
+        ctx.ledger.renew(drawn.lease)  # every draw is counted before the model is handed on
+        folder = place.folder / MODEL
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, content in files.items():
+            with atomic_file(folder / name) as stream:
+                stream.write(content)
+        sync_folder(folder)
+        write_json_atomic(place.folder / TRAINED_BY, {"noise": drawn.noise.kind}, mode=0o600)
+        names = [*(f"{MODEL}/{name}" for name in files), TRAINED_BY]
+        place.hand_on(TRAIN, drawn.lease, names, journal=drawn.journal)
+
+
+@contextmanager
+def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Backends]:
+    """The models, with the one to be trained shared among all processes, where there are several.
+
+    The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
+    end with the block.
+    """
+    backends = load_models(ctx, plan) if backends is None else backends
+    models, performance = ctx.config.models, ctx.config.performance
+    if ctx.group is None and performance.processes == 1:
+        yield backends
+        return
+    with closing(ctx.group) if ctx.group is not None else started(performance) as group:
+        from privsyn.models.training.multi_gpu import RanksModel
+
+        model = RanksModel(backends.base, group, models, performance)
+        yield Backends({**backends.models, "base": model})
