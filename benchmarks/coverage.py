@@ -30,15 +30,15 @@ from scipy.special import expit
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
+from privsyn.evaluation.audit import CONFIDENCE, Guesses
+from privsyn.evaluation.classifiers import Labelled, compare
 from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
-from privsyn.evaluation.likelihood import in_context, perplexity_gap
+from privsyn.evaluation.grades import near
+from privsyn.evaluation.language_model import _interval as token_interval
+from privsyn.evaluation.language_model import in_context, perplexity_gap
 from privsyn.evaluation.metrics import wilson
-from privsyn.evaluation.nearness import near
-from privsyn.evaluation.next_token import _interval as token_interval
-from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.evaluation.structured import compare_fields
-from privsyn.evaluation.vectors import Labelled, compare
 
 UNITS = 500
 WIDTH, FEW, CLASSES = 16, 4, 3

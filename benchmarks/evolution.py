@@ -30,7 +30,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee, shown
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.images import downstream_images, frechet_distance
 from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.private_evolution.method import PrivateEvolution, modality

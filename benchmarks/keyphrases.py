@@ -32,7 +32,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.classifiers import downstream
 from privsyn.methods.base import Backends, Draw, ReleaseFacts
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows

@@ -33,9 +33,8 @@ from privsyn.data.sample import LABELS, write_sample
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
-from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.classifiers import Labelled, compare, downstream
 from privsyn.evaluation.embeddings import mauve
-from privsyn.evaluation.vectors import Labelled, compare
 from privsyn.methods.base import ReleaseFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig

@@ -32,7 +32,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
-from privsyn.evaluation.next_token import next_token_accuracy
+from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.methods.base import Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig

@@ -25,7 +25,7 @@ from privsyn.data.records import Bucket, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
-from privsyn.evaluation.classify import downstream
+from privsyn.evaluation.classifiers import downstream
 from privsyn.methods.base import Backends, Draw, Mechanism, ReleaseFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig

@@ -4,7 +4,7 @@ The release is drawn by the stages of ``privsyn run`` in a project of its own, w
 and key, in a folder that holds nothing else. Its records are canaries: a prefix of the sample's
 messages and a suffix of words drawn at random (after *The Canary's Echo*, Meeus et al. 2025). Which
 of them are in is the pipeline's own coin, the keyed hash of dataset.holdout = 1/2, so one run is as
-many fair coins as there are canaries (``privsyn.evaluation.one_run``). The quarter with the highest
+many fair coins as there are canaries (``privsyn.evaluation.audit``). The quarter with the highest
 scores is named as in, the quarter with the lowest as out.
 """
 
@@ -30,7 +30,7 @@ from privsyn.data.sample import SHIPPED
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError
-from privsyn.evaluation.one_run import CONFIDENCE, Guesses
+from privsyn.evaluation.audit import CONFIDENCE, Guesses
 from privsyn.methods.base import Backends, TrainsModel
 from privsyn.release.scratch import TRAIN, journal_file
 from privsyn.stages.base import Context, open_context

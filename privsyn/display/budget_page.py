@@ -21,7 +21,7 @@ from privsyn.errors import AccountMismatch, BudgetExceeded, VerificationError
 from privsyn.ledger.entries import Entry, said_user, said_who
 from privsyn.ledger.statements import Balance, Preview, Refusal, Statement, Step
 from privsyn.release import layout
-from privsyn.report.html import render
+from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.lineage import noted_run
 from privsyn.stages.plan import lasts_until

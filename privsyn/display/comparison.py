@@ -19,7 +19,7 @@ from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
-from privsyn.report.html import render
+from privsyn.report.document import render
 from privsyn.stages.base import Context
 from privsyn.stages.partition import EVALUATION
 from privsyn.stages.validate import refuse_unreleased

@@ -12,12 +12,12 @@ from rich.console import Console
 from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
-from privsyn.evaluation.beside import verdict
+from privsyn.evaluation.classifiers import verdict
 from privsyn.modalities.registry import modality_of
 from privsyn.publishing.git import ignored, in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
-from privsyn.report.certified import accuracy_said
+from privsyn.report.outward import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept

@@ -26,6 +26,7 @@ a Causal Framework for Auditing Synthetic Data*, for the comparison with a hold-
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,9 +38,85 @@ import numpy as np
 from privsyn.data.records import Record
 from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.one_run import CONFIDENCE, Guesses
 from privsyn.report.blocks import Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
+
+CONFIDENCE = 0.95
+_MOST = 50.0
+"""No bound is sought above this epsilon."""
+
+_SLACK = 0.2
+"""Share of alpha that delta may take, by J."""
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What was named from one run.
+
+    Attributes:
+        units: Units whose coin was fair (m).
+        named: Units named (r).
+        right: Named rightly (W).
+        prior: Probability that a unit was in the run, in (0, 1).
+        both: Whether units were named as out, too; the prior is 1/2 then.
+    """
+
+    units: int
+    named: int
+    right: int
+    prior: float = 0.5
+    both: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.right <= self.named <= self.units:
+            raise ValueError(f"{self.right} right of {self.named} named of {self.units} units")
+        if not 0 < self.prior < 1 or (self.both and self.prior != 0.5):
+            raise ValueError(f"prior={self.prior}, both={self.both}")
+
+    def p_value(self, epsilon: float = 0.0, delta: float = 0.0, alpha: float = 0.05) -> float:
+        """How likely as many right guesses are, at most, if the run is (epsilon, delta)-DP.
+
+        Args:
+            epsilon: 0: the output tells nothing of the coins.
+            delta: As in the guarantee.
+            alpha: Level of the test; it fixes J. Ignored where delta is 0.
+        """
+        from scipy.special import expit, logit
+        from scipy.stats import binom
+
+        if not self.named:
+            return 1.0
+        stray = self.units * delta * self.prior * (1 - self.prior) * (2 if self.both else 1)
+        spare = max(0, math.ceil(stray / (_SLACK * alpha)) - 1)
+        chance = expit(epsilon + logit(self.prior))
+        tail = float(binom.sf(self.right - spare - 1, self.named, chance))
+        return min(1.0, tail + stray / (spare + 1))
+
+    def least_epsilon(self, delta: float, alpha: float = 1 - CONFIDENCE) -> float:
+        """An epsilon that no (epsilon, delta)-DP run is below, but with probability alpha.
+
+        Args:
+            delta: Of the guarantee that is audited.
+            alpha: One minus the confidence.
+
+        Returns:
+            0 where the guesses show nothing.
+        """
+        if self.p_value(0.0, delta, alpha) > alpha:
+            return 0.0
+        low, high = 0.0, _MOST
+        while high - low > 1e-6:  # the p-value grows with epsilon
+            middle = (low + high) / 2
+            low, high = (
+                (middle, high)
+                if self.p_value(middle, delta, alpha) <= alpha
+                else (
+                    low,
+                    middle,
+                )
+            )
+        return low
+
 
 MOST_UNITS = 20_000
 """More are thinned by a public hash of the unit, on both sides alike."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data.images import Pixels
-from privsyn.evaluation.classify import score
+from privsyn.evaluation.classifiers import score
 from privsyn.evaluation.metrics import Metric
 from privsyn.models.protocols import Embedder
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.evaluation.fidelity import WORD
+from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, slugs
 from privsyn.report.blocks import Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section

@@ -7,14 +7,20 @@ blocks in ``blocks.py``.
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from privsyn.dp.accountant import shown
 from privsyn.evaluation.metrics import Class
-from privsyn.report.blocks import Block, Tone
-from privsyn.report.charts import MAX_BARS, histogram_chart, label_chart
-from privsyn.report.html import render
+from privsyn.report.blocks import Block, Counts, Histogram, Tone
 
 SCHEMA = "privsyn-report/1"
 
@@ -114,3 +120,218 @@ class Document:
                 most_bars=MAX_BARS,
             )
         )
+
+
+HERE = Path(__file__).parent
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template of the folder ``templates``, filled in.
+
+    Args:
+        template: Its file.
+        values: What its names stand for; a name without a value is an error.
+    """
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704  is escaped
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["style"] = Markup((HERE / "page.css").read_text(encoding="utf-8"))  # noqa: S704  ours
+    environment.filters |= {
+        "grouped": _grouped, "rounded": _rounded, "base64": _base64, "parts": parts, "said": _said,
+        "coded": _coded,
+    }  # fmt: skip
+    return environment
+
+
+def _visible(value: object) -> object:
+    """Nothing for None; control characters as their pictures."""
+    if value is None:
+        return ""
+    if hasattr(value, "__html__"):
+        return value
+    return "".join(
+        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\t\n" else "\u2426" if c == "\x7f" else c
+        for c in str(value)
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A number to print: digits, times a power of ten.
+
+    Attributes:
+        digits: May be empty beside a power.
+        power: None where the digits are the number.
+    """
+
+    digits: str
+    power: int | None = None
+
+
+def parts(value: float, up: bool = False, digits: int = 4) -> Parts:
+    """So many digits; powers of ten where the number is very small or large.
+
+    A number of a thousand or more is written whole.
+
+    Args:
+        value: The number.
+        up: Rounded up: what a release costs is never told below the truth.
+        digits: Significant ones at most.
+    """
+    if not math.isfinite(value):
+        return Parts(f"{value}")
+    if float(value).is_integer() and abs(value) < 1e7:
+        return Parts(f"{int(value):,}")
+    if 1000 <= abs(value) < 1e7 and not up:
+        return Parts(f"{value:,.0f}")
+    written = shown(value, digits=digits) if up else f"{value:.{digits}g}"
+    mantissa, e, exponent = written.partition("e")
+    if not e:
+        return Parts(written)
+    return Parts("" if mantissa == "1" else mantissa, int(exponent))
+
+
+def _said(value: object) -> object:
+    """A fact's value: numbers grouped or to four digits, words as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _coded(words: str) -> Markup:
+    """Words with what stands in backticks as code; all of it escaped."""
+    pieces = [escape(_visible(piece)) for piece in words.split("`")]
+    if len(pieces) % 2 == 0:  # one backtick has no other
+        return escape(_visible(words))
+    tagged = [
+        Markup("<code>{}</code>").format(piece) if index % 2 else piece
+        for index, piece in enumerate(pieces)
+    ]
+    return Markup("").join(tagged)
+
+
+def _grouped(value: float) -> str:
+    return f"{value:,}"
+
+
+def _rounded(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f}"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+WIDTH = 340
+"""Of a phone's page, so that letters are there as large as they are written."""
+
+PLOT_TOP, PLOT_BOTTOM, LEFT = 36, 190, 40
+MAX_BARS = 20
+
+
+def histogram_chart(histogram: Histogram) -> Markup:
+    """A histogram of one number per row, the median marked."""
+    edges, counts = histogram.edges, histogram.counts
+    step = _tick(max(1, *counts))
+    top = -(-max(1, *counts) // step) * step
+    scale = (PLOT_BOTTOM - PLOT_TOP) / top
+    slot = (WIDTH - LEFT) / len(counts)
+    bars = []
+    for i, count in enumerate(counts):
+        last = i == len(counts) - 1 and histogram.longer
+        bars.append(
+            {
+                "span": f"{edges[i]:,} or more" if last else _span(edges[i], edges[i + 1] - 1),
+                "count": count,
+                "x": LEFT + i * slot + 1,
+                "y": PLOT_BOTTOM - count * scale,
+                "width": slot - 2,
+                "height": count * scale,
+            }
+        )
+    bins = min(max(0.0, (histogram.median - edges[0]) / (edges[1] - edges[0])), len(counts))
+    return render(
+        "histogram.html",
+        of=histogram.of,
+        things=histogram.things,
+        median=f"{histogram.median:g}",
+        mark=LEFT + bins * slot,
+        lines=[(value, PLOT_BOTTOM - value * scale) for value in range(0, top + 1, step)],
+        bars=bars,
+        edges=[(LEFT + i * slot, text, anchor) for i, text, anchor in _edge_labels(histogram)],
+        left=LEFT,
+        width=WIDTH,
+        bottom=PLOT_BOTTOM,
+    )
+
+
+def label_chart(counts: Counts) -> Markup:
+    """Things per name as horizontal bars, in the given order; at most twenty."""
+    labels = counts.items
+    shown = list(labels[:MAX_BARS])
+    most = max((count for _, count in shown), default=0) or 1
+    name_width = min(150, 16 + 7 * max((len(_short(label)) for label, _ in shown), default=0))
+    count_width = 12 + 7 * len(f"{most:,}")
+    pitch = 36 if len(shown) <= 6 else 26 if len(shown) <= 10 else 21
+    height = len(shown) * pitch + 6
+    room = WIDTH - name_width - count_width
+    bars = [
+        {
+            "label": label,
+            "short": _short(label),
+            "count": count,
+            "middle": i * pitch + pitch / 2 + 3,
+            "width": max(room * count / most, 1 if count else 0),
+        }
+        for i, (label, count) in enumerate(shown)
+    ]
+    return render(
+        "labels.html",
+        of=counts.of,
+        bars=bars,
+        left=name_width,
+        width=WIDTH,
+        height=height,
+        pitch=pitch,
+    )
+
+
+def _edge_labels(histogram: Histogram) -> list[tuple[float, str, str]]:
+    """Position in bins, text and anchor of at most seven labels under the bars."""
+    edges, bins = histogram.edges, len(histogram.counts)
+    every = -(-bins // 6)
+    last = bins - 1 if histogram.longer else bins
+    labels = [(float(i), f"{edges[i]:,}", "middle") for i in range(0, bins, every)]
+    labels = [label for label in labels if last - label[0] >= every]
+    if histogram.longer:
+        return [*labels, (float(bins), f"{edges[-2]:,}+", "end")]
+    return [*labels, (float(bins), f"{edges[-1]:,}", "end")]
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 19 else label[:17] + "..."
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _tick(top: int) -> int:
+    """A round step that gives at most five grid lines."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if top <= 5 * step:
+                return step
+        power *= 10

@@ -24,7 +24,7 @@ from privsyn.data.artifacts import (
 from privsyn.data.images import decode
 from privsyn.data.partition import held_units
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
-from privsyn.evaluation.classify import text_classifier
+from privsyn.evaluation.classifiers import text_classifier
 from privsyn.evaluation.images import image_classifier
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, signature

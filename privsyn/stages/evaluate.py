@@ -19,15 +19,23 @@ from privsyn.data.images import Pixels, decode
 from privsyn.data.records import Record
 from privsyn.errors import ModelError, PolicyBroken, PrivsynError, ValidationFailed
 from privsyn.evaluation.audit import Audit
-from privsyn.evaluation.beside import headline, labelled, spaced, verdict
-from privsyn.evaluation.classify import downstream
-from privsyn.evaluation.corpora import compare_labels, compare_words
-from privsyn.evaluation.embeddings import EmbeddedOnce, compare_embeddings, embed_both
-from privsyn.evaluation.fidelity import compare_lengths, fidelity
+from privsyn.evaluation.classifiers import downstream, headline, labelled, spaced, verdict
+from privsyn.evaluation.embeddings import (
+    EmbeddedOnce,
+    compare_embeddings,
+    compare_lengths,
+    embed_both,
+    fidelity,
+)
+from privsyn.evaluation.grades import near
 from privsyn.evaluation.images import compare_images, downstream_beside, image_fidelity
-from privsyn.evaluation.likelihood import in_context, perplexity_gap
+from privsyn.evaluation.language_model import (
+    compare_labels,
+    compare_words,
+    in_context,
+    perplexity_gap,
+)
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.nearness import near
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
 from privsyn.methods.base import Backends, Role, unwatched

@@ -11,13 +11,12 @@ from typing import Any
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
-from privsyn.evaluation.beside import verdict
 from privsyn.evaluation.circumstances import CUT_OFF, Circumstances
+from privsyn.evaluation.classifiers import verdict
 from privsyn.evaluation.plots import IN_REPORT
-from privsyn.evaluation.report import sections
+from privsyn.evaluation.report import Taught, sections
+from privsyn.evaluation.report import section as taught
 from privsyn.evaluation.structured import section as structured
-from privsyn.evaluation.students import Taught
-from privsyn.evaluation.students import section as taught
 from privsyn.methods.base import Method
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts

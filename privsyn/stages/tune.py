@@ -23,7 +23,7 @@ from privsyn.data.readers.streams import split_suffix
 from privsyn.display.progress import under_way
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
-from privsyn.evaluation.beside import FEWEST
+from privsyn.evaluation.classifiers import FEWEST
 from privsyn.files import open_file, read_json
 from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method

@@ -12,8 +12,8 @@ from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
 from privsyn.errors import ConfigError, DataError, ModelError
+from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.next_token import next_token_accuracy
 from privsyn.methods.base import Steps
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context

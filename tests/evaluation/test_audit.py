@@ -17,12 +17,12 @@ from privsyn.evaluation.audit import (
     TEXTS,
     Audit,
     Claim,
+    Guesses,
     Person,
     audit,
     gather,
     section,
 )
-from privsyn.evaluation.one_run import Guesses
 
 CLAIM = Claim(1.0, 1e-6, Adjacency.ADD_REMOVE, 0.5)
 WORDS = np.array([f"word{chr(97 + i)}{chr(97 + k)}" for i in range(20) for k in range(20)])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from privsyn.evaluation.classify import downstream, text_classifier
+from privsyn.evaluation.classifiers import downstream, text_classifier
 from privsyn.evaluation.metrics import Metric, wilson
 
 TOPICS = {

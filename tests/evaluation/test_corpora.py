@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from scipy.spatial.distance import jensenshannon
 
-from privsyn.evaluation.corpora import compare_labels, compare_words, divergence
+from privsyn.evaluation.language_model import compare_labels, compare_words, divergence
 
 
 def named(metrics):

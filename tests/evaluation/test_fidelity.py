@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.evaluation.fidelity import compare_lengths, fidelity
+from privsyn.evaluation.embeddings import compare_lengths, fidelity
 from privsyn.evaluation.metrics import Metric
 
 

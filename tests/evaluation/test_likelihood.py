@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.evaluation.likelihood import SHOTS, in_context, perplexity_gap
+from privsyn.evaluation.language_model import SHOTS, in_context, perplexity_gap
 from privsyn.models.language.likelihood import Readable, log_likelihoods
 from privsyn.models.language.prompts import CHARS_PER_TOKEN
 from privsyn.models.roles import load_role

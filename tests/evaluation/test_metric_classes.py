@@ -6,12 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from privsyn.evaluation.beside import headline
-from privsyn.evaluation.classify import downstream
-from privsyn.evaluation.corpora import compare_labels
-from privsyn.evaluation.fidelity import compare_lengths, fidelity
+from privsyn.evaluation.classifiers import downstream, headline
+from privsyn.evaluation.embeddings import compare_lengths, fidelity
+from privsyn.evaluation.grades import near
+from privsyn.evaluation.language_model import compare_labels
 from privsyn.evaluation.metrics import Metric
-from privsyn.evaluation.nearness import near
 
 TEXTS = ["the bill is wrong", "my knee hurts today"]
 REAL = ["a wrong bill again", "the knee still hurts"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsyn.evaluation.beside import verdict
-from privsyn.evaluation.nearness import near
+from privsyn.evaluation.classifiers import verdict
+from privsyn.evaluation.grades import near
 
 WIDTH = 6
 

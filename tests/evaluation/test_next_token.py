@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from privsyn.errors import ModelError
-from privsyn.evaluation.next_token import _interval, next_token_accuracy
+from privsyn.evaluation.language_model import _interval, next_token_accuracy
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.references import BUILTIN
 from privsyn.models.settings import PerformanceConfig

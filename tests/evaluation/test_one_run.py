@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from privsyn.evaluation.one_run import Guesses
+from privsyn.evaluation.audit import Guesses
 
 RUNS = 1500
 ALPHA = 0.05

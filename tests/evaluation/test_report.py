@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.evaluation import headline
+from privsyn.evaluation import grades
 from privsyn.evaluation.circumstances import Circumstances
-from privsyn.evaluation.classify import TAKEN_FOR
+from privsyn.evaluation.classifiers import TAKEN_FOR
 from privsyn.evaluation.report import sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
 from privsyn.report.document import STAYS
@@ -79,7 +79,7 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
-    assert items(found, Missing) == [headline._NO_GENERATOR], "of images nothing more is measured"
+    assert items(found, Missing) == [grades._NO_GENERATOR], "of images nothing more is measured"
     assert "words" not in " ".join(number.name for number in items(found, Numbers))
     assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
 

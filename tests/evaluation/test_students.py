@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.evaluation.students import MOST, Taught, section
+from privsyn.evaluation.report import MOST, Taught, section
 from privsyn.report.blocks import Bars, Missing
 from privsyn.report.document import STAYS
 

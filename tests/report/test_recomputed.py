@@ -15,7 +15,7 @@ from privsyn.data.images import encode
 from privsyn.data.settings import ImageConfig
 from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
-from privsyn.evaluation.fidelity import fidelity
+from privsyn.evaluation.embeddings import fidelity
 from privsyn.evaluation.images import image_fidelity
 from privsyn.release import certificate, layout
 from privsyn.release.accuracy import accuracy_figures

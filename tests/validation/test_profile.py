@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.report.blocks import Counts, Histogram
-from privsyn.report.charts import histogram_chart, label_chart
+from privsyn.report.document import histogram_chart, label_chart
 from privsyn.validation.profile import BINS, Profile, Row, profile, read_rows
 from tests.validation.synthetic_files import Write, good_rows
 
