@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, exact_sums, structures, windows
-from privsyn.methods.keyphrase_seeding.sequences import draw_sequences
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
+from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, draw_sequences
 
 PART = 8192
 """Rows of a build's plain products that are measured."""

@@ -23,8 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privsyn.data.buckets import load_shard
-from privsyn.data.partition import partition
+from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally

@@ -12,10 +12,10 @@ from privsyn.config import Config
 from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.risk import of_profile
 from privsyn.errors import ConfigError
+from privsyn.files import DIGEST, OnDisk, marks
 from privsyn.ledger.settings import PrivacyConfig
 from privsyn.methods.base import as_teacher
 from privsyn.methods.registry import load_method, settings_model
-from privsyn.on_disk import DIGEST, OnDisk, marks
 from privsyn.release.warnings import SCALE, of_unit
 from privsyn.spelling import nearest
 from privsyn.students.settings import STUDENTS

@@ -28,12 +28,11 @@ from privsyn.data.settings import DatasetConfig, FileConfig
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.evaluation.settings import EvaluateConfig
-from privsyn.files import parse_json, parse_yaml, read_file
+from privsyn.files import LocalPath, OnDisk, parse_json, parse_yaml, read_file
 from privsyn.ledger.settings import AccountConfig, PrivacyConfig
 from privsyn.methods.registry import FIRST, METHODS, settings_model
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
 from privsyn.object_store import check_url
-from privsyn.on_disk import LocalPath, OnDisk
 from privsyn.release.settings import DeploymentConfig, SigningConfig
 from privsyn.section import ASSET, CONNECTION, EVENT, NAME, WEB, Section
 from privsyn.spelling import explain, nearest

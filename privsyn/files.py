@@ -5,11 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal, get_args, get_origin
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, Field
+
+from privsyn.data.address import Address, source
+from privsyn.section import SHA256
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -87,3 +94,110 @@ class _EachKeyOnce(yaml.SafeLoader):
 
 def _at_once(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)
+
+
+DIGEST = "_digest"
+"""A pinned setting has a companion of its name and this ending: the SHA-256 it must have."""
+
+Sha256 = Annotated[str, Field(pattern=SHA256)]
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Marks a setting, inside ``Annotated``.
+
+    Attributes:
+        kind: ``private``: the records. ``file``: a public file that is read. ``model``: a public
+            folder with a model, or a hub id. ``place``: where a service is or writes.
+            ``unmarked``: of type Path, and nobody said what for.
+        words: Values that are no path, such as ``builtin``.
+        pinned: Whether anything but those words needs the SHA-256 of what it names beside it.
+    """
+
+    kind: Literal["private", "file", "model", "place", "unmarked"]
+    words: tuple[str, ...] = ()
+    pinned: bool = False
+
+
+def marks(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, OnDisk]]:
+    """Names (with dots) and marks of all settings of a section that are on disk, nested ones too.
+
+    >>> class Section(BaseModel):
+    ...     words: Annotated[str, OnDisk("file")] | None
+    ...     count: int
+    >>> [(name, mark.kind) for name, mark in marks(Section)]
+    [('words', 'file')]
+    """
+    for name, field in model.model_fields.items():
+        yield from _found(field.annotation, tuple(field.metadata), f"{prefix}{name}")
+
+
+def values(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, OnDisk]]:
+    """Name, value and mark of every setting on disk that is set to something else than a word."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        for part in _parts(value):
+            if isinstance(part, BaseModel):
+                yield from values(part, f"{prefix}{name}.")
+            elif isinstance(part, str | os.PathLike):
+                for found, mark in _found(field.annotation, tuple(field.metadata), name):
+                    if found == name and str(part) not in mark.words:
+                        yield f"{prefix}{name}", str(part), mark
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _parts(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield value
+
+
+def _found(annotation: Any, metadata: tuple[Any, ...], name: str) -> Iterator[tuple[str, OnDisk]]:
+    for item in metadata:
+        if isinstance(item, OnDisk):
+            yield name, item
+            return
+    kinds = (annotation, get_origin(annotation))  # os.PathLike[str] is no class
+    if get_origin(annotation) is Annotated:
+        inner, *extra = get_args(annotation)
+        yield from _found(inner, tuple(extra), name)
+    elif any(isinstance(kind, type) and issubclass(kind, os.PathLike) for kind in kinds):
+        yield name, OnDisk("unmarked")
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from marks(annotation, f"{name}.")
+    else:
+        for part in get_args(annotation):
+            yield from _found(part, (), name)
+
+
+def _local(value: Any) -> Any:
+    """A path on this machine: ``~`` is the home folder, an address of another place is refused."""
+    if isinstance(value, Address):
+        return value
+    if isinstance(value, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
+        scheme = value.partition(":")[0].lower()
+        raise ValueError(
+            f"{scheme}:// is an address, and privsyn reads files of this machine: copy or mount "
+            "it, and name the path it then has"
+        )
+    try:
+        return Path(value).expanduser() if isinstance(value, str | Path) else value
+    except RuntimeError:
+        raise ValueError(f"{str(value)!r}: no home folder is known of this user") from None
+
+
+def _source(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError("must be a path or an address, in quotes where it is a number")
+    return _local(source(value)) if isinstance(value, str) else value
+
+
+LocalPath = Annotated[Path, BeforeValidator(_local)]
+"""A file or folder of this machine, relative to the project folder."""
+
+SourcePath = Annotated[Path | Address, BeforeValidator(_source)]
+"""A file or folder of this machine, or an address of an object store."""

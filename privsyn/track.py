@@ -12,7 +12,7 @@ from typing import Any
 
 from privsyn.errors import ConfigError
 from privsyn.release import certificate, layout, verification
-from privsyn.tracking.names import MAX_DIGEST
+from privsyn.tracking.base import MAX_DIGEST
 
 CONTEXT = "training"
 """What MLflow calls the use of a dataset that a run learns from."""

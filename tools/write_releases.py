@@ -23,7 +23,7 @@ import yaml
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 
 TARGET = Path(__file__).resolve().parent.parent / "tests" / "golden" / "releases"
 LABELS = ("Billing", "Symptoms")

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.buckets import load_shard
 from privsyn.data.journal import kept_at
-from privsyn.data.partition import partition
+from privsyn.data.partition import load_shard, partition
 from privsyn.data.records import Bucket, Private
 from privsyn.data.unit_key import UnitKey
 from privsyn.dp.mechanisms import _FINER

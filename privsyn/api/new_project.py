@@ -15,8 +15,7 @@ from privsyn.config import parse_config
 from privsyn.data.artifacts import atomic_file
 from privsyn.errors import ConfigError
 from privsyn.methods.registry import METHODS
-from privsyn.publishing.command import PROJECT_FILES
-from privsyn.publishing.git import in_git
+from privsyn.publishing.git import PROJECT_FILES, in_git
 from privsyn.stages.plan import for_texts
 from privsyn.validation.settings import PATTERNS
 

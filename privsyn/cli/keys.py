@@ -37,7 +37,7 @@ def keys_new(
     """
     from platformdirs import user_config_path
 
-    from privsyn.release.signing_key import new
+    from privsyn.release.signature import new
     from privsyn.vault.deployment_key import VARIABLE
     from privsyn.vault.deployment_key import new as new_vault_key
 

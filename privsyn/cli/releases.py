@@ -23,7 +23,7 @@ from privsyn.cli.options import (
 )
 from privsyn.display.progress import show_progress
 from privsyn.display.tables import Verbatim, facts, show
-from privsyn.handover.formats import FORMATS
+from privsyn.handover.export import FORMATS
 from privsyn.release import layout
 from privsyn.students.settings import STUDENTS
 

@@ -1,29 +1,14 @@
-"""From the private file to buckets: by keyed hash of the unit, with bounded contributions.
-
-Guarantee. Which cell a unit's records fall into, which of them are kept, whether the unit is held
-out, and the order of a text in its bucket are functions of that unit's own records and of the
-secret key. Adding, removing or replacing a unit therefore changes nothing of any other unit, and
-the unit itself touches at most ``max_records_per_unit`` texts (twice that where it is replaced).
-Buckets are not filled up, evened out or truncated: each of those would let one unit move another.
-
-A unit with records under several labels is in one cell of each of those labels.
-
-Files. An attempt builds its own folder and renames it into place whole, so attempts that overlap
-never touch each other's files; the first to finish wins. A partition that is there is never made
-again: draws may have been made from it, and another layout would be a second look at the data.
-
-Source: the partition that Amin et al. 2024 (*Private prediction for large-scale synthetic text
-generation*) and Vinod et al. 2025 (*InvisibleInk*) take for granted.
-"""
+"""The file that says that a partition is whole, and of what."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from json.encoder import encode_basestring_ascii as as_json
 from operator import itemgetter
 from pathlib import Path
@@ -38,21 +23,205 @@ from privsyn.data.artifacts import (
     wipe,
     write_json_atomic,
 )
-from privsyn.data.partition_marker import (
-    FORMAT,
-    MARKER,
-    RESTORE_HINT,
-    cells_digest,
-    finished,
-    shard_name,
-)
 from privsyn.data.readers.formats import read_records
-from privsyn.data.records import Cell, Private, Record
+from privsyn.data.records import Bucket, Cell, Private, Record
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.spill import HEX, Spill, smallest
 from privsyn.data.tally import Tally
 from privsyn.data.unit_key import UnitKey
-from privsyn.errors import DataError
+from privsyn.errors import DataError, VerificationError
+
+MARKER = "complete.json"
+"""Written last."""
+
+FORMAT = 2
+
+RESTORE_HINT = "Restore the file, or give the release up: it is never partitioned a second time."
+
+
+def finished(out: Path, marker: dict[str, Any]) -> bool:
+    """Whether the partition is whole and there, by the marker it must have.
+
+    Raises:
+        VerificationError: It is another one, or a file of it is gone.
+    """
+    occupied = out.is_dir() and any(out.iterdir())
+    on_disk = read_marker(out)
+    if on_disk is None:
+        if occupied:  # it came there whole, marker and all
+            raise gone(out / MARKER)
+        return False
+    # Draws may have been made from it: another layout under the same release would redraw them.
+    refuse_other(out, on_disk, marker)
+    for shard in range(marker["shards"]):
+        path = out / shard_name(shard)
+        if not path.is_file():
+            raise gone(path)
+    return True
+
+
+def gone(path: Path) -> VerificationError:
+    """The error for a file of a partition that is no longer there."""
+    return VerificationError(f"{path} is gone.", hint=RESTORE_HINT)
+
+
+def read_marker(out: Path) -> dict[str, Any] | None:
+    """What the marker says; None where there is none.
+
+    Raises:
+        VerificationError: It is damaged.
+    """
+    path = out / MARKER
+    try:
+        marker = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except ValueError:
+        raise VerificationError(f"{path} is damaged.") from None
+    return marker if isinstance(marker, dict) else {}
+
+
+def refuse_other(out: Path, marker: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Refuse a partition that was made with other settings.
+
+    Raises:
+        VerificationError: Names what differs.
+    """
+    differing = sorted(name for name, value in expected.items() if marker.get(name) != value)
+    if differing:
+        raise VerificationError(
+            f"the partition in {out} was made with another value of {', '.join(differing)}.",
+            hint="Keep the settings of a release until it is finished.",
+        )
+
+
+def cells_digest(cells: Sequence[Cell]) -> str:
+    """Of the cells of a release, in their order."""
+    rows = [[cell.index, cell.label, cell.bucket] for cell in cells]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def shard_name(shard: int) -> str:
+    """File of a shard's records."""
+    return f"shard-{shard:05d}.jsonl"
+
+
+HEX = 32
+"""Width of the two keyed hashes, unit and record, that a line begins with."""
+
+_GATHERED = 1 << 25
+"""Bytes of lines in memory before they are appended to their files."""
+
+_SORTED_TOGETHER = 1 << 26
+"""Bytes of lines that are sorted in memory; more are bounded by unit first, and split then."""
+
+_SPLITS = (0, 1, 2, 4, 5, 6, 7)
+"""Digits of a unit's hash by which lines are split, one after the other, beside the third and
+fourth modulo 64 at first."""
+
+
+class Spill:
+    """Lines on their way from the order of the source to that of their units.
+
+    The order is that of the third and fourth digit of the units' hashes modulo 64, then of the
+    hashes; within a unit that of its records' hashes. It is part of the format of a partition: the
+    same for any amount of memory.
+
+    Args:
+        folder: An empty private folder of its own; files in it have mode 0600 and are removed as
+            they are read.
+        depth: How often the lines were split already.
+    """
+
+    def __init__(self, folder: Path, depth: int = 0) -> None:
+        self._folder, self._depth, self._gathered = folder, depth, 0
+        self._files: dict[Path, list[bytes]] = {}
+        self._queues: dict[bytes, list[bytes]] = {}
+        first = _SPLITS[depth]
+        self._first, self._rest = slice(first, first + 1), slice(2, 2 if depth else 4)
+
+    def add(self, line: bytes) -> None:
+        """Take a line that begins with the hashes of its unit and of its record.
+
+        Raises:
+            OSError: Disk full or no permission.
+        """
+        key = line[self._first] + line[self._rest]
+        try:
+            self._queues[key].append(line)
+        except KeyError:
+            self._queues[key] = self._files.setdefault(self._folder / self._name(key), [])
+            self._queues[key].append(line)
+        self._gathered += len(line)
+        if self._gathered > _GATHERED:
+            self._write()
+
+    def _name(self, key: bytes) -> str:
+        """File of the lines with these digits; by name files are in order."""
+        major = f"{int(key[1:], 16) % 64:02d}" if key[1:] else ""
+        return f"{self._depth}-{major}{key[:1].decode('ascii')}"
+
+    def bounded(self, most: int) -> Iterator[bytes]:
+        """All lines in order, of each unit the ``most`` with the smallest records' hashes.
+
+        Raises:
+            OSError: Disk full or no permission.
+        """
+        if any(path.exists() for path in self._files):
+            self._write()
+        for path, lines in sorted(self._files.items()):
+            if lines:
+                yield from self._sorted(lines, most)
+                lines.clear()
+            elif path.exists():
+                with path.open("rb", buffering=1 << 20) as stream:
+                    path.unlink()
+                    yield from self._sorted(stream, most)
+
+    def _write(self) -> None:
+        for path, lines in self._files.items():
+            if lines:
+                with open(path, "ab", opener=private_opener) as stream:
+                    stream.writelines(lines)
+                lines.clear()
+        self._gathered = 0
+
+    def _sorted(self, lines: Iterable[bytes], most: int) -> Iterator[bytes]:
+        """Lines of one file in order. Those of one unit beyond its bound are dropped on the way."""
+        remaining = iter(lines)
+        kept: list[bytes] = []
+        size, last = 0, self._depth == len(_SPLITS) - 1
+        limit = _SORTED_TOGETHER
+        for line in remaining:
+            kept.append(line)
+            size += len(line)
+            if size <= limit:
+                continue
+            kept = smallest(kept, most)
+            size = sum(map(len, kept))
+            if last:
+                limit = max(limit, 2 * size)
+            elif 2 * size > limit:
+                parts = Spill(self._folder, self._depth + 1)
+                for part in (kept, remaining):
+                    for later in part:
+                        parts.add(later)
+                    kept = []
+                yield from parts.bounded(most)
+                return
+        yield from smallest(kept, most)
+
+
+def smallest(lines: list[bytes], most: int) -> list[bytes]:
+    """Of each unit the ``most`` lines with the smallest hashes, sorted by unit and record."""
+    lines.sort()
+    return [
+        line
+        for _, group in groupby(lines, key=itemgetter(slice(HEX)))
+        for line in islice(group, most)
+    ]
+
 
 _SPILL = "spill"
 
@@ -301,3 +470,51 @@ def _marker(
         "max_records_per_unit": cfg.max_records_per_unit,
         "holdout": cfg.holdout,
     }
+
+
+def load_shard(out: Path, shard: int, cells: Sequence[Cell], n_shards: int) -> list[Bucket]:
+    """The buckets of one shard in the order of ``cells``, the empty ones too.
+
+    Texts of a bucket are in the order of their keyed hashes. Beside each is the keyed hash of its
+    unit, so that a method can bound what a unit does to all of its texts together.
+
+    Args:
+        out: Folder that partition filled.
+        shard: Number of the shard, 0-based.
+        cells: All cells of the release, as given to partition.
+        n_shards: Number of shards, as given to partition.
+
+    Raises:
+        DataError: The partition is not there or not finished.
+        VerificationError: It was made with other cells or another number of shards, is damaged, or
+            the shard's file is gone.
+    """
+    if not 0 <= shard < n_shards:
+        raise ValueError(f"shard={shard} must be in 0..{n_shards - 1}")
+    marker = read_marker(out)
+    if marker is None:
+        raise DataError(f"the partition in {out} is not finished.", hint="Run partition first.")
+    expected = {"format": FORMAT, "cells": cells_digest(cells), "shards": n_shards}
+    refuse_other(out, marker, expected)
+    rows: dict[int, list[tuple[str, str, str]]] = {
+        cell.index: [] for cell in cells if cell.index % n_shards == shard
+    }
+    path = out / shard_name(shard)
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                row = json.loads(line)
+                rows[row["cell"]].append((row["order"], row["text"], row["unit"]))
+    except FileNotFoundError:
+        raise gone(path) from None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except (ValueError, LookupError, TypeError):
+        raise VerificationError(f"{path} is damaged.", hint=RESTORE_HINT) from None
+    buckets = []
+    for cell in cells:
+        if cell.index in rows:
+            triples = sorted(rows[cell.index])
+            texts, units = [text for _, text, _ in triples], [unit for _, _, unit in triples]
+            buckets.append(Bucket(cell, Private(texts), Private(units)))
+    return buckets

@@ -1,10 +1,4 @@
-"""The one door to files that settings name: public ones, pinned by their SHA-256.
-
-What a method, a suite or a student reads beside the records must be public, and may reach a release
-word for word. So a file is refused where it is, or lies in, a place that holds private data or
-secrets, whatever name, link or mount leads to it; its digest must stand in the settings; and
-partition compares what was read with the private file (``shares_text``).
-"""
+"""Texts as sequences of words: how terms, lines and texts are compared."""
 
 from __future__ import annotations
 
@@ -13,7 +7,9 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import stat
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,12 +19,24 @@ from pydantic import PrivateAttr
 
 from privsyn.data.address import Address, Source, is_address
 from privsyn.data.settings import FileConfig
-from privsyn.data.words import words
 from privsyn.errors import ConfigError
-from privsyn.files import open_file
+from privsyn.files import DIGEST, open_file
 from privsyn.models.model_files import digest as digest_of
-from privsyn.on_disk import DIGEST
 from privsyn.section import Section
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text as they are compared. Total: any string has some or none.
+
+    >>> words("Beta-blockers: 2 mg (O\u2019Neill)")
+    ['beta', 'blockers', '2', 'mg', 'o', 'neill']
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return _WORD.findall(text.casefold())
+
 
 SHORTEST_TEXT, SHORTEST_NUMBER = 16, 9
 """Letters and digits from which on a shared piece of text, or digits from which on a shared number,

@@ -22,7 +22,7 @@ from pydantic import (
 from privsyn.data.address import Address, Source
 from privsyn.data.unit_key import label_id
 from privsyn.errors import ConfigError
-from privsyn.on_disk import OnDisk, Sha256, SourcePath
+from privsyn.files import OnDisk, Sha256, SourcePath
 from privsyn.section import NAME, VERSION, Section
 
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")

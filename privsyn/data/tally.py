@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.data.hashes import Hashes
+from privsyn.data.artifacts import Hashes
 from privsyn.data.unit_key import alike
 
 UNPARSED = "row: cannot be parsed"

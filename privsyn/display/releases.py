@@ -13,7 +13,7 @@ from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
 from privsyn.evaluation.classifiers import verdict
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.publishing.git import ignored, in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan

@@ -1,24 +1,269 @@
-"""export: a finished release as a folder for others' tools, with a card and its certificate."""
+"""The records of a release in one form each: Parquet, CSV, JSON Lines, WebDataset."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import secrets
 import shutil
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from privsyn.data.artifacts import storage_error, sync_folder
+from privsyn.dp.accountant import shown
+from privsyn.dp.adjacency import Adjacency
+from privsyn.dp.risk import Risk, strength
 from privsyn.errors import ConfigError
-from privsyn.handover.card import dataset_card
-from privsyn.handover.formats import FORMATS
 from privsyn.ledger.store import Ledger
 from privsyn.release import certificate, layout, verification
 from privsyn.release.release_store import set_times
+from privsyn.release.warnings import (
+    RESEMBLANCE,
+    definition,
+    judged,
+    not_people,
+    protected,
+    scale_of,
+)
 from privsyn.spelling import nearest
 from privsyn.stages.base import Context
 from privsyn.stages.certify import copy_release
 from privsyn.stages.validate import refuse_unreleased
+
+Rows = Sequence[Mapping[str, Any]]
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes a cell that begins so for: something to be computed."""
+SHARD = 1000
+"""Records a shard of WebDataset holds."""
+
+
+def parquet(rows: Rows, folder: Path, release: Path) -> None:
+    """``data/train.parquet``; images as the datasets library reads them, bytes and path."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "data").mkdir()
+    columns = {name: [row[name] for row in rows] for name in _names(rows) if name != "sha256"}
+    if "file" in columns:
+        columns["image"] = [
+            {"bytes": (release / name).read_bytes(), "path": Path(name).name}
+            for name in columns.pop("file")
+        ]
+    pq.write_table(pa.table(columns), folder / "data" / "train.parquet")
+
+
+def comma_separated(rows: Rows, folder: Path, release: Path) -> None:
+    """``train.csv``, all cells in quotes; one that a spreadsheet would compute after an apostrophe.
+
+    What a language model wrote may begin with ``=``: a spreadsheet that opens the file would run
+    it. The apostrophe says that it is text.
+    """
+    names = _names(rows)
+    with (folder / "train.csv").open("w", encoding="utf-8", newline="") as stream:
+        lines = csv.writer(stream, quoting=csv.QUOTE_ALL)
+        lines.writerow(names)
+        lines.writerows([_as_text(str(row[name])) for name in names] for row in rows)
+    _images(folder, release)
+
+
+def json_lines(rows: Rows, folder: Path, release: Path) -> None:
+    """``train.jsonl``, as the release has it."""
+    shutil.copyfile(release / layout.ARTIFACT, folder / "train.jsonl")
+    _images(folder, release)
+
+
+def web_dataset(rows: Rows, folder: Path, release: Path) -> None:
+    """``train-000000.tar`` and on: of every record a .json, and a .txt or a .png."""
+    for first in range(0, len(rows), SHARD):
+        name = folder / f"train-{first // SHARD:06d}.tar"
+        with tarfile.open(name, "w", format=tarfile.USTAR_FORMAT) as shard:
+            for place, row in enumerate(rows[first : first + SHARD], first):
+                key = f"{place:08d}"
+                if "file" in row:
+                    _add(shard, f"{key}.png", (release / row["file"]).read_bytes())
+                else:
+                    _add(shard, f"{key}.txt", str(row["text"]).encode())
+                facts = {part: row[part] for part in ("id", "label") if part in row}
+                _add(shard, f"{key}.json", json.dumps(facts, ensure_ascii=False).encode())
+
+
+FORMATS: Mapping[str, Callable[[Rows, Path, Path], None]] = {
+    "hf": parquet,
+    "parquet": parquet,
+    "csv": comma_separated,
+    "jsonl": json_lines,
+    "webdataset": web_dataset,
+}
+"""What a release may be written as. ``hf`` is a folder that ``datasets.load_dataset`` reads."""
+
+DATA_FILES = {
+    "hf": "data/train.parquet",
+    "parquet": "data/train.parquet",
+    "csv": "train.csv",
+    "jsonl": "train.jsonl",
+    "webdataset": "train-*.tar",
+}
+"""Where the records of each lie."""
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(rows[0]) if rows else ["id"]
+
+
+def _as_text(cell: str) -> str:
+    """A cell that is no formula. Blanks before one hide it from no spreadsheet."""
+    return f"'{cell}" if cell.lstrip(" \n\u00a0").startswith(FORMULA) else cell
+
+
+def _images(folder: Path, release: Path) -> None:
+    if (release / layout.IMAGES).is_dir():
+        shutil.copytree(release / layout.IMAGES, folder / layout.IMAGES)
+
+
+def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
+    """A member that says nothing of this machine or this hour."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    member.mode = 0o644
+    shard.addfile(member, io.BytesIO(content))
+
+
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+def dataset_card(sealed: Mapping[str, Any], form: str, licence: str | None) -> str:
+    """The card of a release, as README.md of a folder with it in it.
+
+    Args:
+        sealed: The release's certificate.
+        form: What it is exported as, a key of FORMATS.
+        licence: Identifier of a licence, such as cc-by-4.0; None: the card names none.
+    """
+    paid = certificate.origin(sealed)
+    plan, artifact = paid["plan"], sealed["artifact"]
+    images = artifact["media_type"] == layout.IMAGE_ROWS
+    things = "images" if images else "texts"
+    front = yaml.safe_dump(
+        _front(plan, artifact, form, licence, images=images), sort_keys=False, allow_unicode=True
+    )
+    labels = plan["dataset"]["labels"]
+    name = str(sealed.get("name", plan["release_id"]))
+    unit = protected(plan["dataset"], str(plan["unit"]))
+    defined = definition(plan["epsilon"], plan["delta"], unit, Adjacency(plan["adjacency"]))
+    risk, epsilon = Risk(**paid["risk"]), judged(plan["target_epsilon"], plan["epsilon"])
+    dataset = plan["dataset"]
+    rows = not_people(dataset["unit"], by_file=bool(dataset.get("images")))
+    parts = [
+        f"---\n{front}---\n",
+        f"# Synthetic {things} of {_plain(plan['dataset']['name'])}\n",
+        f"{artifact['rows']:,} synthetic {things} by {paid['method']['title']} "
+        f"({paid['method']['paper']}), drawn under differential privacy from private records. "
+        f"{RESEMBLANCE.format(unit=unit)}\n",
+        "## Guarantee\n",
+        f"{strength(epsilon, risk.right).capitalize()} ({scale_of(epsilon, risk.right)}). "
+        f"{' '.join(risk.words(unit, plan['adjacency']))}\n",
+        f"{rows}\n" if rows else "",
+        _facts(
+            {
+                "epsilon": shown(plan["epsilon"]),
+                "delta": f"{plan['delta']:g}",
+                "who is protected": _used(unit, int(plan["max_records_per_unit"])),
+                "neighbouring datasets": plan["adjacency"],
+                "labels, public": ", ".join(map(_plain, labels)) or "none",
+                "version of the private dataset": _plain(plan["dataset"]["version"]),
+                "release": f"`{name}`",
+                "SHA-256 of its certificate": f"`{certificate.digest(sealed)}`",
+            }
+        ),
+        f"Definition: {defined}.\n",
+        "## Intended use\n",
+        f"To develop and test software, to train and compare models, and to show {things} of this "
+        "kind where the private ones may not be shown. Use of it is free of further privacy cost: "
+        "whatever is computed from it has the guarantee above.\n",
+        "## Limits\n",
+        "- The guarantee bounds what the release adds to what is known of one "
+        f"{unit}; it does not hide what many have in common.\n"
+        f"- Other releases of the same dataset have costs of their own, and costs add up: the "
+        f"account they are charged to is in the certificate.\n"
+        f"- {things.capitalize()} are written by a model. They are no facts, may repeat what the "
+        "public model knows, and rare kinds of records are missing or few.\n"
+        "- Counts and shares are not those of the private dataset.\n"
+        + (
+            "- In `train.csv` cells that a spreadsheet would compute begin with an apostrophe; the "
+            "rows as certified are in `release/`.\n"
+            if form == "csv"
+            else ""
+        ),
+        "## How to verify\n",
+        "`release/` is the release as it was certified, with its certificate and the reports of "
+        "its checks. Digests, identity and guarantee are recomputed by\n",
+        "```console\n$ pip install privsyn\n$ privsyn verify release\n```\n",
+        "which needs no private data. Who made it a ledger says (`--ledger URL`) or, where "
+        "`release/` holds a signature, the public key of its maker (`--key PUBLIC.PEM`).\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _front(
+    plan: Mapping[str, Any],
+    artifact: Mapping[str, Any],
+    form: str,
+    licence: str | None,
+    *,
+    images: bool,
+) -> dict[str, Any]:
+    rows = int(artifact["rows"])
+    labelled = bool(plan["dataset"]["labels"])
+    kind = "image" if images else "text"
+    task = f"{kind}-classification" if labelled else f"unconditional-{kind}-generation"
+    if not images and not labelled:
+        task = "text-generation"
+    front: dict[str, Any] = {
+        "pretty_name": f"Synthetic {plan['dataset']['name']}",
+        "task_categories": [task],
+        "size_categories": [next((name for most, name in _SIZES if rows < most), "n>1M")],
+        "tags": ["synthetic", "differential-privacy", "privsyn"],
+        "annotations_creators": ["machine-generated"],
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [{"split": "train", "path": DATA_FILES[form]}],
+            }
+        ],
+    }
+    if licence is not None:
+        front = {"license": licence} | front
+    if form in ("hf", "parquet"):
+        names = ["id", *(["label"] if labelled else []), "image" if images else "text"]
+        front["dataset_info"] = {
+            "features": [
+                {"name": name, "dtype": "image" if name == "image" else "string"} for name in names
+            ]
+        }
+    return front
+
+
+def _used(unit: str, most: int) -> str:
+    records = "one record was" if most == 1 else f"at most {most} records were"
+    return f"{unit}, of which {records} used"
+
+
+def _facts(rows: Mapping[str, str]) -> str:
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "|---|---|", *lines]) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Words of a setting in a table of Markdown: no mark-up, no new column, one line."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in " ".join(text.split()))
+
 
 RELEASE = "release"
 """The release as it was certified, in an export."""

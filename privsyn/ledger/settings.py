@@ -9,7 +9,7 @@ from pydantic import (
 )
 
 from privsyn.dp.adjacency import Adjacency
-from privsyn.on_disk import LocalPath, OnDisk, Sha256
+from privsyn.files import LocalPath, OnDisk, Sha256
 from privsyn.section import NAME, Section
 
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef, write_jsonl_atomic
+from privsyn.data.readers.columns import as_text, fault
 from privsyn.data.readers.lines import CSV, JSONLines
 from privsyn.data.readers.parquet import check_parquet, parquet_rows
 from privsyn.data.readers.streams import COMPRESSIONS
-from privsyn.data.readers.values import as_text, fault
 from privsyn.data.settings import PLACEHOLDER
 from privsyn.modalities.base import Embedder, Format, Generator, Unusable
 from privsyn.release import layout

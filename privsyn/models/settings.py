@@ -11,7 +11,7 @@ from pydantic import (
     field_validator,
 )
 
-from privsyn.on_disk import OnDisk
+from privsyn.files import OnDisk
 from privsyn.section import VARIABLE, Section
 
 _FIELDS_OF_OURS = frozenset(

@@ -1,13 +1,111 @@
-"""The optional git step of publishing: a commit of the published DVC files and nothing else."""
+"""DVC's command line, run for one project.
+
+The command line, because DVC's Python API is not a public one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from privsyn.errors import PublishError
+from privsyn.data.artifacts import atomic_file
+from privsyn.errors import ConfigError, PublishError
+
+PROJECT_FILES = {
+    ".dvc/config": """\
+[core]
+    analytics = false
+    check_update = false
+    remote = local
+['remote "local"']
+    url = ../.privsyn/dvc-remote
+    verify = true
+""",
+    ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
+    ".dvcignore": """\
+# Folders DVC never looks into: private state, failed releases, the environment.
+.privsyn/
+quarantine/
+.venv/
+.airflow/
+""",
+}
+"""What makes a folder a DVC project: a local directory as the remote, read back with checks."""
+
+_BUSY = ("Unable to acquire lock", "is busy, it is being blocked by")
+
+
+class DvcCommand:
+    """Runs DVC in a project, waiting where somebody else's command holds it.
+
+    Args:
+        root: The project.
+        busy_timeout: Seconds to wait for another DVC command.
+    """
+
+    def __init__(self, root: Path, *, busy_timeout: float) -> None:
+        self.root = root
+        self._busy_timeout = busy_timeout
+
+    def prepare(self) -> None:
+        """Make the folder a DVC project where it is none, without git where there is none."""
+        if not (self.root / ".dvc" / "config").exists():
+            for name, content in PROJECT_FILES.items():
+                if not (self.root / name).exists():
+                    with atomic_file(self.root / name, mode=0o644) as stream:
+                        stream.write(content.encode())
+        local = self.root / ".dvc" / "config.local"
+        if not in_git(self.root) and not (local.exists() and "no_scm" in local.read_text()):
+            self.run("config", "--local", "core.no_scm", "true")
+
+    def run(self, *arguments: str) -> str:
+        """Run one command and return what it printed.
+
+        Raises:
+            ConfigError: A setting of DVC or params.yaml is at fault.
+            PublishError: DVC refused, or another DVC command held the project for too long.
+        """
+        # -P: a file of the project must not be imported in place of a package.
+        command = [sys.executable, "-P", "-m", "dvc", *arguments]
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            done = subprocess.run(
+                command,
+                cwd=self.root,
+                env=os.environ | {"DVC_NO_ANALYTICS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            if done.returncode == 0:
+                return done.stdout
+            busy = any(sign in done.stdout for sign in _BUSY)
+            if not busy or time.monotonic() >= deadline:
+                raise _refusal(arguments, done.stdout, busy=busy)
+            time.sleep(0.5)
+
+
+def _refusal(arguments: Sequence[str], output: str, *, busy: bool) -> PublishError | ConfigError:
+    """DVC's own error, on one line, with the next step."""
+    text = re.sub(r"//[^/@\s]*:[^/@\s]*@", "//***@", output)
+    found = re.search(r"^ERROR: (.*?)(?=^ERROR: |\Z)", text, re.MULTILINE | re.DOTALL)
+    said = (found[1] if found else text[-300:]).split(" - ", 1)[-1]
+    message = f"dvc {arguments[0]}: {' '.join(said.split())[:300].rstrip('.')}."
+    if busy:
+        return PublishError(message, hint="Another DVC command runs in this project: wait for it.")
+    if "are missing from 'params.yaml'" in message:
+        return ConfigError(message, hint="dvc.yaml names these sections; they may be empty: {}.")
+    if "config file error" in output:
+        return ConfigError(message, hint="See services.dvc_remote and: dvc remote list.")
+    return PublishError(message, hint="Nothing is lost: repair it and run the same again.")
 
 
 def in_git(root: Path) -> bool:

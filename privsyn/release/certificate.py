@@ -13,12 +13,15 @@ import re
 import stat
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from math import isclose
 from pathlib import Path
 from typing import Any
 
 from privsyn import __version__
 from privsyn.data.artifacts import ArtifactRef, atomic_file, sha256_file
+from privsyn.dp.accuracy import CONFIDENCE, STEPS, NoisyAccuracy
 from privsyn.dp.events import load
 from privsyn.dp.risk import risk
 from privsyn.errors import VerificationError
@@ -77,7 +80,7 @@ def build(
         counts: What the method counted while drawing: outputs of the mechanism.
         exhibits: SHA-256 of each of its pictures and tables, by name.
         model: SHA-256 of each file of the model trained for it, by name.
-        accuracy: What was drawn of the accuracy it pays for (``release/accuracy.py``), if it does.
+        accuracy: What was drawn of the accuracy that it pays for, if any was.
         root: Project folder, for its git commit.
         approval: Of its cost, where one was needed: the hash of its row, and no name.
     """
@@ -300,3 +303,36 @@ def is_plain_file(file: Path) -> bool:
         return stat.S_ISREG(file.lstat().st_mode)
     except OSError:
         return False
+
+
+def accuracy_figures(mechanism: NoisyAccuracy, right: int, wrong: int) -> dict[str, Any]:
+    """What a certificate says of a paid accuracy: two draws, and all that follows from them.
+
+    Args:
+        mechanism: What drew them.
+        right: Noisy weight of the held-out units answered right, in steps.
+        wrong: And wrong.
+    """
+    return {
+        "right": right,
+        "wrong": wrong,
+        "steps": STEPS,
+        "noise": {"kind": "discrete laplace", "scale": mechanism.scale},
+        "epsilon": mechanism.event.epsilon,
+        "delta": 0.0,
+        "confidence": CONFIDENCE,
+        **asdict(mechanism.read(right, wrong)),
+    }
+
+
+def agree(said: Any, found: Any) -> bool:
+    """Whether two JSON values are the same but for the last digits of their numbers."""
+    if isinstance(found, dict):
+        return (
+            isinstance(said, dict)
+            and said.keys() == found.keys()
+            and all(agree(said[key], value) for key, value in found.items())
+        )
+    if isinstance(found, float):
+        return isinstance(said, int | float) and isclose(said, found, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(said == found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from privsyn.data.partition_marker import MARKER, shard_name
+from privsyn.data.partition import MARKER, shard_name
 from privsyn.errors import DataError
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from privsyn.on_disk import LocalPath, OnDisk
+from privsyn.files import LocalPath, OnDisk
 from privsyn.section import PAGE, Section
 
 KEY_VARIABLE, PASSPHRASE_VARIABLE = "PRIVSYN_SIGNING_KEY", "PRIVSYN_SIGNING_PASSPHRASE"

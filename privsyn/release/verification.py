@@ -24,10 +24,11 @@ from privsyn.ledger.entries import Change, State
 from privsyn.ledger.store import Ledger
 from privsyn.ledger.terms import Terms
 from privsyn.release import signature
-from privsyn.release.accuracy import accuracy_figures, agree
 from privsyn.release.certificate import (
     RESTORE_HINT,
     SCHEMA,
+    accuracy_figures,
+    agree,
     canonical,
     day_of,
     digest,

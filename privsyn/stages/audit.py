@@ -10,7 +10,7 @@ from typing import Any
 
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, Audit, Claim, Detector, audit, gather
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context

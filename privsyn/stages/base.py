@@ -20,14 +20,14 @@ from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
+from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account, AccountSpec, terms_of
 from privsyn.ledger.store import Ledger, open_ledger
 from privsyn.methods.base import Method
 from privsyn.methods.registry import load_method
 from privsyn.object_store import local_folder
-from privsyn.on_disk import DIGEST, OnDisk, values
-from privsyn.release.key_files import check_place
 from privsyn.release.plan import Plan
+from privsyn.release.signature import check_place
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
 from privsyn.tracking.base import BestEffort, Tracker

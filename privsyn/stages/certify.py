@@ -26,15 +26,14 @@ from privsyn.data.partition import held_units
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
 from privsyn.evaluation.classifiers import text_classifier
 from privsyn.evaluation.images import image_classifier
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.release import certificate, layout, signature
-from privsyn.release.accuracy import accuracy_figures
-from privsyn.release.key_files import check_place
+from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
 from privsyn.release.scratch import ACCURACY, EXHIBITS, HELD_OUT, MODEL, PARTITION, TRAIN, samples
 from privsyn.release.settings import KEY_VARIABLE
-from privsyn.release.signing_key import load
+from privsyn.release.signature import check_place, load
 from privsyn.stages.base import Context
 from privsyn.stages.draw import begun, holding
 from privsyn.stages.lineage import certified, traced

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.data.artifacts import atomic_file, private_folder, sync_folder, write_json_atomic
-from privsyn.data.buckets import load_shard
 from privsyn.data.draws import Draws
+from privsyn.data.partition import load_shard
 from privsyn.dp.events import dump
 from privsyn.dp.noise import NoiseSource
 from privsyn.errors import (
@@ -29,7 +29,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.models.roles import ROLES, load_role
 from privsyn.models.training.processes import started
 from privsyn.release.plan import Plan

@@ -39,9 +39,9 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
 from privsyn.methods.base import Backends, Role, unwatched
-from privsyn.methods.shared.alone import Alone, Recipe, WritesFresh, write_alone, write_fresh
+from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.models.images.image_folders import check_encoder
 from privsyn.models.images.loading import load_encoder
 from privsyn.models.language.likelihood import Readable, log_likelihoods

@@ -18,7 +18,7 @@ from privsyn.evaluation.report import Taught, sections
 from privsyn.evaluation.report import section as taught
 from privsyn.evaluation.structured import section as structured
 from privsyn.methods.base import Method
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan

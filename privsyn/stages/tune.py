@@ -24,12 +24,11 @@ from privsyn.display.progress import under_way
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import ConfigError, DataError, ModelError
 from privsyn.evaluation.classifiers import FEWEST
-from privsyn.files import open_file, read_json
+from privsyn.files import open_file, read_json, values
 from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.modalities.text import Texts
-from privsyn.on_disk import values
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
@@ -39,7 +38,7 @@ from privsyn.stages.partition import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 
 HELD_OUT = 0.3
 """Share of the public records that trials are tested on."""

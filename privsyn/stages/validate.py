@@ -13,7 +13,7 @@ from privsyn.dp.risk import risk
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from privsyn.data.public_files import ReadsFiles
-from privsyn.on_disk import OnDisk, Sha256
+from privsyn.files import OnDisk, Sha256
 
 MORE: Final = "more"
 STUDENTS: Final = "distill"

@@ -13,12 +13,13 @@ certificate and the ledger, not the tracker, are the record of what was spent.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from privsyn.errors import PrivsynError
+from privsyn.errors import ConfigError, PrivsynError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -187,3 +188,83 @@ class BestEffort:
     def overview(self) -> str | None:
         """See Tracker; None when the store is down."""
         return self._attempt(self._tracker.overview, None)
+
+
+MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_BATCH = 6000, 5000, 36, 100
+"""Longest values, and most of them in a call."""
+
+
+def as_key(name: str) -> str:
+    """A name MLflow accepts: it refuses most punctuation."""
+    return re.sub(r"[^\w.\-/ ]", "_", name)[:250]
+
+
+def shortened(value: object, limit: int) -> str:
+    """A value of so many characters at most."""
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def quoted(value: str) -> str:
+    """A value in quotes, for a filter of MLflow.
+
+    Raises:
+        ConfigError: It holds a quote.
+    """
+    if "'" in value:
+        raise ConfigError(f"the name of a release, stage or model may not hold a quote: {value!r}.")
+    return f"'{value}'"
+
+
+class NullTracker:
+    """Satisfies Tracker for runs that want no lineage, and for tests of other parts."""
+
+    def check(self) -> None:
+        """Nothing to reach."""
+
+    def release_run(self, release_id: str) -> str:
+        """No run."""
+        return ""
+
+    def start_stage(self, release_id: str, stage: str) -> str:
+        """No run."""
+        return ""
+
+    def stage_run(self, release_id: str, stage: str) -> AbstractContextManager[str]:
+        """A block without a run."""
+        return staged(self, release_id, stage)
+
+    def finish(self, run_id: str, status: str = "FINISHED") -> None:
+        """Writes nothing."""
+
+    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        """Writes nothing."""
+
+    def log_metrics(self, run_id: str, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Writes nothing."""
+
+    def set_tags(self, run_id: str, tags: Mapping[str, object]) -> None:
+        """Writes nothing."""
+
+    def log_artifact(self, run_id: str, path: Path, folder: str = "") -> None:
+        """Writes nothing."""
+
+    def log_dataset(self, run_id: str, name: str, version: str, context: str = "private") -> None:
+        """Writes nothing."""
+
+    def register_model(
+        self, run_id: str, name: str, folder: Path, tags: Mapping[str, object]
+    ) -> str:
+        """No version."""
+        return ""
+
+    def withdraw_model(self, name: str, release_id: str) -> None:
+        """Writes nothing."""
+
+    def link(self, run_id: str) -> str | None:
+        """No address."""
+        return None
+
+    def overview(self) -> str | None:
+        """No address."""
+        return None

@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsyn.on_disk import LocalPath, OnDisk, Sha256
+from privsyn.files import LocalPath, OnDisk, Sha256
 from privsyn.section import Section
 
 PATTERNS: tuple[Literal["email", "phone", "record_number"], ...] = (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from privsyn.errors import ConfigError
-from privsyn.release.key_files import check_place, put_key, read_key, refuse_repository
+from privsyn.release.signature import check_place, put_key, read_key, refuse_repository
 from privsyn.vault.sealing import KEY_BYTES, key_id
 
 VARIABLE = "PRIVSYN_VAULT_KEY"

@@ -18,9 +18,8 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from privsyn.config import Config
-from privsyn.data.buckets import load_shard
 from privsyn.data.images import decode, encode
-from privsyn.data.partition import partition, read_holdout
+from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.readers.formats import check_source, read_records
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, ImageConfig

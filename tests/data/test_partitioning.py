@@ -18,11 +18,9 @@ from typing import Any
 import pytest
 
 from privsyn.data import partition as module
-from privsyn.data.buckets import load_shard
-from privsyn.data.partition import partition, read_holdout
+from privsyn.data.partition import Spill, load_shard, partition, read_holdout
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.data.settings import DatasetConfig
-from privsyn.data.spill import Spill
 from privsyn.errors import DataError, StorageError, VerificationError
 
 KEY = bytes(range(32))
@@ -216,8 +214,8 @@ def test_a_unit_with_very_many_records_is_bounded_on_the_way(
 ) -> None:
     cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
     partition(cfg, KEY, CELLS, tmp_path / "1", 1)
-    monkeypatch.setattr("privsyn.data.spill._SORTED_TOGETHER", 1000)
-    monkeypatch.setattr("privsyn.data.spill._GATHERED", 1000)
+    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
+    monkeypatch.setattr("privsyn.data.partition._GATHERED", 1000)
     partition(cfg, KEY, CELLS, tmp_path / "2", 1)
     assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
 
@@ -255,8 +253,8 @@ def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
         init(spill, folder, depth)
 
     monkeypatch.setattr(Spill, "__init__", counted)
-    monkeypatch.setattr("privsyn.data.spill._GATHERED", gathered)
-    monkeypatch.setattr("privsyn.data.spill._SORTED_TOGETHER", together)
+    monkeypatch.setattr("privsyn.data.partition._GATHERED", gathered)
+    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", together)
     monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", gathered)
     labels = ("a", "b", "sch\u00f6n")
     path = tmp_path / "a.jsonl"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import privsyn.data.readers.streams
-from privsyn.data.readers.csv_records import RowsRunTogether, split_records
 from privsyn.data.readers.formats import check_rows, check_source, read_records
+from privsyn.data.readers.lines import RowsRunTogether, split_records
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally
 from privsyn.errors import DataError

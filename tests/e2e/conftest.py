@@ -18,7 +18,7 @@ import pytest
 from privsyn.airflow.project import teaches
 from privsyn.ledger import store
 from privsyn.methods.base import Backends
-from privsyn.release.signing_key import new
+from privsyn.release.signature import new
 from tests.e2e.small_project import (
     CANARY,
     DRIVERS,

@@ -26,7 +26,7 @@ from privsyn.stages.base import Context, open_context
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 
 ROOT = Path(__file__).parents[2]
 RUN_DAG = ROOT / "tests" / "dags" / "run_dag.py"

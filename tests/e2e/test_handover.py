@@ -21,9 +21,7 @@ from privsyn.display import comparison as comparing
 from privsyn.display.comparison import compare, write
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
-from privsyn.handover.card import dataset_card
-from privsyn.handover.export import export
-from privsyn.handover.formats import FORMATS
+from privsyn.handover.export import FORMATS, dataset_card, export
 from privsyn.methods.registry import METHODS
 from privsyn.release import certificate, verification
 from privsyn.stages.base import Context

@@ -33,7 +33,7 @@ from privsyn.errors import (
 from privsyn.methods.base import Backends
 from privsyn.release import certificate
 from privsyn.stages import run as stages
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 from tests.e2e.small_project import CANARY, LABELS, METHODS, rows, stand_in
 
 SETTINGS = {

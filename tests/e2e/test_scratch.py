@@ -373,7 +373,7 @@ class Recorder:
     """A tracker that keeps how runs ended."""
 
     def __init__(self) -> None:
-        from privsyn.tracking.null import NullTracker
+        from privsyn.tracking.base import NullTracker
 
         self._nothing = NullTracker()
         self.ended: dict[str, str] = {}

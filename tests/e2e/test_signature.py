@@ -17,7 +17,7 @@ from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends
 from privsyn.release import signature
 from privsyn.release.settings import KEY_VARIABLE, PASSPHRASE_VARIABLE
-from privsyn.release.signing_key import load, new
+from privsyn.release.signature import load, new
 from privsyn.stages.certify import sign
 from privsyn.stages.plan import plan
 from privsyn.stages.preflight import preflight

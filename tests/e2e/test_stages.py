@@ -46,7 +46,7 @@ from privsyn.stages.run import run
 from privsyn.stages.validate import copy_reports, place, validate
 from privsyn.students.parent import open_parent
 from privsyn.testing import Constant
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 from tests.e2e.neighbours import assert_alike, published_by_neighbours
 from tests.e2e.small_project import CANARY, finish, rows, stand_in, times
 

@@ -16,9 +16,9 @@ from privsyn.data.public_files import ReadsFiles
 from privsyn.data.records import Cell
 from privsyn.dp.mechanisms import Laplace
 from privsyn.errors import ModelError
+from privsyn.files import OnDisk, Sha256
 from privsyn.methods import base, registry
 from privsyn.methods.base import Backends, Mechanism, Sample
-from privsyn.on_disk import OnDisk, Sha256
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, train
 from privsyn.stages.partition import partition

@@ -11,7 +11,7 @@ import pytest
 from privsyn.methods.base import Backends
 from privsyn.stages.evaluate import evaluate, said
 from privsyn.stages.trend import fallen, paid_fell
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 from tests.e2e.small_project import build_project, stand_ins
 from tests.e2e.test_report import released
 from tests.e2e.weekly_releases import release_id, weekly

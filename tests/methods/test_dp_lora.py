@@ -36,7 +36,7 @@ from privsyn.methods.dp_lora import method as dp_lora
 from privsyn.methods.dp_lora.method import LABELS, DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.registry import load_method
-from privsyn.methods.shared import label_split
+from privsyn.methods.shared import label_choice
 from privsyn.models.fakes import FakeTrainableModel, FakeTrainer
 from privsyn.models.language.prompts import CHAT, PLAIN
 from privsyn.models.model_identity import ModelIdentity
@@ -268,7 +268,7 @@ PLAIN_PROMPT = PromptTemplate("Label: {label}\nText:{reference}", "Label: {label
 @given(st.lists(st.integers(-5, 10**6), min_size=1, max_size=12), st.integers(0, 1000))
 def test_texts_are_apportioned_by_counts_and_every_label_gets_one(noisy, extra):
     total = len(noisy) + extra
-    shares = label_split.apportion(total, noisy)
+    shares = label_choice.apportion(total, noisy)
     assert sum(shares) == total
     assert min(shares) >= 1
     counts = [max(count, 0) for count in noisy]

@@ -25,11 +25,10 @@ from privsyn.errors import ConfigError, ModelError
 from privsyn.methods.base import ANYTHING, Backends, Draw, ReleaseFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
-from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
-from privsyn.methods.keyphrase_seeding.prompts import fill
-from privsyn.methods.keyphrase_seeding.sequences import _told_apart
+from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, fill
 from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingConfig
-from privsyn.methods.shared.alone import write_fresh
+from privsyn.methods.keyphrase_seeding.vocabulary import _told_apart
+from privsyn.methods.shared.baseline import write_fresh
 from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate

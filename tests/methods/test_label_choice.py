@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privsyn.methods.shared.alone import Recipe, write_alone
+from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.label_choice import MOST_LABELS, of_their_labels
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.fakes import FakeLogitModel

@@ -31,7 +31,7 @@ from privsyn.methods.private_evolution.method import LATTICE, PARTS, PrivateEvol
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
 from privsyn.methods.registry import load_method
-from privsyn.methods.shared import label_split
+from privsyn.methods.shared import label_choice
 from privsyn.models.fakes import FakeTextModel
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.models.protocols import PromptTemplate
@@ -383,7 +383,7 @@ def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=8), st.integers(0, 50))
 def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
     total = len(noisy) + more
-    sizes = label_split.apportion(total, np.array(noisy, np.int64))
+    sizes = label_choice.apportion(total, np.array(noisy, np.int64))
     assert sum(sizes) == total
     assert min(sizes) >= 1
     order = np.argsort(noisy)

@@ -13,8 +13,8 @@ import pytest
 from privsyn.data.settings import ImageConfig
 from privsyn.methods.private_evolution.samples import KINDS as EVOLVED
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.modalities.base import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.images import Images
-from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward

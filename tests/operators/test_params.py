@@ -9,8 +9,8 @@ import pytest
 
 from privsyn.config import load_config
 from privsyn.errors import ConfigError
+from privsyn.files import marks
 from privsyn.methods.registry import METHODS
-from privsyn.on_disk import marks
 
 pytestmark = pytest.mark.airflow
 PARAMS = Path(__file__).parents[2] / "params.yaml"

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsyn.data.buckets import load_shard
-from privsyn.data.partition import partition, read_holdout
+from privsyn.data.partition import load_shard, partition, read_holdout
 from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig
 from privsyn.dp.adjacency import Adjacency

@@ -17,16 +17,16 @@ from pydantic import BaseModel, FilePath
 from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.errors import ConfigError, PrivsynError
+from privsyn.files import DIGEST, OnDisk, marks, values
 from privsyn.methods.base import ReleaseFacts
 from privsyn.methods.registry import METHODS, load_method, settings_model
 from privsyn.models.model_identity import ModelIdentity
-from privsyn.on_disk import DIGEST, OnDisk, marks, values
 from privsyn.section import Section
 from privsyn.stages.base import open_context
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.students.settings import STUDENTS
-from privsyn.tracking.null import NullTracker
+from privsyn.tracking.base import NullTracker
 
 ROOT = Path(__file__).parents[2]
 SECRET = "vermilion-ocelot-90210"

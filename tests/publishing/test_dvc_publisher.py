@@ -17,10 +17,8 @@ import pytest
 import yaml
 
 from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
-from privsyn.publishing.command import PROJECT_FILES
-from privsyn.publishing.dvc import DvcPublisher
-from privsyn.publishing.git import commit_files
-from privsyn.publishing.pipeline import current_stages, folder_md5
+from privsyn.publishing.dvc import DvcPublisher, current_stages, folder_md5
+from privsyn.publishing.git import PROJECT_FILES, commit_files
 from tests.publishing.dvc_project import METHOD, REPOSITORY, Project, read
 
 NewProject = Callable[..., Project]

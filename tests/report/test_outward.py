@@ -15,7 +15,7 @@ from privsyn.dp.accuracy import STEPS, NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.errors import PrivsynError, VerificationError
 from privsyn.release import certificate, layout
-from privsyn.release.accuracy import accuracy_figures
+from privsyn.release.certificate import accuracy_figures
 from privsyn.report.blocks import Answer, Answers
 from privsyn.report.document import LEAVES, STAYS, Document, Section
 from privsyn.report.outward import _caption, outward

@@ -18,7 +18,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.evaluation.embeddings import fidelity
 from privsyn.evaluation.images import image_fidelity
 from privsyn.release import certificate, layout
-from privsyn.release.accuracy import accuracy_figures
+from privsyn.release.certificate import accuracy_figures
 from privsyn.stages.validate import write_report
 from privsyn.validation.gx import validate_file
 from privsyn.validation.image_profile import read_image_rows

@@ -17,9 +17,8 @@ import pytest
 
 from privsyn.errors import ConfigError, TrackingUnavailable
 from privsyn.filelock import file_lock
-from privsyn.tracking.base import BestEffort, Tracker
+from privsyn.tracking.base import BestEffort, NullTracker, Tracker
 from privsyn.tracking.mlflow import MlflowTracker
-from privsyn.tracking.null import NullTracker
 
 CANARY = "CANARY-73190-heliotrope"
 

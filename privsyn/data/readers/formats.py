@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from privsyn.data.address import Source
-from privsyn.data.hashes import Hashes
+from privsyn.data.artifacts import Hashes
 from privsyn.data.public_files import pieces
-from privsyn.data.readers.columns import called_after_people
+from privsyn.data.readers.columns import called_after_people, fault
 from privsyn.data.readers.header import read_header
 from privsyn.data.readers.lines import Row
 from privsyn.data.readers.objects import is_folder, parts
@@ -30,14 +30,12 @@ from privsyn.data.readers.streams import (
     split_suffix,
     way_out,
 )
-from privsyn.data.readers.values import fault
 from privsyn.data.records import Private, Record
 from privsyn.data.settings import PLACEHOLDER, DatasetConfig
 from privsyn.data.tally import Tally, folded
 from privsyn.data.unit_key import label_id, spells_float, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
-from privsyn.modalities.base import Format, Unusable
-from privsyn.modalities.registry import modality_of
+from privsyn.modalities.base import Format, Unusable, modality_of
 
 
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:

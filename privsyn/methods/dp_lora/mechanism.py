@@ -15,7 +15,7 @@ from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
-from privsyn.methods.shared import label_split
+from privsyn.methods.shared import label_choice
 
 LATTICE = 1 << 20
 
@@ -133,7 +133,7 @@ def _least_noise(
 def sizes_of(cfg: DPLoraConfig, labels: Sequence[str | None]) -> list[int]:
     """Texts of every label."""
     paid = cfg.label_noise is not None
-    return label_split.sizes(
+    return label_choice.sizes(
         "methods.dp_lora", labels, cfg.texts_per_label, cfg.label_split, paid=paid
     )
 

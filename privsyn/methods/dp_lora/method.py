@@ -26,8 +26,8 @@ from privsyn.errors import ConfigError, PrivsynError
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each, unwatched
 from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
-from privsyn.methods.shared import label_split
-from privsyn.methods.shared.alone import Recipe
+from privsyn.methods.shared import label_choice
+from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import RECORDS, PromptConfig, default_prompt
 from privsyn.models.language.loading import check_layers
@@ -103,7 +103,7 @@ class DPLora:
         self, cfg: DPLoraConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
         """As many texts of each label, which cost nothing more; a batch of the records' number."""
-        label_split.refuse_for_texts("methods.dp_lora", cfg.label_split)
+        label_choice.refuse_for_texts("methods.dp_lora", cfg.label_split)
         found: dict[str, Any] = {"texts_per_label": each(texts, len(labels))}
         if records is not None:
             found["expected_batch"] = max(1, round(cfg.sampling_rate * records))
@@ -178,7 +178,7 @@ class DPLora:
         sizes = sizes_of(settings, labels)
         if mechanism.histogram is not None:  # [L6]
             count = partial(_label_histogram, mechanism.histogram, trainer, buckets, draw.noise)
-            sizes = label_split.apportion(
+            sizes = label_choice.apportion(
                 sum(sizes), journal.draw_array("labels", count, len(labels))
             )
         units = _units(trainer, buckets)

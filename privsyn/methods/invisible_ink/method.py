@@ -24,7 +24,7 @@ from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid,
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
-from privsyn.methods.shared.alone import Recipe
+from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
     AS_EARLIER_TURN,
     MIN_TOKENS,

@@ -1,12 +1,4 @@
-"""Keyphrase prompt seeding: prompts of privatised phrases, so the model sees no private text.
-
-Source: Nagesh et al. 2025, "Private text generation by seeding large language model prompts"
-(DP-KPS), section 2 and Appendix B. Guarantee, assumptions and every deviation from the paper:
-guarantee.md, whose tags [K1] ... stand at the lines they speak of.
-
-Symbols as in the paper: terms per document S, vocabulary size N, phrases per document M, Fourier
-features I, sequence length L. The estimates themselves: dp_kde.py.
-"""
+"""Prompts of keyphrase seeding: public text around privatised phrases."""
 
 from __future__ import annotations
 
@@ -22,6 +14,7 @@ from numpy.typing import NDArray
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
+from privsyn.files import parse_json
 from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject, each
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
@@ -30,17 +23,21 @@ from privsyn.methods.keyphrase_seeding.mechanism import (
     rebuild,
     structures_of,
 )
-from privsyn.methods.keyphrase_seeding.prompts import default_prompt, fill, with_examples
-from privsyn.methods.keyphrase_seeding.sequences import draw_sequences
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
     SHIPPED,
     KeyphraseSeedingConfig,
     KeyphraseSeedingSettings,
 )
-from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary
+from privsyn.methods.keyphrase_seeding.vocabulary import BUILTIN, Vocabulary, draw_sequences
 from privsyn.models.language.degenerate_text import Ending, is_no_text
-from privsyn.models.language.text_variation import ATTEMPTS, TOP_P, TextSettings, filled
+from privsyn.models.language.text_variation import (
+    ATTEMPTS,
+    TOP_P,
+    TextSettings,
+    chat_random,
+    filled,
+)
 from privsyn.models.protocols import PromptTemplate
 from privsyn.models.trial import SENTENCE, refuse_assistant, try_embedder, try_texts
 
@@ -48,6 +45,58 @@ if TYPE_CHECKING:
     from privsyn.data.draws import Draws
     from privsyn.dp.noise import NoiseSource
     from privsyn.models.model_identity import ModelIdentity
+
+
+def fill(settings: KeyphraseSeedingSettings, label: str | None, phrases: Sequence[str]) -> str:
+    """A prompt: public text, privatised phrases, and the label only where labels are public."""
+    label_text = ""
+    if settings.labels_public and label is not None:
+        label_text = settings.label_descriptions.get(label, label)
+    prompt = settings.prompt or "{phrases}"
+    if phrases and not label_text:  # a missing label takes no phrases along
+        lines = prompt.splitlines(keepends=True)
+        prompt = "".join(
+            line.replace("{label}", "") if "{phrases}" in line else line for line in lines
+        )
+    return filled(prompt, {"label": label_text, "phrases": ", ".join(phrases)})
+
+
+def default_prompt(
+    cfg: KeyphraseSeedingConfig, template: PromptTemplate, document: str | None = None
+) -> str:
+    """What a chat model answers with the text itself; another's own, phrases as the reference."""
+    if template.chat:
+        prompt = chat_random(document).replace("{words}", "{phrases}")
+    else:
+        prompt = template.private.replace("{reference}", "{phrases}")
+    if cfg.labels_public:
+        return prompt
+    lines = prompt.splitlines(keepends=True)
+    return "".join(line for line in lines if "{label}" not in line)
+
+
+def with_examples(cfg: KeyphraseSeedingConfig, prompt: str) -> str:
+    """Public examples before the prompt: each the prompt of its phrases, then its text."""
+    if cfg.examples is None:
+        return ""
+    blocks = []
+    try:
+        for line in cfg.read("examples").decode("utf-8").splitlines():
+            if line.strip():
+                example = parse_json(line)
+                phrases = ", ".join(map(str, example["phrases"]))
+                question = prompt.replace("{phrases}", phrases)
+                if "{label}" in question:
+                    question = question.replace("{label}", str(example["label"]))
+                blocks.append(f"{question}\n{example['text']}\n\n")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{SECTION}.examples={cfg.examples} cannot be read ({type(error).__name__}).",
+            hint='Every line must be like {"phrases": ["..."], "text": "..."}, with a label where '
+            "labels_public=true.",
+        ) from None
+    return "".join(blocks).replace("{phrases}", "").replace("{label}", "")
+
 
 FALSE_DISCOVERIES = 0.2
 """Share of the chosen terms that may be noise, where the config says nothing [K2]."""

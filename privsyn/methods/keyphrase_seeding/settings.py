@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from privsyn.data.public_files import ReadsFiles
+from privsyn.files import OnDisk, Sha256
 from privsyn.methods.keyphrase_seeding.dp_kde import Ensemble, Noise
-from privsyn.on_disk import OnDisk, Sha256
 
 SECTION = "methods.keyphrase_seeding"
 

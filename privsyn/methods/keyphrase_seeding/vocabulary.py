@@ -15,11 +15,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsyn.data.words import words
+from privsyn.data.public_files import words
 from privsyn.errors import ConfigError
 
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
+import hashlib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, queried
+from privsyn.methods.keyphrase_seeding.settings import KeyphraseSeedingSettings
 
 BUILTIN = Path(__file__).with_name("vocabulary.txt.gz")
 """Frequent words and phrases of public text, most frequent first: tools/vocabulary.py."""
@@ -100,3 +109,164 @@ def _refused(name: str, why: str) -> ConfigError:
         f"methods.keyphrase_seeding.vocabulary={name} {why}.",
         hint="Name a file with one term a line, or builtin.",
     )
+
+
+_ROWS = 256
+"""Sequences that are scored together."""
+
+
+class LabelSequences:
+    """Sequences of one label while they are drawn.
+
+    Attributes:
+        phrases: Numbers of the phrases so far, shape (sequences, length).
+        uniform: Whether each was drawn uniformly, as no weight was positive; as ``phrases``.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.phrases = np.empty((count, 0), np.int64)
+        self.uniform = np.empty((count, 0), np.bool_)
+
+
+def draw_sequences(
+    settings: KeyphraseSeedingSettings,
+    shapes: Sequence[Structure],
+    vectors: NDArray[np.float32],
+    sums: Mapping[tuple[int, int], NDArray[np.int64]],
+    labels: int,
+    deviation: float,
+) -> list[LabelSequences]:
+    """Sequences of every label: steps 1 to 3 of the iterative scheme, or L independent draws.
+
+    Args:
+        settings: How phrases are drawn.
+        shapes: The structures that score.
+        vectors: Of the terms, shape (N, width).
+        sums: Noisy sums of each label and structure, shape (I,).
+        labels: How many there are.
+        deviation: Standard deviation of the noise on a score.
+    """
+    least = settings.score_threshold * deviation
+    rng = _public_rng(sums)
+    drawn = [LabelSequences(settings.sequences_per_label) for _ in range(labels)]
+    shape, angles = shapes[0], shapes[0].angles(vectors)
+    scorer, nothing = Scorer(angles, 0), np.empty((1, 0), np.int64)
+    by_label = np.concatenate(
+        [scorer.scores(sums[number, shape.number], nothing) for number in range(labels)]
+    )  # (labels, N): of each phrase by itself
+    shares = _label_shares(by_label)
+    # [K10] A label's likeliest phrase weighs 1, whatever the power.
+    highest = shares.max(axis=1, keepdims=True)
+    favour = (shares / np.where(highest > 0, highest, 1)) ** np.float32(settings.label_contrast)
+    told = _told_apart(by_label, settings.label_evidence, deviation, shape)
+    favour[~told] = 0  # [K12]
+    for step in range(1, settings.sequence_length + 1):
+        structure = shapes[queried(settings.ensemble, step)]
+        if structure is not shape:
+            shape, angles = structure, structure.angles(vectors)
+        alone = settings.ensemble == "independent"
+        scorer = Scorer(angles, 0 if alone else step - 1)
+        for number, sequence in enumerate(drawn):
+            noisy, begun = sums[number, shape.number], sequence.phrases
+            parts = []
+            for start in range(0, len(begun), _ROWS):
+                part = begun[start : start + _ROWS]
+                weights = _weights(
+                    settings, scorer.scores(noisy, part[:1, :0] if alone else part), least
+                )
+                weights = weights * favour[number]
+                weights = np.broadcast_to(weights, (len(part), weights.shape[1]))  # (part, N)
+                parts.append(_pick(weights, part, rng))
+            picked, uniform = (np.concatenate(column) for column in zip(*parts, strict=True))
+            sequence.phrases = np.column_stack([begun, picked])
+            sequence.uniform = np.column_stack([sequence.uniform, uniform])
+    return drawn
+
+
+def _label_shares(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each label's share of what a phrase by itself scores over all labels; shape (labels, N).
+
+    1 where there is one label [K10].
+    """
+    if len(scores) == 1:
+        return np.ones_like(scores)
+    scores = np.maximum(scores, 0)
+    total = scores.sum(axis=0)  # (N,)
+    shares: NDArray[np.float32] = (scores / np.where(total > 0, total, 1)).astype(np.float32)
+    return shares
+
+
+def _told_apart(
+    scores: NDArray[np.float32], evidence: float, deviation: float, shape: Structure
+) -> NDArray[np.bool_]:
+    """Whether a label has more of a phrase than the others have, beyond what errors explain.
+
+    Errors are the noise, and those of random features: a kernel of them is off by 1 / sqrt I, and
+    so is a score by that of what lies apart from the phrase, about as much as the label's commonest
+    phrase scores without padding [K7]. All are told apart where there is one label, or no evidence
+    is asked for [K12].
+
+    Args:
+        scores: Of phrases by themselves, shape (labels, N).
+        evidence: Standard deviations of these errors.
+        deviation: Standard deviation of the noise on a score.
+        shape: The structure that scores.
+
+    Returns:
+        Shape (labels, N).
+    """
+    others = len(scores) - 1
+    if not others or not evidence:
+        return np.ones_like(scores, np.bool_)
+    mass = scores.max(axis=1, keepdims=True) * math.exp(shape.block_norm * (shape.blocks - 1))
+    variance = deviation**2 + mass**2 / shape.features  # (labels, 1)
+    of_difference = variance + (variance.sum() - variance) / others**2
+    mean = (scores.sum(axis=0) - scores) / others
+    return np.asarray(scores - mean > evidence * np.sqrt(of_difference))
+
+
+def _weights(
+    settings: KeyphraseSeedingSettings, scores: NDArray[np.float32], least: float
+) -> NDArray[np.float32]:
+    """Weights that phrases are drawn by: a power of the scores, zero where they are low.
+
+    Shape (sequences, N), as the scores.
+    """
+    highest = scores.max(axis=1, keepdims=True)  # (sequences, 1)
+    highest[highest <= 0] = 1
+    weights: NDArray[np.float32] = scores / highest
+    np.maximum(weights, 0, out=weights)
+    if least > 0:
+        weights[scores < least] = 0
+    if settings.score_power != 1:
+        weights **= np.float32(settings.score_power)
+    return weights
+
+
+def _pick(
+    weights: NDArray[np.float32], begun: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw a phrase for each row in proportion to the weights; uniformly where all are zero.
+
+    A phrase that is in the sequence already is left out, while there are others [K8].
+
+    Returns:
+        The phrases, and whether each was drawn uniformly; both of shape (rows,).
+    """
+    excluded = begun if begun.shape[1] < weights.shape[1] else begun[:, :0]
+    weights = weights.copy()
+    np.put_along_axis(weights, excluded, 0, axis=1)
+    uniform = np.asarray(~weights.any(axis=1))
+    weights[uniform] = 1
+    np.put_along_axis(weights, excluded, 0, axis=1)
+    totals = weights.cumsum(axis=1, dtype=np.float64)  # (rows, N)
+    at = rng.random(len(weights)) * totals[:, -1]
+    return np.argmax(totals > at[:, None], axis=1), uniform
+
+
+def _public_rng(sums: Mapping[tuple[int, int], NDArray[np.int64]]) -> np.random.Generator:
+    """Public randomness fixed by what was released, so that a resumed run draws the same [K9]."""
+    digest = hashlib.blake2b(digest_size=16)
+    for key in sorted(sums):
+        digest.update(sums[key].tobytes())
+    return np.random.default_rng(int.from_bytes(digest.digest(), "big"))

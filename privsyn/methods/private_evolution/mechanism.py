@@ -13,7 +13,7 @@ from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.methods.shared import label_split
+from privsyn.methods.shared import label_choice
 
 LATTICE = 1 << 20
 """Grid steps of one vote: noise on whole votes would cost more than its continuous curve says."""
@@ -131,7 +131,7 @@ def sizes_of(cfg: PrivateEvolutionConfig, labels: Sequence[str | None]) -> list[
     """Candidates of every label."""
     where = "methods.private_evolution"
     paid = cfg.noisy_label_split
-    return label_split.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
+    return label_choice.sizes(where, labels, cfg.population, cfg.label_split, paid=paid)
 
 
 def _sized_for(cfg: PrivateEvolutionConfig, candidates: int, noise_votes: float) -> SizedFor:

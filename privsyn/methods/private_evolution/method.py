@@ -54,7 +54,7 @@ from privsyn.methods.private_evolution.mechanism import (
 from privsyn.methods.private_evolution.samples import KINDS, Samples
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.private_evolution.votes import Voters
-from privsyn.methods.shared import label_split
+from privsyn.methods.shared import label_choice
 from privsyn.models.language.text_variation import TextSettings, TextVariation
 from privsyn.models.protocols import ManyShapes
 from privsyn.models.trial import try_embedder
@@ -130,7 +130,7 @@ class PrivateEvolution:
         self, cfg: PrivateEvolutionConfig, texts: int, labels: Sequence[str], records: int | None
     ) -> dict[str, Any]:
         """As many of each label, with no more candidates than records where that can be."""
-        label_split.refuse_for_texts("methods.private_evolution", cfg.label_split)
+        label_choice.refuse_for_texts("methods.private_evolution", cfg.label_split)
         found = {"population": each(texts, len(labels))}
         if records is not None:
             most = records // (found["population"] * max(1, len(labels)))
@@ -225,7 +225,7 @@ def _evolve(
     if settings.noisy_label_split:  # [E8]
         steps.next()
         noisy_counts = partial(_noisy, mechanism, private.counts, draw.noise)
-        sizes = label_split.apportion(
+        sizes = label_choice.apportion(
             sum(sizes), journal.draw_array("labels", noisy_counts, len(labels))
         )
     candidates = [size * wide for size in sizes]

@@ -38,7 +38,7 @@ from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
 )
-from privsyn.methods.shared.alone import Recipe
+from privsyn.methods.shared.baseline import Recipe
 from privsyn.methods.shared.prompts import (
     AS_EARLIER_TURN,
     MIN_TOKENS,
