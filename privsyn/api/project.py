@@ -27,7 +27,7 @@ from privsyn.ledger.entries import said_who
 from privsyn.ledger.statements import Audit, Preview
 from privsyn.ledger.terms import NONE, Terms
 from privsyn.methods.registry import FIRST
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.base import PARAMS_FILE, Context, open_context, os_user

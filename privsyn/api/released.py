@@ -18,7 +18,7 @@ from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each

@@ -177,7 +177,7 @@ def lineage_sync(
     overrides: Overrides = None,
 ) -> None:
     """Write to MLflow what finished releases should have there and have not."""
-    from privsyn.stages.lineage import sync
+    from privsyn.stages.sync import sync
 
     ctx = context_of(params, overrides)
     names = sync(ctx, ctx.workspace.release_id(release) if release else None)

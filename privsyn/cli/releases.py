@@ -111,7 +111,7 @@ def distill(
 ) -> None:
     """Train a small language model on the texts of a release, at no cost (methods.distill)."""
     from privsyn.release import certificate
-    from privsyn.stages.partition import EVALUATION
+    from privsyn.stages.holdout import EVALUATION
     from privsyn.students.evaluate import evaluate_student
     from privsyn.students.release import distill as make_student
 

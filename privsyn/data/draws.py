@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data.journal import entry_of
+from privsyn.data.journal_lines import entry_of
 from privsyn.errors import PrivsynError, ReleaseLost
 
 T = TypeVar("T")

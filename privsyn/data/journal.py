@@ -1,122 +1,57 @@
-"""The lines of a journal: a header, then a draw each, chained by checksums."""
+"""The journal of private draws: written before it is used, replayed and never drawn again.
+
+A resumed run must see the draws of the first attempt, since a second draw would be a second look
+at the data that nobody paid for. Every draw is on file before it leaves ``Journal.draw_all``. A
+crash loses at most the draws of one call that nobody had seen.
+
+Format: one line per entry, ``crc32 (8 hex digits) space JSON newline``. Each checksum runs on from
+that of the line before, so an edited, missing or moved line is found. The first line is the header.
+
+What a full disk does must not depend on what is drawn, or the draws that a resumed run makes anew
+would be chosen by their values. So the room of a line is tried before its draw, and lines are
+padded with spaces: their lengths depend on the keys alone, for values of up to 32 characters.
+
+A journal is made once, before the first draw can happen, and only opened from then on: one that is
+missing has been lost with its draws, and is never taken for a new one. The ledger keeps a count of
+the entries (``len(journal)``) that only grows, so that one of a backup is not taken for the newest.
+It is told with each renewal of the lease that the part is drawn under, a third of its 60 s life
+apart, before a finished part is handed on, and when a process ends other than by a kill. What a
+killed process drew in its last 20 s may be uncounted: to put an older copy of the scratch back
+in its place then goes unnoticed, if that copy is as new as the last count.
+
+What a draw was made from may have to outlive it too: a population that votes are cast for, say.
+``keep`` puts such public values into files beside the journal, each before it is used, and the
+journal holds their digests. ``draw_file`` does the same with a draw too large for a line, such as
+the state of a model in training. All these files have mode 0600 in a folder of mode 0700.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import secrets
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from privsyn.data.artifacts import (
-    atomic_file,
-    private_folder,
-    private_opener,
-    storage_error,
-    sync_folder,
-)
+from privsyn.data.artifacts import private_opener, storage_error, sync_folder
 from privsyn.data.draws import Draws, kept_as
-from privsyn.errors import LeaseHeld, ReleaseLost, VerificationError
-
-FORMAT = 1
-
-
-def header_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The header as JSON gives it back."""
-    header: dict[str, Any] = json.loads(json.dumps({"journal": FORMAT, **fields}, allow_nan=False))
-    return header
-
-
-def entry_of(key: str, value: Any, room: int) -> str:
-    """The JSON of a draw, as long as its key and room make it unless the value is a longer one."""
-    text = json.dumps({"k": key, "v": value}, allow_nan=False)
-    return text.ljust(len(json.dumps({"k": key, "v": 0})) - 1 + room)
-
-
-def digest_of(value: bytes) -> str:
-    """Digest of a file beside the journal, as a line notes it."""
-    return hashlib.blake2b(value, digest_size=15).hexdigest()
-
-
-def line_of(text: str, crc: int) -> tuple[bytes, int]:
-    """A line, and the checksum that the next line continues."""
-    body = text.encode("ascii")
-    crc = zlib.crc32(body, crc)
-    return b"%08x %s\n" % (crc, body), crc
-
-
-def parsed(path: Path | str, number: int, line: bytes, crc: int) -> tuple[dict[str, Any], int]:
-    """The value of a line, and the checksum that the next line continues."""
-    body = line[9:-1]
-    crc = zlib.crc32(body, crc)
-    if line[:9] != b"%08x " % crc or line[-1:] != b"\n":
-        raise damaged(path, number)
-    try:
-        value = json.loads(body)
-    except ValueError:
-        raise damaged(path, number) from None
-    if not isinstance(value, dict):
-        raise damaged(path, number)
-    return value, crc
-
-
-def damaged(path: Path | str, number: int) -> VerificationError:
-    """The error for a line that differs from what was written."""
-    return VerificationError(
-        f"journal {path} is damaged at line {number}; its draws cannot be replayed."
-    )
-
-
-def refuse_other(path: Path | str, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Refuse a journal that was begun with another header.
-
-    Raises:
-        VerificationError: Names the fields that differ.
-    """
-    differing = sorted(k for k in {*header, *expected} if header.get(k) != expected.get(k))
-    if differing:
-        raise VerificationError(
-            f"journal {path} belongs to another run: {', '.join(differing)} differ."
-        )
-
-
-def opener(name: str, flags: int) -> int:
-    """Opens no link."""
-    return os.open(name, flags | os.O_NOFOLLOW)
-
-
-def store_file(file: Path, value: bytes) -> None:
-    """Write a file beside the journal, durably."""
-    if not file.parent.is_dir():
-        private_folder(file.parent)
-        try:
-            sync_folder(file.parent.parent)
-        except OSError as error:
-            raise storage_error("write", file.parent, error) from error
-    with atomic_file(file) as stream:
-        stream.write(value)
-
-
-def stored_file(file: Path, digest: str) -> bytes:
-    """The content of a file beside the journal, checked against its noted digest."""
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        content = None
-    except OSError as error:
-        raise storage_error("read", file, error) from error
-    if content is None or digest_of(content) != digest:
-        raise ReleaseLost(
-            f"{file} is gone, dropped or changed; what was drawn cannot go on from it.",
-            hint="Restore the file, or give the release up: its cost stays charged.",
-        )
-    return content
+from privsyn.data.journal_lines import (
+    damaged,
+    digest_of,
+    entry_of,
+    header_of,
+    line_of,
+    opener,
+    parsed,
+    refuse_other,
+    store_file,
+    stored_file,
+)
+from privsyn.errors import LeaseHeld, ReleaseLost
 
 
 class Journal(Draws):

@@ -17,11 +17,11 @@ from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
 from privsyn.evaluation.plots import Point, draw_choice
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.report.document import render
 from privsyn.stages.base import Context
-from privsyn.stages.partition import EVALUATION
+from privsyn.stages.holdout import EVALUATION
 from privsyn.stages.validate import refuse_unreleased
 from privsyn.students.parent import Parent, open_parent, read_rows
 

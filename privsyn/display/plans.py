@@ -17,7 +17,7 @@ from privsyn.ledger.caps import MOST_COPIES
 from privsyn.ledger.entries import State
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import NONE, Asked, Terms
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import of_each
 from privsyn.stages.draw import Pace

@@ -13,7 +13,7 @@ from privsyn.display.plans import used_of_each
 from privsyn.display.tables import Verbatim, facts, show
 from privsyn.dp.accountant import percent, shown
 from privsyn.evaluation.classifiers import verdict
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.publishing.git import ignored, in_git
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
@@ -21,7 +21,8 @@ from privsyn.report.outward import accuracy_said
 from privsyn.stages.approval import validated
 from privsyn.stages.base import Context
 from privsyn.stages.check import kept
-from privsyn.stages.partition import EVALUATION, sets_aside, source_changed
+from privsyn.stages.holdout import EVALUATION, sets_aside
+from privsyn.stages.partition import source_changed
 from privsyn.stages.plan import room
 from privsyn.stages.publish import published
 from privsyn.stages.report import failed

@@ -6,7 +6,7 @@ name: ``validation/kinds.py`` and ``stages/evaluate.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -14,9 +14,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from privsyn.data.address import Source
 from privsyn.data.artifacts import ArtifactRef
 from privsyn.data.readers.lines import Row
-from privsyn.data.settings import ImageConfig
-from privsyn.modalities.images import Images
-from privsyn.modalities.text import Texts
 
 T = TypeVar("T")
 
@@ -147,44 +144,3 @@ class SampleForm(Protocol[T]):
 
     def sheet(self, population: Sequence[Sequence[T]]) -> bytes | None:
         """A picture of some samples of every label; None where there is nothing to see."""
-
-
-MODALITIES: Mapping[str, type[Texts] | type[Images]] = {kind.name: kind for kind in (Texts, Images)}
-"""By name."""
-
-
-class Described(Protocol):
-    """What says how the records of a dataset look: its settings, or its identity in a plan."""
-
-    @property
-    def text(self) -> str:
-        """Column of the text, or a form over several."""
-
-    @property
-    def images(self) -> ImageConfig | None:
-        """Form of the images, where the records are images."""
-
-    @property
-    def encoding(self) -> str:
-        """Of files read line by line."""
-
-    @property
-    def delimiter(self) -> str | None:
-        """Between the columns of a CSV."""
-
-    @property
-    def escape(self) -> str | None:
-        """Before a quote within quotes of a CSV."""
-
-
-def modality_of(dataset: Described) -> Modality:
-    """What the records of a dataset are."""
-    if dataset.images is not None:
-        return Images(dataset.images)
-    return Texts(dataset.text, dataset.encoding, dataset.delimiter, dataset.escape)
-
-
-def drawn_with(roles: Collection[str]) -> type[Texts] | type[Images]:
-    """What a method draws that needs models of these roles."""
-    drawn = (kind for kind in MODALITIES.values() if kind.generator in roles)
-    return next(drawn, Texts)

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -70,3 +71,25 @@ def leased(
             waiting()
             announced = True
         time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two do not keep step
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process among those that train together.
+
+    Attributes:
+        rank: Its number, 0-based; 0 leads.
+        size: How many there are.
+        local: Its number among those of its machine.
+        local_size: How many there are on its machine; 0 where nobody says.
+    """
+
+    rank: int
+    size: int
+    local: int
+    local_size: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether all of them are on one machine."""
+        return self.local_size == self.size

@@ -16,7 +16,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Event, load
 from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject
 from privsyn.methods.registry import load_method
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 
 PLAN_SCHEMA: Final = "privsyn-plan/1"

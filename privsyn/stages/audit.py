@@ -10,11 +10,11 @@ from typing import Any
 
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, Audit, Claim, Detector, audit, gather
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.partition import EVALUATION, either_side
+from privsyn.stages.holdout import EVALUATION, either_side
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
 """By the modality's name."""

@@ -26,7 +26,7 @@ from privsyn.data.partition import held_units
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
 from privsyn.evaluation.classifiers import text_classifier
 from privsyn.evaluation.images import image_classifier
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, signature
 from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan

@@ -18,7 +18,7 @@ from privsyn.data.readers.formats import read_records, repeated
 from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally, advice, of_another_language
 from privsyn.errors import DataError, PrivsynError
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import TrainedOn, of_label_sizes, of_prompts, of_sizes

@@ -29,7 +29,7 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.models.roles import ROLES, load_role
 from privsyn.models.training.processes import started
 from privsyn.release.plan import Plan

@@ -29,11 +29,6 @@ from privsyn.tracking.base import CLASS_TAG, MODEL_FOLDER, RELEASE_TAG
 
 if TYPE_CHECKING:
     from privsyn.publishing.dvc import DvcRevision
-from privsyn.errors import DataError
-from privsyn.publishing.dvc import DvcPublisher
-from privsyn.stages import lineage
-from privsyn.students.release import sync_student
-from privsyn.students.settings import STUDENTS
 
 VALIDATION_TAG, SIGNED_TAG = "privsyn.validation", "privsyn.signed_by"
 WARNING = "privsyn.warning"
@@ -302,55 +297,3 @@ def _flat(plan: Plan) -> dict[str, Any]:
         **{f"model.{role}": use.source for role, use in plan.models.items()},
         **{f"model.{role}.revision": use.revision for role, use in plan.models.items()},
     }
-
-
-def sync(ctx: Context, release_id: str | None = None) -> list[str]:
-    """Write the missing lineage of one finished release, or of all that lie here.
-
-    Everything is read from the release's folder and the ledger, and what is there already stays as
-    it is. Costs nothing and opens no private file.
-
-    Args:
-        ctx: Config and ledger.
-        release_id: A release or a student; None: all of both.
-
-    Returns:
-        The names of what was looked at, in order.
-
-    Raises:
-        DataError: The release is not here.
-        TrackingUnavailable: MLflow cannot be reached.
-    """
-    ctx.lineage = ctx.tracker  # that it cannot be written is an error here, not a warning
-    ctx.tracker.check()
-    names = ctx.workspace.here() if release_id is None else [release_id]
-    for name in names:
-        folder = ctx.workspace.locate(name)
-        if folder is None:
-            raise ctx.workspace.missing(name)
-        _, sealed = certificate.read(folder)
-        made = sealed.get("derived")
-        if made is None:
-            _release(ctx, folder, sealed)
-        elif STUDENTS in made:
-            sync_student(ctx, folder, sealed)
-        publisher = DvcPublisher(ctx.workspace.root, remote=ctx.config.services.dvc_remote)
-        # Further records have no run of their own: their certificate is in their parent's.
-        if name in publisher.published() and (made is None or STUDENTS in made):
-            lineage.published(ctx, name, publisher.revision(name))
-    return names
-
-
-def _release(ctx: Context, folder: Path, sealed: dict[str, Any]) -> None:
-    plan = Plan.from_certificate(sealed)
-    entry = ctx.ledger.find(plan.id)
-    if entry is None:
-        raise DataError(
-            f"the ledger does not know release {plan.id}.", hint="Is services.ledger the right one?"
-        )
-    lineage.open_release(ctx, plan, entry)
-    lineage.certified(ctx, plan, folder)
-    holds = layout.passed(folder)
-    if holds is not None:
-        lineage.validated(ctx, plan, folder, passed=holds)
-    lineage.ended(ctx, plan.id)

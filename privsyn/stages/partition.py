@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from privsyn.data.partition import keep_holdout, read_holdout, read_training
+from privsyn.data.partition import keep_holdout
 from privsyn.data.partition import partition as write_partition
 from privsyn.data.public_files import shares_text
 from privsyn.data.readers.formats import check_rows, lines_and_values
-from privsyn.data.records import Record
-from privsyn.data.settings import DatasetConfig
 from privsyn.data.tally import Tally
-from privsyn.errors import ConfigError, DataError, PolicyBroken, VerificationError
+from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
 from privsyn.release.scratch import (
@@ -175,44 +172,3 @@ def journal_header(ctx: Context, plan: Plan) -> dict[str, Any]:
         "noise": ctx.noise().kind,
         "models": {role: use.revision for role, use in plan.models.items()},
     }
-
-
-EVALUATION = "evaluation.json"
-"""What was measured with them, in the state folder."""
-
-
-def sets_aside(dataset: DatasetConfig) -> bool:
-    """Whether the settings hold units out, or name a file of its own."""
-    return bool(dataset.holdout) or dataset.test_path is not None
-
-
-def held_out(ctx: Context, plan: Plan) -> list[Record]:
-    """The real records no release was made from.
-
-    Raises:
-        PolicyBroken: The account is held to a policy that allows no internal metrics.
-    """
-    for terms in (ctx.ledger.terms(plan.account), ctx.account.terms):
-        if not terms.internal_metrics:
-            raise PolicyBroken(
-                f"account {plan.account} ({terms.source}) does not allow that releases are "
-                "measured beside held-out records.",
-                hint="Set evaluate.enabled=false.",
-            )
-    dataset = ctx.source(plan)
-    if not sets_aside(dataset):
-        return []
-    key = ctx.open_account().partition_key.reveal()
-    return [private.reveal() for private in read_holdout(dataset, key)]
-
-
-def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
-    """All records of the private file, each with whether releases are made from its unit.
-
-    Those of a file set aside for testing are not among them.
-    """
-    dataset = ctx.source(plan).model_copy(update={"test_path": None})
-    key = ctx.open_account().partition_key.reveal()
-    for inside, read in ((True, read_training), (False, read_holdout)):
-        for private in read(dataset, key):
-            yield inside, private.reveal()

@@ -24,7 +24,7 @@ from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import Asked
 from privsyn.methods.base import Method, ReleaseFacts, Role, SizedByTexts, TrainsModel
 from privsyn.methods.registry import load_method
-from privsyn.modalities.base import drawn_with, modality_of
+from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
 from privsyn.models.images.image_folders import refuse_unknown_label
 from privsyn.models.model_identity import ModelIdentity
@@ -51,7 +51,7 @@ from privsyn.release.warnings import (
     publicly,
 )
 from privsyn.stages.base import Context
-from privsyn.stages.partition import sets_aside
+from privsyn.stages.holdout import sets_aside
 
 
 def plan(

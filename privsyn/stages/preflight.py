@@ -14,14 +14,14 @@ from pathlib import Path
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
 from privsyn.stages.certify import check_key
 from privsyn.stages.draw import check_models, load_models
-from privsyn.stages.evaluate import MEASURES
-from privsyn.stages.partition import sets_aside
+from privsyn.stages.holdout import sets_aside
+from privsyn.stages.measure import MEASURES
 
 
 def due(ctx: Context, plan: Plan) -> bool:

@@ -18,7 +18,7 @@ from privsyn.evaluation.report import Taught, sections
 from privsyn.evaluation.report import section as taught
 from privsyn.evaluation.structured import section as structured
 from privsyn.methods.base import Method
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
@@ -29,8 +29,8 @@ from privsyn.report.outward import outward
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
-from privsyn.stages.evaluate import why_no_encoder
-from privsyn.stages.partition import EVALUATION, sets_aside
+from privsyn.stages.holdout import EVALUATION, sets_aside
+from privsyn.stages.measure import why_no_encoder
 from privsyn.stages.plan import longest
 from privsyn.students.settings import STUDENTS
 

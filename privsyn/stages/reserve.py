@@ -15,7 +15,7 @@ from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger.checks import paid_elsewhere
 from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context

@@ -18,7 +18,7 @@ from privsyn.ledger.entries import Entry, State
 from privsyn.release import certificate
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context
-from privsyn.stages.partition import EVALUATION
+from privsyn.stages.holdout import EVALUATION
 
 ACCURACY = "vectors.accuracy"
 LOW, HIGH = f"{ACCURACY}_low", f"{ACCURACY}_high"

@@ -27,14 +27,14 @@ from privsyn.evaluation.classifiers import FEWEST
 from privsyn.files import open_file, read_json, values
 from privsyn.methods.base import Steps, TriedOnPublic
 from privsyn.methods.registry import load_method
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan
 from privsyn.release.workspace import Workspace
 from privsyn.stages.base import Context
 from privsyn.stages.evaluate import evaluate, not_measured
-from privsyn.stages.partition import EVALUATION, held_out
+from privsyn.stages.holdout import EVALUATION, held_out
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw
 from privsyn.stages.validate import refuse_unreleased

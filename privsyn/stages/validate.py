@@ -13,7 +13,7 @@ from privsyn.dp.risk import risk
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.metrics import Metric
 from privsyn.ledger.settings import PrivacyConfig
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_modes, set_times
@@ -22,8 +22,8 @@ from privsyn.report.outward import outward
 from privsyn.stages.audit import held_back, refuse_to_hand_out, withheld
 from privsyn.stages.base import Context
 from privsyn.stages.certify import find, key_id, sign, unsign
-from privsyn.stages.evaluate import MEASURES
 from privsyn.stages.lineage import traced, validated
+from privsyn.stages.measure import MEASURES
 from privsyn.stages.workdir import store
 from privsyn.validation.gx import ValidationResult, validate_file
 from privsyn.validation.kinds import kind_of

@@ -17,7 +17,7 @@ from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.release import certificate, layout, verification
 from privsyn.stages.base import Context
-from privsyn.stages.partition import EVALUATION, held_out, sets_aside
+from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.report import report
 from privsyn.students.release import (

@@ -14,7 +14,7 @@ from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.filelock import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ConfigError
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher, DvcRevision
 from privsyn.release import certificate, layout, verification
 from privsyn.release.plan import Plan

@@ -24,7 +24,7 @@ from privsyn.errors import (
 from privsyn.filelock import file_lock
 from privsyn.methods.base import as_teacher, unwatched
 from privsyn.methods.registry import load_method, teachers
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.models.model_identity import describe, fingerprint, locate
 from privsyn.models.references import BUILTIN, ModelReference, fetch_all

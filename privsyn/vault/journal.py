@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from privsyn.data.draws import Draws, kept_as
-from privsyn.data.journal import damaged, header_of, line_of, parsed, refuse_other
+from privsyn.data.journal_lines import damaged, header_of, line_of, parsed, refuse_other
 from privsyn.errors import PrivsynError, ReleaseLost
 from privsyn.ledger.draws import DrawRows
 from privsyn.ledger.leases import Lease

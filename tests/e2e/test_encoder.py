@@ -11,7 +11,7 @@ import pytest
 from privsyn.data.images import encode, to_content
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
-from privsyn.stages.evaluate import MEASURES, Failures, why_no_encoder
+from privsyn.stages.measure import MEASURES, Failures, why_no_encoder
 from privsyn.stages.plan import plan
 from tests.e2e.test_modality import DIGITS
 

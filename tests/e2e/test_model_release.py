@@ -20,11 +20,11 @@ from privsyn.release.scratch import MODEL
 from privsyn.stages.certify import certify, export, seal, write_model
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
-from privsyn.stages.lineage import sync
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.publish import publish, record, restore
 from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.sync import sync
 from privsyn.stages.validate import validate
 from privsyn.tracking.mlflow import MlflowTracker
 from tests.e2e.small_project import build_project, stand_in

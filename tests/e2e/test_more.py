@@ -12,7 +12,7 @@ import pytest
 import privsyn.students.more as stage
 from privsyn.data.artifacts import sha256_file, write_json_atomic
 from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, verification
 from privsyn.stages.certify import seal
 from privsyn.stages.run import run

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from privsyn.data.artifacts import write_json_atomic
-from privsyn.data.journal import parsed
+from privsyn.data.journal_lines import parsed
 from privsyn.errors import LedgerUnavailable
 from privsyn.release import verification
 from privsyn.release.plan import Plan

@@ -15,7 +15,7 @@ from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.models.fakes import FakeTextModel
 from privsyn.release import certificate, verification
 from privsyn.stages import certify as certify_stage
-from privsyn.stages.evaluate import public_alone
+from privsyn.stages.measure import public_alone
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate

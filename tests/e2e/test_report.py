@@ -16,7 +16,8 @@ from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
 from privsyn.report.outward import outward
-from privsyn.stages.evaluate import MEASURES, Failures, evaluate
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.measure import MEASURES, Failures
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import longest, plan
 from privsyn.stages.report import _levers, _proportions, _rows, report

@@ -38,7 +38,8 @@ from privsyn.release.plan import Plan, release_id
 from privsyn.stages.certify import certify, export
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate, said
-from privsyn.stages.partition import held_out, partition
+from privsyn.stages.holdout import held_out
+from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan, preview, report
 from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle

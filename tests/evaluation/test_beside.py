@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from privsyn.evaluation.classifiers import Labelled, compare, headline, labelled, verdict
 
 from privsyn.evaluation import classifiers
-from privsyn.evaluation.classifiers import Labelled, compare, headline, labelled, verdict
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.fakes import FakeLogitModel
@@ -41,12 +41,12 @@ def numbers(*args):
 
 def test_a_release_better_than_its_public_prompt_says_so():
     found = numbers(pairs(60), pairs(300), [pairs(60, right=0.0)])
-    assert found["classifiers.accuracy"] == found["classifiers.real"] == 1
-    assert found["classifiers.public"] == 0
-    assert found["classifiers.gain"] == 1
-    assert found["classifiers.gain_low"] > 0
-    assert found["classifiers.chance"] == pytest.approx(1 / 3, abs=0.05)
-    assert (found["classifiers.records"], found["classifiers.real_records"]) == (240, 60)
+    assert found["vectors.accuracy"] == found["vectors.real"] == 1
+    assert found["vectors.public"] == 0
+    assert found["vectors.gain"] == 1
+    assert found["vectors.gain_low"] > 0
+    assert found["vectors.chance"] == pytest.approx(1 / 3, abs=0.05)
+    assert (found["vectors.records"], found["vectors.real_records"]) == (240, 60)
     assert {"downstream.public", "downstream.real"} <= set(found)
     words = verdict(found)
     assert words is not None
@@ -56,15 +56,15 @@ def test_a_release_better_than_its_public_prompt_says_so():
 
 def test_a_release_no_better_than_its_public_prompt_is_called_so():
     found = numbers(pairs(60), pairs(300), [pairs(60)])
-    assert found["classifiers.gain"] == 0
+    assert found["vectors.gain"] == 0
     assert "not worth its epsilon" in str(verdict(found))
 
 
 def test_several_draws_of_the_public_model_count_by_their_mean():
     bad, good = pairs(60, right=0.0), pairs(60)
     found = numbers(pairs(60), pairs(300), [bad, good, good])
-    assert found["classifiers.public"] == pytest.approx(2 / 3)
-    assert found["classifiers.gain"] == pytest.approx(1 / 3)
+    assert found["vectors.public"] == pytest.approx(2 / 3)
+    assert found["vectors.gain"] == pytest.approx(1 / 3)
     one, other = (numbers(pairs(60), pairs(300), [own]) for own in (bad, good))
     assert found["downstream.public"] == pytest.approx(
         (one["downstream.public"] + 2 * other["downstream.public"]) / 3
@@ -90,7 +90,7 @@ def test_more_draws_make_the_interval_of_the_gain_narrower():
 def test_what_cannot_be_measured_is_left_out():
     assert headline(pairs(10), pairs(300), [], embed, "e") == []
     found = numbers(pairs(60), pairs(300), [])
-    assert "classifiers.gain" not in found
+    assert "vectors.gain" not in found
     assert "public model" not in str(verdict(found))
     assert verdict({"downstream.accuracy": 1.0}) is None
     assert labelled(["x", "y", "z"], ["a", None, "b"], 9) == [("x", "a"), ("z", "b")]
@@ -99,7 +99,7 @@ def test_what_cannot_be_measured_is_left_out():
 
 def test_few_held_out_records_are_halved():
     found = numbers(pairs(60), pairs(40), [])
-    assert (found["classifiers.records"], found["classifiers.real_records"]) == (20, 20)
+    assert (found["vectors.records"], found["vectors.real_records"]) == (20, 20)
 
 
 def test_intervals_hold_the_value_and_are_the_same_every_time():
@@ -145,19 +145,19 @@ def test_an_interval_stays_within_what_shares_and_their_differences_can_be(value
 
 def test_a_gain_over_a_public_model_that_is_worse_than_nothing_is_no_worth():
     found = {
-        "classifiers.accuracy": 0.3,
-        "classifiers.accuracy_low": 0.2,
-        "classifiers.accuracy_high": 0.4,
-        "classifiers.records": 100,
-        "classifiers.chance": 0.25,
-        "classifiers.public": 0.1,
-        "classifiers.real_records": 40,
-        "classifiers.real": 0.8,
-        "classifiers.gain": 0.2,
-        "classifiers.gain_low": 0.1,
-        "classifiers.gain_high": 0.3,
+        "vectors.accuracy": 0.3,
+        "vectors.accuracy_low": 0.2,
+        "vectors.accuracy_high": 0.4,
+        "vectors.records": 100,
+        "vectors.chance": 0.25,
+        "vectors.public": 0.1,
+        "vectors.real_records": 40,
+        "vectors.real": 0.8,
+        "vectors.gain": 0.2,
+        "vectors.gain_low": 0.1,
+        "vectors.gain_high": 0.3,
     }
     said = str(verdict(found))
     assert "NOT shown to be more than the commonest label" in said
     assert "not worth its epsilon" in said
-    assert "NOT" not in str(verdict(found | {"classifiers.chance": 0.15}))
+    assert "NOT" not in str(verdict(found | {"vectors.chance": 0.15}))

@@ -5,10 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from privsyn.evaluation.classifiers import downstream, headline, near
 
-from privsyn.evaluation.classifiers import downstream, headline
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
-from privsyn.evaluation.grades import near
 from privsyn.evaluation.language_model import compare_labels
 from privsyn.evaluation.metrics import Metric
 

@@ -13,14 +13,14 @@ import pytest
 from privsyn.data.settings import ImageConfig
 from privsyn.methods.private_evolution.samples import KINDS as EVOLVED
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
-from privsyn.modalities.base import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.images import Images
+from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward
 from privsyn.report.records import SHOWN
 from privsyn.stages.certify import CLASSIFIERS
-from privsyn.stages.evaluate import MEASURES
+from privsyn.stages.measure import MEASURES
 from privsyn.validation.kinds import KINDS, SUITES, kind_of
 from privsyn.validation.suite import SHIPPED
 from tests.report.release_folder import seal_folder

@@ -384,17 +384,17 @@ def test_a_gradient_at_the_norm_stays_within_it_in_any_direction():
 
 def test_clipping_without_its_check_would_pass_what_is_not_finite(monkeypatch):
     """The last word is the norm of the whole numbers: without it NaN would get through."""
-    from privsyn.models.training import dp_trainer
+    from privsyn.models.training import lora
 
     bad = [torch.tensor([[math.nan, 1.0]])]
     assert not clip_to_lattice(bad, 1.0)[0].any()
-    real, calls = dp_trainer._squares, []
+    real, calls = lora._squares, []
 
     def blind(parts):
         calls.append(1)
         return real(parts) if len(calls) == 1 else torch.zeros(1, dtype=torch.float64)
 
-    monkeypatch.setattr(dp_trainer, "_squares", blind)
+    monkeypatch.setattr(lora, "_squares", blind)
     assert clip_to_lattice(bad, 1.0)[0].isnan().any()
 
 

@@ -35,7 +35,8 @@ from privsyn.data.settings import PLACEHOLDER, DatasetConfig
 from privsyn.data.tally import Tally, folded
 from privsyn.data.unit_key import label_id, spells_float, unit_id
 from privsyn.errors import DataError, NoRows, StorageError
-from privsyn.modalities.base import Format, Unusable, modality_of
+from privsyn.modalities.base import Format, Unusable
+from privsyn.modalities.registry import modality_of
 
 
 def check_source(cfg: DatasetConfig, path: Source | None = None) -> None:

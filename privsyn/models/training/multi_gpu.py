@@ -8,8 +8,6 @@ at a time, and public rows must add the same in each before the first sum.
 Rank 0 speaks to each of the others in bytes, over torch.distributed; trained numbers and sums go by
 gloo, or by NCCL where every process has a GPU. Nothing is pickled. What is sent may be private: it
 stays among these processes, and no message or error repeats any of it.
-
-``python -m privsyn.models.training.multi_gpu``: one of the processes that rank 0 starts.
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ from pydantic import TypeAdapter
 
 from privsyn import errors
 from privsyn.errors import ModelError, PrivsynError, TrainingInterrupted
+from privsyn.models.gpus import Rank
 from privsyn.models.language.loading import load_trainable_model
 from privsyn.models.protocols import (
     Row,
@@ -46,7 +45,6 @@ from privsyn.models.protocols import (
     Writer,
 )
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
-from privsyn.models.training.processes import Rank, ready
 
 _START = timedelta(minutes=5)
 _STOP = timedelta(seconds=5)
@@ -550,19 +548,3 @@ def digest(total: NDArray[np.int64]) -> str:
 def read_training(values: Mapping[str, Any]) -> Training:
     """Settings that came as JSON: lists become the tuples that the fields hold."""
     return TypeAdapter(Training).validate_python(values)
-
-
-def main(arguments: list[str]) -> int:
-    """Serve rank 0, which started this process. Says nothing: rank 0 does, or is gone."""
-    group = ready(arguments)
-    try:
-        serve(group)
-    except (TrainingInterrupted, KeyboardInterrupt):
-        return 1
-    finally:
-        group.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,8 @@
 """Which processes train together: those torchrun started, or those that this one starts.
 
 Rank 0 is the stage itself. The others hold a copy of the model, compute gradients for it and end
-with it: they know no ledger, no journal and no noise.
+with it: they know no ledger, no journal and no noise. Each of
+them is ``python -m privsyn.models.training.processes``.
 
 Torch's own launchers do not start them: ``torch.multiprocessing`` and torchrun's agent pass the
 whole environment on, write tracebacks to files and have no place for a rank 0 that is already
@@ -17,7 +18,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,32 +25,11 @@ from typing import TYPE_CHECKING
 
 from privsyn.config import OVERRIDES
 from privsyn.errors import ConfigError, TrainingInterrupted
+from privsyn.models.gpus import Rank
 from privsyn.models.settings import PerformanceConfig
 
 if TYPE_CHECKING:
     from privsyn.models.training.multi_gpu import Group
-
-
-@dataclass(frozen=True)
-class Rank:
-    """A process among those that train together.
-
-    Attributes:
-        rank: Its number, 0-based; 0 leads.
-        size: How many there are.
-        local: Its number among those of its machine.
-        local_size: How many there are on its machine; 0 where nobody says.
-    """
-
-    rank: int
-    size: int
-    local: int
-    local_size: int
-
-    @property
-    def alone(self) -> bool:
-        """Whether all of them are on one machine."""
-        return self.local_size == self.size
 
 
 PATIENCE = timedelta(hours=2)
@@ -181,7 +160,7 @@ def _start(file: Path, place: Rank, patience: timedelta) -> subprocess.Popen[byt
     said = map(str, (file, place.rank, place.size, patience.total_seconds()))
     hidden = (OVERRIDES, "PRIVSYN_DEBUG")  # passwords; tracebacks, which may hold private text
     return subprocess.Popen(
-        [sys.executable, "-m", "privsyn.models.training.multi_gpu", *said],
+        [sys.executable, "-m", "privsyn.models.training.processes", *said],
         env={key: value for key, value in os.environ.items() if key not in hidden},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -220,3 +199,21 @@ def _on_loopback() -> Iterator[None]:
             os.environ[_INTERFACE] = before
         elif names:
             del os.environ[_INTERFACE]
+
+
+def main(arguments: list[str]) -> int:
+    """Serve rank 0, which started this process. Says nothing: rank 0 does, or is gone."""
+    from privsyn.models.training.multi_gpu import serve  # late: loads torch
+
+    group = ready(arguments)
+    try:
+        serve(group)
+    except (TrainingInterrupted, KeyboardInterrupt):
+        return 1
+    finally:
+        group.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

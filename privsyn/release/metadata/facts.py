@@ -23,7 +23,7 @@ from privsyn.dp.events import (
 )
 from privsyn.dp.risk import Risk, Strength, strength
 from privsyn.errors import VerificationError
-from privsyn.modalities.base import modality_of
+from privsyn.modalities.registry import modality_of
 from privsyn.release.certificate import digest, origin
 from privsyn.release.layout import MODEL_ROWS
 from privsyn.release.plan import Plan

@@ -1,0 +1,51 @@
+"""The modalities there are, and the one place that says of which a dataset is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from privsyn.data.settings import ImageConfig
+from privsyn.modalities.base import Modality
+from privsyn.modalities.images import Images
+from privsyn.modalities.text import Texts
+
+MODALITIES: Mapping[str, type[Texts] | type[Images]] = {kind.name: kind for kind in (Texts, Images)}
+"""By name."""
+
+
+class Described(Protocol):
+    """What says how the records of a dataset look: its settings, or its identity in a plan."""
+
+    @property
+    def text(self) -> str:
+        """Column of the text, or a form over several."""
+
+    @property
+    def images(self) -> ImageConfig | None:
+        """Form of the images, where the records are images."""
+
+    @property
+    def encoding(self) -> str:
+        """Of files read line by line."""
+
+    @property
+    def delimiter(self) -> str | None:
+        """Between the columns of a CSV."""
+
+    @property
+    def escape(self) -> str | None:
+        """Before a quote within quotes of a CSV."""
+
+
+def modality_of(dataset: Described) -> Modality:
+    """What the records of a dataset are."""
+    if dataset.images is not None:
+        return Images(dataset.images)
+    return Texts(dataset.text, dataset.encoding, dataset.delimiter, dataset.escape)
+
+
+def drawn_with(roles: Collection[str]) -> type[Texts] | type[Images]:
+    """What a method draws that needs models of these roles."""
+    drawn = (kind for kind in MODALITIES.values() if kind.generator in roles)
+    return next(drawn, Texts)

@@ -1,0 +1,493 @@
+"""What is measured of a release, by the modality of its records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from privsyn.data.artifacts import private_folder, write_json_atomic
+from privsyn.data.images import Pixels, decode
+from privsyn.data.records import Record
+from privsyn.errors import ModelError
+from privsyn.evaluation.classifiers import downstream, headline, labelled, near, spaced
+from privsyn.evaluation.embeddings import (
+    EmbeddedOnce,
+    compare_embeddings,
+    compare_lengths,
+    embed_both,
+    fidelity,
+)
+from privsyn.evaluation.images import compare_images, downstream_beside, image_fidelity
+from privsyn.evaluation.language_model import (
+    compare_labels,
+    compare_words,
+    in_context,
+    perplexity_gap,
+)
+from privsyn.evaluation.metrics import Metric
+from privsyn.evaluation.plots import draw_image_plots, draw_plots
+from privsyn.evaluation.structured import compare_fields, structure
+from privsyn.methods.base import Backends, Role, unwatched
+from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
+from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
+from privsyn.models.images.image_folders import check_encoder
+from privsyn.models.images.loading import load_encoder
+from privsyn.models.language.likelihood import Readable, log_likelihoods
+from privsyn.models.language.loading import load_embedder
+from privsyn.models.language.text_variation import TextSettings
+from privsyn.models.model_identity import fingerprint, locate
+from privsyn.models.protocols import Embedder
+from privsyn.models.references import ModelReference
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
+from privsyn.validation.image_profile import sample_sheet as sheet_of
+from privsyn.validation.profile import read_rows
+from privsyn.validation.suite import read_schema
+
+_VOTER: Role = "image_embedder"
+"""The role whose model casts votes over images."""
+
+
+def measuring_encoder(ctx: Context) -> ModelReference:
+    """The encoder that the settings name."""
+    return ModelReference.measuring_encoder(ctx.config.evaluate.image_encoder)
+
+
+def why_no_encoder(ctx: Context, plan: Plan) -> str | None:
+    """Why no encoder can measure a release of images, in words; None where one can.
+
+    Images that an encoder chose lie where it looks for them: its own distances flatter. So an
+    encoder is refused by the digest of its files, under whatever name. Reads no record: what it
+    says depends on settings and on the models of this machine.
+    """
+    wanted = measuring_encoder(ctx)
+    try:
+        own = fingerprint(locate(wanted, check_encoder), ctx.workspace.cache)
+    except ModelError as error:
+        return f"{error.message} {error.hint or ''}".strip()
+    voter = plan.models.get(_VOTER)
+    if voter is not None and voter.revision == own:
+        return f"{wanted} cast the votes of this release. Name another in evaluate.image_encoder."
+    return None
+
+
+_MOST_TOKENS = 64
+
+_MOST_DRAWS, _ALONE = 2, 200
+"""Draws of the public model alone that a release is set beside, and texts of all of them; of a
+larger release one draw."""
+
+
+def public_alone(
+    ctx: Context,
+    plan: Plan,
+    labels: Sequence[str | None],
+    backends: Backends | None,
+    progress: Callable[[int, int], None] = unwatched,
+) -> list[str] | None:
+    """One text per label as a release's settings have the public model write, without records.
+
+    Reads no record and costs nothing. Kept in the cache by model, settings and labels.
+
+    Args:
+        ctx: Config.
+        plan: The release.
+        labels: Label of each text.
+        backends: Models already loaded; None loads what the config names.
+        progress: Called with texts written and texts to write, where they are not kept already.
+
+    Returns:
+        The texts; None where no language model here can write them (a server, a grammar, other
+        models loaded).
+    """
+    models = ctx.config.models
+    role, recipe = _recipe(ctx, plan)
+    if models.server is not None or (backends and role not in backends.models) or recipe is None:
+        return None
+    identity = describe_role(models, role, ctx.workspace.cache)
+    asked = {
+        "model": backends.models[role].revision if backends else identity.revision,
+        "recipe": recipe.model_dump(mode="json"),
+        "labels": list(labels),
+        "every": list(plan.dataset.labels),
+    }
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    file = ctx.workspace.cache / "alone" / f"{digest[:32]}.json"
+    if (kept := _kept(file, len(labels))) is not None:
+        return kept
+    model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
+    rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
+    if isinstance(recipe, Recipe):
+        texts = write_alone(recipe, model, labels, rng, plan.dataset.labels, progress=progress)
+    else:
+        try:
+            texts = write_fresh(recipe, model, labels, rng, progress)
+        except ModelError:  # it wrote no text
+            return None
+    private_folder(file.parent)
+    write_json_atomic(file, texts, mode=0o600)
+    return texts
+
+
+def try_alone(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    """Have the public model begin a text as ``public_alone`` would; nothing is kept.
+
+    Args:
+        ctx: Config.
+        plan: The release.
+        loaded: Models of the release that are loaded already, which are taken as they are.
+
+    Raises:
+        ModelError: It does not load, or cannot write by the release's settings.
+    """
+    role, recipe = _recipe(ctx, plan)
+    if ctx.config.models.server is not None or recipe is None:
+        return
+    model = loaded.models.get(role) or load_role(ctx.config.models, role, ctx.config.performance)
+    labels = [plan.dataset.labels[0] if plan.dataset.labels else None]
+    if not isinstance(recipe, Recipe):
+        model.check()  # the method tries its prompts
+        return
+    rows = model.public_rows(recipe.prompt.template, labels, recipe.max_tokens)
+    refuse_no_numbers(rows.logits())
+
+
+def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | None]:
+    """The role that writes the public texts of a release, and how; None where it cannot be told."""
+    method, settings = ctx.planned(plan)
+    fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
+    if fresh is not None:
+        return "text", fresh
+    if isinstance(method, Alone):
+        return "language", method.alone(settings, plan.dataset.labels)
+    identity = describe_role(ctx.config.models, "language", ctx.workspace.cache)
+    prompt = resolved_prompt(None, identity, plan.dataset.subject)
+    return "language", Recipe(prompt=prompt, max_tokens=_MOST_TOKENS, min_tokens=MIN_TOKENS)
+
+
+def _kept(file: Path, count: int) -> list[str] | None:
+    try:
+        texts = json.loads(file.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return [str(text) for text in texts] if len(texts) == count else None
+
+
+MOST_READ = 512
+"""Tokens that the language model reads at once."""
+_ALONE_NAME = "public model alone"
+Plotter = Callable[[Path], list[Path]]
+"""Draws the plots into a folder; returns the files."""
+Labelled = tuple[Sequence[str], Sequence[str | None]]
+"""Texts, and the label of each."""
+
+
+class Failures:
+    """What could not be measured, by name. Internal.
+
+    privacy: what a held-out record makes fail must not decide whether its release is published, nor
+    be seen in a log: the other measurements go on, and the name of the error stays in the state
+    folder.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Keep the class and the place of an exception, not what it says, and go on behind it."""
+        try:
+            yield
+        except Exception as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            self.found[name] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+
+
+def _text_quality(ctx: Context, artifact: Path) -> list[Metric]:
+    texts = [row.text or "" for row in read_rows(artifact)]
+    quality = fidelity(texts)
+    if ctx.config.validation.json_schema is not None:
+        quality += structure(texts, read_schema(ctx.config.validation, ctx.files))
+    return quality
+
+
+def _no_plots(folder: Path) -> list[Path]:
+    """Of a release that was measured by no record."""
+    return []
+
+
+def _image_quality(ctx: Context, artifact: Path) -> list[Metric]:
+    return image_fidelity(read_image_rows(artifact))
+
+
+def _texts(
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
+) -> tuple[list[Metric], Plotter]:
+    rows, settings = read_rows(artifact), ctx.config.evaluate
+    synthetic = [row.text or "" for row in rows], [row.label for row in rows]
+    theirs = [record.content for record in real], [record.label for record in real]
+    load = partial(load_embedder, ctx.config.models, ctx.config.performance, ctx.workspace.cache)
+    once = EmbeddedOnce(load if backends is None else lambda: backends.embedder)
+    total = 5 if settings.embeddings else 3
+    # privacy: models are loaded, and what they say is logged, whether there is a record or not
+    _begins(ctx, _ALONE_NAME, 0, total)
+    public = _public(ctx, plan, synthetic, backends)
+    model = _reader(ctx, backends)
+    parts: dict[str, Callable[[], list[Metric]]] = {
+        "words, lengths, labels": lambda: _by_counting(ctx, plan, synthetic, theirs),
+        "reading by the public model": lambda: _by_reading(ctx, synthetic, theirs, public, model),
+    }
+    if settings.embeddings:
+        once.load()
+        parts["sentence vectors, MAUVE"] = lambda: _by_vectors(ctx, synthetic[0], theirs[0], once)
+        parts["beside what is free"] = lambda: _beside(ctx, plan, synthetic, theirs, public, once)
+    metrics: list[Metric] = []
+    for done, (name, part) in enumerate(parts.items(), start=1):
+        _begins(ctx, name, done, total)
+        with failures.within(name):
+            metrics += part() if real else []
+    if not real:
+        return [], _no_plots
+    return metrics, partial(draw_plots, texts=synthetic[0], labels=synthetic[1], metrics=metrics)
+
+
+def _begins(ctx: Context, name: str, done: int, total: int) -> None:
+    """Name the measurement that runs: they take unlike times, so none tells of the time left."""
+    ctx.progress(f"evaluate: {name}", done, total, "measurements")
+
+
+def _by_counting(ctx: Context, plan: Plan, synthetic: Labelled, real: Labelled) -> list[Metric]:
+    """Metrics of words, lengths, labels and fields."""
+    (texts, labels), (their_texts, their_labels) = synthetic, real
+    metrics = [
+        *(
+            downstream(texts, labels, their_texts, their_labels)
+            if len(plan.dataset.labels) > 1
+            else []
+        ),
+        *compare_lengths(texts, their_texts),
+        *compare_words(texts, their_texts),
+        *compare_labels(labels, their_labels),
+    ]
+    if ctx.config.validation.json_schema is not None:
+        schema = read_schema(ctx.config.validation, ctx.files)
+        metrics += compare_fields(texts, their_texts, schema)
+    return metrics
+
+
+def _beside(
+    ctx: Context,
+    plan: Plan,
+    synthetic: Labelled,
+    real: Labelled,
+    public: Sequence[Sequence[str]],
+    once: EmbeddedOnce,
+) -> list[Metric]:
+    """The release beside its baselines. See evaluation.beside, and evaluation.nearness."""
+    most = ctx.config.evaluate.embedded_texts
+    if len(plan.dataset.labels) > 1 and any(synthetic[1]) and any(real[1]):
+        ours, theirs = (labelled(*side, most) for side in (synthetic, real))
+        names = [label for _, label in ours]
+        alone = [list(zip(own, names, strict=True)) for own in public]
+        return headline(ours, theirs, alone, once.embed, _called(ctx))
+    if len(plan.dataset.labels) > 1:
+        return []
+    texts, their_texts = (spaced(side[0], most) for side in (synthetic, real))
+    return near(texts, their_texts, public, once.embed, _called(ctx))
+
+
+def _public(
+    ctx: Context, plan: Plan, synthetic: Labelled, backends: Backends | None
+) -> Sequence[Sequence[str]]:
+    """What the public model writes alone of the same labels, as many texts a draw; kept.
+
+    One draw of a hundred texts may be .1 better than the next: of a small release there are more.
+    """
+    settings = ctx.config.evaluate
+    if not (settings.public_alone and (settings.embeddings or settings.in_context_records)):
+        return []
+    names: list[str | None] = [label for _, label in labelled(*synthetic, settings.embedded_texts)]
+    if not plan.dataset.labels:
+        names = [None] * len(spaced(synthetic[0], settings.embedded_texts))
+    if not names:
+        return []
+    draws = max(1, min(_MOST_DRAWS, _ALONE // len(names)))
+
+    def progress(done: int, total: int) -> None:
+        ctx.progress(f"evaluate: {_ALONE_NAME}, writing", done, total, "texts")
+
+    written = public_alone(ctx, plan, [*names] * draws, backends, progress) or []
+    return [written[start : start + len(names)] for start in range(0, len(written), len(names))]
+
+
+def _by_reading(
+    ctx: Context,
+    synthetic: Labelled,
+    real: Labelled,
+    public: Sequence[Sequence[str]],
+    model: Readable | None,
+) -> list[Metric]:
+    """Metrics of the public language model as a reader. See evaluation.likelihood."""
+    settings = ctx.config.evaluate
+    if model is None:
+        return []
+    read = partial(log_likelihoods, model, most=MOST_READ)
+    metrics = perplexity_gap(synthetic[0], real[0], read, settings.perplexity_texts)
+    if settings.in_context_records:
+        half = len(real[0]) // 2
+        ours = labelled(*synthetic, settings.embedded_texts)
+        pairs = list(zip(*real, strict=True))
+        known, tested = ([(t, of) for t, of in part if of] for part in (pairs[:half], pairs[half:]))
+        sets = {"synthetic": ours, "real": known[: len(ours)]}
+        if public and ours:
+            sets["public"] = list(zip(public[0], [label for _, label in ours], strict=True))
+        metrics += in_context(sets, tested, read, settings.in_context_records) if ours else []
+    return metrics
+
+
+def _reader(ctx: Context, backends: Backends | None) -> Readable | None:
+    """The public language model, where one is on this machine and has something to read."""
+    models, settings = ctx.config.models, ctx.config.evaluate
+    if not (settings.perplexity_texts or settings.in_context_records):
+        return None
+    if models.server is not None or (backends and "language" not in backends.models):
+        return None
+    model = backends.language if backends else load_role(models, "language", ctx.config.performance)
+    return model if isinstance(model, Readable) else None
+
+
+def _by_vectors(
+    ctx: Context, synthetic: Sequence[str], texts: Sequence[str], once: EmbeddedOnce
+) -> list[Metric]:
+    """Metrics in the space of the sentence embedder."""
+    both = embed_both(synthetic, texts, lambda: once, ctx.config.evaluate.embedded_texts)
+    return [] if both is None else compare_embeddings(*both, _called(ctx))
+
+
+def _called(ctx: Context) -> str:
+    return f"models.embedder={ctx.config.models.embedder}"
+
+
+def _images(
+    ctx: Context,
+    plan: Plan,
+    artifact: Path,
+    real: Sequence[Record],
+    backends: Backends | None,
+    failures: Failures,
+) -> tuple[list[Metric], Plotter]:
+    encoder = _encoder(ctx, plan, backends)  # privacy: loaded whether there is a record or not
+    if not real:
+        return [], _no_plots
+    rows = read_image_rows(artifact)
+    pairs = list(load_images(artifact.parent, rows))
+    synthetic, labels = [pixels for pixels, _ in pairs], [label for _, label in pairs]
+    metrics: list[Metric] = []
+    with failures.within("pixels"):
+        images = [decode(record.content) for record in real]
+        if len(plan.dataset.labels) > 1:
+            theirs = [record.label for record in real]
+            metrics += downstream_beside(synthetic, labels, images, theirs)
+        if encoder is not None:
+            metrics += compare_images(
+                synthetic,
+                images,
+                lambda: encoder,
+                ctx.config.evaluate.encoded_images,
+                str(measuring_encoder(ctx)),
+            )
+    sheet = sheet_of(artifact.parent, profile_images(rows, plan.dataset.labels))
+    return metrics, partial(draw_image_plots, sheet=sheet, labels=labels, metrics=metrics)
+
+
+def _encoder(ctx: Context, plan: Plan, backends: Backends | None) -> Embedder[Pixels] | None:
+    """What images are compared by; None where nothing is, or may be."""
+    config = ctx.config
+    if not config.evaluate.embeddings:
+        return None
+    if backends is not None:
+        return backends.image_embedder
+    if why_no_encoder(ctx, plan) is not None:
+        return None
+    return load_encoder(measuring_encoder(ctx), config.performance, ctx.workspace.cache)
+
+
+def _try_texts(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    settings, models = ctx.config.evaluate, ctx.config.models
+    if settings.embeddings:
+        embedder = loaded.models.get("embedder")
+        if embedder is None:
+            embedder = load_embedder(models, ctx.config.performance, ctx.workspace.cache)
+        try_embedder(embedder, SENTENCE)
+    if models.server is not None:
+        return
+    if settings.public_alone and (settings.embeddings or settings.in_context_records):
+        try_alone(ctx, plan, loaded)
+    if settings.perplexity_texts or settings.in_context_records:
+        model = loaded.models.get("language") or load_role(
+            models, "language", ctx.config.performance
+        )
+        if isinstance(model, Readable):
+            log_likelihoods(model, [("", SENTENCE)], most=MOST_READ)
+
+
+def _try_images(ctx: Context, plan: Plan, loaded: Backends) -> None:
+    encoder = _encoder(ctx, plan, None)
+    if encoder is not None:
+        try_embedder(encoder, np.full((32, 32), 128, np.uint8))
+
+
+def _texts_revisions(ctx: Context, plan: Plan) -> list[str | None]:
+    models, settings = ctx.config.models, ctx.config.evaluate
+    roles = [("embedder", settings.embeddings), ("language", models.server is None)]
+    cache = ctx.workspace.cache
+    return [describe_role(models, role, cache).revision if used else None for role, used in roles]
+
+
+def _images_revisions(ctx: Context, plan: Plan) -> list[str | None]:
+    return [why_no_encoder(ctx, plan)]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of one kind of records.
+
+    Attributes:
+        alone: Numbers about the synthetic file alone.
+        beside: Numbers about it beside held-out real records, internal, and what draws the plots;
+            none without records, and what is shown and logged meanwhile is the same.
+        attempt: Tries the models of ``beside`` on public inputs; those of a release that are loaded
+            are taken as they are.
+        revisions: Which models ``beside`` reads, by digest.
+    """
+
+    alone: Callable[[Context, Path], list[Metric]]
+    beside: Callable[
+        [Context, Plan, Path, Sequence[Record], Backends | None, Failures],
+        tuple[list[Metric], Plotter],
+    ]
+    attempt: Callable[[Context, Plan, Backends], None]
+    revisions: Callable[[Context, Plan], list[str | None]]
+
+
+MEASURES: Mapping[str, Measures] = {
+    "text": Measures(_text_quality, _texts, _try_texts, _texts_revisions),
+    "image": Measures(_image_quality, _images, _try_images, _images_revisions),
+}
+"""By the modality's name."""
