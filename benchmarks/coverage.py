@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from privsyn.evaluation.classifiers import Labelled, compare, near
 from scipy.special import expit
 
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
+from privsyn.evaluation.classifiers import Labelled, compare, near
 from privsyn.evaluation.embeddings import Embedded, area, compare_embeddings
 from privsyn.evaluation.embeddings import _interval as mauve_interval
 from privsyn.evaluation.language_model import _interval as token_interval

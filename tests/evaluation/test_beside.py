@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from privsyn.evaluation.classifiers import Labelled, compare, headline, labelled, verdict
 
 from privsyn.evaluation import classifiers
+from privsyn.evaluation.classifiers import Labelled, compare, headline, labelled, verdict
 from privsyn.methods.shared.baseline import Recipe, write_alone
 from privsyn.methods.shared.prompts import PromptConfig
 from privsyn.models.fakes import FakeLogitModel

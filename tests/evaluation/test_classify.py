@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from privsyn.evaluation.classifiers import downstream, text_classifier
 
+from privsyn.evaluation.classifiers import downstream, text_classifier
 from privsyn.evaluation.metrics import Metric, wilson
 
 TOPICS = {

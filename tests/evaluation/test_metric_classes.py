@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from privsyn.evaluation.classifiers import downstream, headline, near
 
+from privsyn.evaluation.classifiers import downstream, headline, near
 from privsyn.evaluation.embeddings import compare_lengths, fidelity
 from privsyn.evaluation.language_model import compare_labels
 from privsyn.evaluation.metrics import Metric

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from privsyn.evaluation.classifiers import TAKEN_FOR
 
 from privsyn.evaluation import grades
 from privsyn.evaluation.circumstances import Circumstances
+from privsyn.evaluation.classifiers import TAKEN_FOR
 from privsyn.evaluation.report import sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
 from privsyn.report.document import STAYS
