@@ -19,7 +19,7 @@ from privsyn.evaluation.embeddings import WORD
 from privsyn.evaluation.metrics import Metric, slugs
 from privsyn.report.blocks import Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
-from privsyn.validation.suite import number, objects, spelt
+from privsyn.validation.fields import number, objects, spelt
 
 MOST_FIELDS = 20
 FEWEST = 20

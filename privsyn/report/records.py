@@ -22,9 +22,9 @@ from privsyn.report.blocks import (
     Words,
 )
 from privsyn.report.document import LEAVES, Section
+from privsyn.validation.fields import fields, objects
 from privsyn.validation.image_profile import COLUMNS, profile_images, read_image_rows, sample_sheet
 from privsyn.validation.profile import profile, read_rows
-from privsyn.validation.suite import fields, objects
 
 MODEL = "files of a model"
 """What a release holds that is a model: no records."""

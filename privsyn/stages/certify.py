@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,26 +21,19 @@ from privsyn.data.artifacts import (
     sync_folder,
     write_jsonl_atomic,
 )
-from privsyn.data.images import decode
-from privsyn.data.partition import held_units
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
-from privsyn.evaluation.classifiers import text_classifier
-from privsyn.evaluation.images import image_classifier
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, signature
-from privsyn.release.certificate import accuracy_figures
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
-from privsyn.release.scratch import ACCURACY, EXHIBITS, HELD_OUT, MODEL, PARTITION, TRAIN, samples
+from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
 from privsyn.release.settings import KEY_VARIABLE
 from privsyn.release.signature import check_place, load
+from privsyn.stages.accuracy import draw_accuracy
 from privsyn.stages.base import Context
-from privsyn.stages.draw import begun, holding
 from privsyn.stages.lineage import certified, traced
 from privsyn.stages.workdir import Place, Run, at, before_commit, locate, store, wipe_place
-from privsyn.validation.image_profile import load_images, read_image_rows
 from privsyn.validation.masking import mask_rows
-from privsyn.validation.profile import read_rows
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
@@ -250,89 +243,6 @@ def _merged(
     for row in drawn:
         counts.update(row.get("counts", {}))
     return "+".join(sorted(kinds)), rows, dict(counts)
-
-
-Answer = Callable[[str], str]
-"""The label a classifier gives a record's content."""
-
-_DRAW = "right and wrong"
-
-
-def draw_accuracy(
-    ctx: Context, plan: Plan, artifact: Path, place: Place
-) -> tuple[str, dict[str, Any]] | None:
-    """Draw the accuracy of a classifier trained on the release, on units held out of it.
-
-    Guarantee: plan.accuracy, which is in the release's event. The classifier is a function of the
-    release alone; a record's answer is one of the classifier and that record.
-
-    The draw is in a journal of its own before anybody sees it, so that a killed run draws no second
-    one. Records are read where it is not there yet.
-
-    Args:
-        ctx: Config and ledger.
-        plan: The release; begun, and all of it drawn.
-        artifact: Its records, as they will be published.
-        place: Where its private intermediates are.
-
-    Returns:
-        Kind of the noise source, and the certificate's figures; None where it pays for none.
-
-    Raises:
-        ReleaseLost: The release is not one that may be drawn from.
-        LeaseHeld: Another process draws it.
-    """
-    mechanism = plan.accuracy
-    if mechanism is None:
-        return None
-    if begun(ctx, plan) is None:
-        raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
-    file = place.folder / HELD_OUT
-    with holding(ctx, plan, ACCURACY, place) as (lease, journal, noise):
-        if not journal.has(_DRAW):
-            place.bring(PARTITION, HELD_OUT)
-        # Before the draw begins, since an exception within it would lose the release.
-        answers = [] if journal.has(_DRAW) else list(_answers(plan, artifact, file))
-        lease.check()
-        drawn = journal.draw_array(_DRAW, lambda: mechanism.draw(answers, noise), 2)
-        ctx.ledger.renew(lease)  # counted before it is handed on
-        right, wrong = map(int, drawn)
-        return noise.kind, accuracy_figures(mechanism, right, wrong)
-
-
-def _answers(plan: Plan, artifact: Path, file: Path) -> Iterator[list[bool]]:
-    """Of each held-out unit, whether each of its records is answered right."""
-    answer = CLASSIFIERS[modality_of(plan.dataset).name](artifact)
-    for unit in held_units(file, plan.max_records_per_unit):
-        yield [_is_right(answer, record.content, record.label) for record in unit.reveal()]
-
-
-def _is_right(answer: Answer, content: str, label: str | None) -> bool:
-    """Whether one record is answered right, whatever is in it: one that raises is answered wrong.
-
-    privacy: a record that could end the run would decide whether there is a release.
-    """
-    try:
-        return answer(content) == label
-    except MemoryError:
-        raise
-    except Exception:
-        return False
-
-
-def _of_texts(artifact: Path) -> Answer:
-    rows = [(row.text or "", row.label) for row in read_rows(artifact)]
-    return text_classifier([(text, label) for text, label in rows if label is not None])
-
-
-def _of_images(artifact: Path) -> Answer:
-    pairs = load_images(artifact.parent, read_image_rows(artifact))
-    classify = image_classifier([(pixels, label) for pixels, label in pairs if label is not None])
-    return lambda content: classify(decode(content))
-
-
-CLASSIFIERS: Mapping[str, Callable[[Path], Answer]] = {"text": _of_texts, "image": _of_images}
-"""What is trained on the records of a release, by the modality's name."""
 
 
 log = logging.getLogger(__name__)

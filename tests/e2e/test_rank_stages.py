@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from privsyn.models.training.distributed import rank_processes
 
 from privsyn.cli import options
 from privsyn.errors import ConfigError, TrainingInterrupted
+from privsyn.models.training import processes
 from privsyn.release import verification
 from privsyn.stages.draw import load_models, train
 from privsyn.stages.partition import partition
@@ -54,9 +54,9 @@ def test_what_a_release_costs_and_is_called_knows_no_processes(project):
 def test_a_training_goes_on_after_a_process_died(project, monkeypatch):
     ctx = project.context("performance.processes=2")
     children = []
-    start = rank_processes._start
+    start = processes._start
     monkeypatch.setattr(
-        rank_processes, "_start", lambda *x: (children.append(start(*x)), children[-1])[1]
+        processes, "_start", lambda *x: (children.append(start(*x)), children[-1])[1]
     )
     steps = []
 

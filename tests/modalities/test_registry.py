@@ -19,7 +19,7 @@ from privsyn.modalities.text import Texts
 from privsyn.release.plan import DatasetIdentity
 from privsyn.report.outward import outward
 from privsyn.report.records import SHOWN
-from privsyn.stages.certify import CLASSIFIERS
+from privsyn.stages.accuracy import CLASSIFIERS
 from privsyn.stages.measure import MEASURES
 from privsyn.validation.kinds import KINDS, SUITES, kind_of
 from privsyn.validation.suite import SHIPPED

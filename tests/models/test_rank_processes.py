@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from privsyn.models.training.distributed import rank_processes, ranks
 
 from privsyn.errors import ConfigError, ModelError, TrainingInterrupted
 from privsyn.models.settings import PerformanceConfig
+from privsyn.models.training import multi_gpu, processes
 from privsyn.models.training.multi_gpu import Group
 from privsyn.models.training.processes import (
     Rank,
@@ -31,10 +31,8 @@ PATIENCE = timedelta(seconds=300)
 def children(monkeypatch):
     """The processes that are started."""
     found = []
-    start = rank_processes._start
-    monkeypatch.setattr(
-        rank_processes, "_start", lambda *x: (found.append(start(*x)), found[-1])[1]
-    )
+    start = processes._start
+    monkeypatch.setattr(processes, "_start", lambda *x: (found.append(start(*x)), found[-1])[1])
     return found
 
 
@@ -48,7 +46,7 @@ def test_a_process_that_is_killed_interrupts_the_training(children):
 
 
 def test_a_process_that_hangs_is_waited_for_so_long_and_ended(children, monkeypatch):
-    monkeypatch.setattr(rank_processes, "_GRACE", 0.5)
+    monkeypatch.setattr(processes, "_GRACE", 0.5)
     with started(PERFORMANCE, timedelta(seconds=2)) as group:
         children[0].send_signal(signal.SIGSTOP)
         with pytest.raises(TrainingInterrupted, match="rank 1 did not answer in time"):
@@ -58,7 +56,7 @@ def test_a_process_that_hangs_is_waited_for_so_long_and_ended(children, monkeypa
 
 def test_a_process_that_does_not_start_is_named(monkeypatch):
     monkeypatch.setattr(
-        rank_processes,
+        processes,
         "_start",
         lambda *_: subprocess.Popen(
             [sys.executable, "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -133,12 +131,12 @@ def test_a_process_takes_the_gpu_of_its_number(monkeypatch):
     class Stub:
         place = Rank(3, 4, 1, 2)
 
-    assert ranks._device("cpu", Stub()) == torch.device("cpu")
+    assert multi_gpu._device("cpu", Stub()) == torch.device("cpu")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert ranks._device("auto", Stub()) == torch.device("cuda:1")
-    assert ranks._device("cuda", Stub()) == torch.device("cuda:1")
-    assert ranks._device("cuda:0", Stub()) == torch.device("cuda:0")
+    assert multi_gpu._device("auto", Stub()) == torch.device("cuda:1")
+    assert multi_gpu._device("cuda", Stub()) == torch.device("cuda:1")
+    assert multi_gpu._device("cuda:0", Stub()) == torch.device("cuda:0")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(ModelError, match="1 GPUs"):
-        ranks._device("auto", Stub())
+        multi_gpu._device("auto", Stub())

@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from privsyn.models.training.distributed import ranks
 
 from privsyn.data.journal import Journal
 from privsyn.data.records import Bucket, Cell, Private
@@ -26,6 +25,7 @@ from privsyn.methods.dp_lora.settings import DPLoraSettings
 from privsyn.models.language.loading import load_trainable_model
 from privsyn.models.protocols import PromptTemplate, Training
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.models.training import multi_gpu
 from privsyn.models.training.multi_gpu import (
     Command,
     RanksModel,
@@ -148,11 +148,11 @@ def test_all_pass_as_few_units_at_a_time_as_one_has_room_for(shared, monkeypatch
 
 def test_units_go_one_by_one_where_passes_of_more_differ(shared, monkeypatch):
     model = shared()
-    real = ranks.digest
+    real = multi_gpu.digest
     answers = iter([b"other"])
-    monkeypatch.setattr(ranks, "digest", lambda total: next(answers, None) or real(total))
+    monkeypatch.setattr(multi_gpu, "digest", lambda total: next(answers, None) or real(total))
     assert model.trainer(training(1, 4))._own.units_per_pass == 1
-    monkeypatch.setattr(ranks, "digest", lambda total: "always other")
+    monkeypatch.setattr(multi_gpu, "digest", lambda total: "always other")
     with pytest.raises(TrainingInterrupted, match="different numbers") as raised:
         model.trainer(training(1, 4))
     assert raised.value.retryable

@@ -1,0 +1,137 @@
+"""What the fields of structured records hold: texts that are JSON objects, read without trust.
+
+Of synthetic records this is post-processing and may be shown. Everything is bounded: a record may
+have any number of fields, of any name and value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_FIELDS = 12
+MOST_VALUES = 10
+MOST_CHARS = 40
+_RANGES = 8
+_WHOLE = 1e15
+"""Numbers above are not told apart."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field over all records.
+
+    Attributes:
+        name: Its name, cut to 40 characters.
+        present: Records that have it, null included.
+        different: Different values.
+        counts: Records per value, the commonest first, or per range of a number; empty where almost
+            every value is another one.
+    """
+
+    name: str
+    present: int
+    different: int
+    counts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a file.
+
+    Attributes:
+        objects: Texts that are JSON objects.
+        fields: Those that most records have, in order of their name.
+        more: Fields beyond these.
+    """
+
+    objects: int
+    fields: tuple[Field, ...]
+    more: int
+
+
+def objects(texts: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Those of the texts that are JSON objects."""
+    found: list[Mapping[str, Any]] = []
+    for text in texts:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):  # bad JSON, absurd nesting or digits
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def fields(records: Sequence[Mapping[str, Any]]) -> Fields:
+    """What the fields of records hold; those of most records, ``MOST_FIELDS`` at most."""
+    seen = Counter(name for record in records for name in record)
+    common = sorted(seen, key=lambda name: (-seen[name], name))[:MOST_FIELDS]
+    found = [_field(name, [r[name] for r in records if name in r]) for name in sorted(common)]
+    return Fields(len(records), tuple(found), len(seen) - len(common))
+
+
+def number(value: Any) -> float | None:
+    """A finite number, and None for anything else; true and false are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        read = float(value)
+    except OverflowError:
+        return None
+    return read if math.isfinite(read) and abs(read) <= _WHOLE else None
+
+
+def written(value: Any) -> str:
+    """A value as a person reads it: what can be encoded, and no more than 40 characters of it."""
+    text = value if isinstance(value, str) else spelt(value)
+    text = text[: MOST_CHARS + 1].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 4].rstrip()} ..."
+
+
+def spelt(value: Any) -> str:
+    """A value as JSON, by which values are told apart."""
+    try:
+        return json.dumps(value, sort_keys=True)
+    except RecursionError:
+        return '"(nested too deeply)"'
+
+
+def _field(name: str, values: Sequence[Any]) -> Field:
+    different = Counter(map(spelt, values))
+    numbers = [read for value in values if (read := number(value)) is not None]
+    if len(different) > MOST_VALUES and 2 * len(numbers) > len(values):
+        counts = _ranges(numbers)
+        if rest := len(values) - len(numbers):
+            counts.append(("no number", rest))
+    elif 2 * len(different) > len(values) and len(different) > MOST_VALUES:
+        counts = []
+    else:
+        top = different.most_common(MOST_VALUES)
+        counts = [(written(json.loads(value)), count) for value, count in top]
+        if rest := len(values) - sum(count for _, count in top):
+            counts.append(("other values", rest))
+    return Field(written(name), len(values), len(different), tuple(counts))
+
+
+def _ranges(numbers: Sequence[float]) -> list[tuple[str, int]]:
+    """Numbers per range; the ranges are of one width, a round one."""
+    low, high = min(numbers), max(numbers)
+    power = 10.0 ** math.floor(math.log10(max((high - low) / _RANGES, 1e-12)))
+    width = next(
+        step * power
+        for step in (1, 2, 5, 10, 20)
+        if math.floor(high / (step * power)) - math.floor(low / (step * power)) < _RANGES
+    )
+    first = math.floor(low / width)
+    counts = [0] * (math.floor(high / width) - first + 1)
+    for read in numbers:
+        counts[math.floor(read / width) - first] += 1
+    return [
+        (f"{(first + i) * width:g} to {(first + i + 1) * width:g}", count)
+        for i, count in enumerate(counts)
+    ]
