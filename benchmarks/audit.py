@@ -6,7 +6,7 @@
 Every pair of method and build is a throw-away release of its own under STATE, drawn and attacked by
 ``benchmarks/canaries``.
 
-Models are toys (``privsyn.models.testing``: a bag of words that is trained, logits by hash that
+Models are toys (``privsyn.models.fakes``: a bag of words that is trained, logits by hash that
 rise by 2 for words of the reference, seconds a run), the same with logits that rise by 40
 (``loud``), or the embedded language model and embedder (``tiny``, minutes). Loud logits, and
 canaries whose words are half of those there are, are the worst that can happen to a method that

@@ -3,7 +3,7 @@
 A method is given its noise and its journal (``Draw``), so a test gives it one of these and looks at
 what was asked of it, or at what came out. None of them is private: each has a ``kind`` other than
 ``opendp``, so that a release drawn with it says ``not-private`` on its certificate. The models to
-go with them are in ``privsyn/models/testing``.
+go with them are in ``privsyn/models/fakes.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from privsyn.data.records import Record
-from privsyn.stages import evaluate
+from privsyn.stages import measure
 from privsyn.stages.plan import plan
 
 LABELS = ("Billing", "Symptoms")
@@ -24,13 +24,13 @@ def test_eight_records_are_read_with_examples_of_every_source(make_project, tmp_
         "evaluate.in_context_records=8",
     )
     planned = plan(ctx, "invisible_ink")
-    monkeypatch.setattr(evaluate, "public_alone", lambda ctx, plan, names, *_: list(names))
+    monkeypatch.setattr(measure, "public_alone", lambda ctx, plan, names, *_: list(names))
     artifact = tmp_path / "synthetic.jsonl"
     rows = [{"id": str(i), "label": LABELS[i % 2], "text": text("made", i)} for i in range(20)]
     artifact.write_text("".join(json.dumps(row) + "\n" for row in rows))
     real = [Record(str(i), LABELS[i % 2], text("real", i)) for i in range(60)]
-    metrics, _ = evaluate.MEASURES["text"].beside(
-        ctx, planned, artifact, real, None, evaluate.Failures()
+    metrics, _ = measure.MEASURES["text"].beside(
+        ctx, planned, artifact, real, None, measure.Failures()
     )
     found = {metric.name: metric for metric in metrics if metric.name.startswith("in_context.")}
     assert set(found) == {

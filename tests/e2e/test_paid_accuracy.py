@@ -23,7 +23,7 @@ from privsyn.modalities.images import Images
 from privsyn.release import certificate, verification
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
 from privsyn.report.outward import accuracy_said
-from privsyn.stages import certify as stage
+from privsyn.stages import accuracy as stage
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition

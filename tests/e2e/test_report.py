@@ -241,7 +241,7 @@ def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_
     def damaged(*_):
         raise ModelError("damaged.")
 
-    monkeypatch.setattr("privsyn.stages.evaluate.load_embedder", damaged)
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", damaged)
     ctx = make_project(methods=INK).context(
         "evaluate.perplexity_texts=0", "evaluate.public_alone=false"
     )
@@ -266,10 +266,10 @@ def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
         loaded.append(role)
         return stand_ins()[role]
 
-    monkeypatch.setattr("privsyn.stages.evaluate.load_role", load)
-    monkeypatch.setattr("privsyn.stages.evaluate.load_role", load)
+    monkeypatch.setattr("privsyn.stages.measure.load_role", load)
+    monkeypatch.setattr("privsyn.stages.measure.load_role", load)
     monkeypatch.setattr(
-        "privsyn.stages.evaluate.load_embedder", lambda *_: Backends(stand_ins()).embedder
+        "privsyn.stages.measure.load_embedder", lambda *_: Backends(stand_ins()).embedder
     )
     artifact = written(tmp_path, 40, ("Billing", "Symptoms"))
 

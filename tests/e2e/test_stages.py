@@ -568,8 +568,8 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
     said, project = [], make_project()
     for broken in (False, True):
         if broken:
-            monkeypatch.setattr("privsyn.stages.evaluate.compare_words", fails)
-            monkeypatch.setattr("privsyn.stages.evaluate.draw_plots", draws)
+            monkeypatch.setattr("privsyn.stages.measure.compare_words", fails)
+            monkeypatch.setattr("privsyn.stages.measure.draw_plots", draws)
         ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
         heard = []
         ctx = replace(ctx, progress=lambda *told, heard=heard: heard.append(told))

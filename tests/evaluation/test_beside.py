@@ -77,7 +77,7 @@ def test_more_draws_make_the_interval_of_the_gain_narrower():
     def noisy(count):
         labels = np.array(list(PLACES))[rng.integers(0, 3, count)]
         vectors = embed([label + " x" for label in labels])
-        return Labelled(vectors + rng.normal(0, 1.5, classifiers.shape).astype(np.float32), labels)
+        return Labelled(vectors + rng.normal(0, 1.5, vectors.shape).astype(np.float32), labels)
 
     ours, test, draws = noisy(600), noisy(2000), [noisy(12) for _ in range(8)]
     widths = []
@@ -109,7 +109,7 @@ def test_intervals_hold_the_value_and_are_the_same_every_time():
     def noisy(count):
         labels = names[rng.integers(0, 3, count)]
         vectors = embed([label + " x" for label in labels])
-        return Labelled(vectors + rng.normal(0, 0.6, classifiers.shape).astype(np.float32), labels)
+        return Labelled(vectors + rng.normal(0, 0.6, vectors.shape).astype(np.float32), labels)
 
     sets, test = {"synthetic": noisy(50), "public": noisy(50)}, noisy(200)
     found = compare(sets, test)

@@ -162,11 +162,11 @@ def test_a_child_sees_the_card_it_has_for_itself(
 
     from privsyn.airflow.distill import DistillOperator
     from privsyn.airflow.generate import TrainOperator
-    from privsyn.models import cards
+    from privsyn.models import gpus
     from privsyn.models.settings import PerformanceConfig
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    monkeypatch.setattr(cards, "card_locks", lambda: tmp_path)
+    monkeypatch.setattr(gpus, "card_locks", lambda: tmp_path)
     performance = PerformanceConfig(processes=2, **settings)
     ctx = SimpleNamespace(config=SimpleNamespace(performance=performance))
     other = DistillOperator(task_id="distill")
