@@ -14,7 +14,7 @@ from rich.console import Console
 from privsyn.api.errors import guarded
 from privsyn.api.overrides import as_overrides
 from privsyn.display.progress import show_progress
-from privsyn.display.tables import Displayable, Table
+from privsyn.display.tables import Displayable, Table, note
 from privsyn.dp.accountant import shown
 from privsyn.errors import ConfigError, DataError, VerificationError
 from privsyn.ledger.store import open_existing
@@ -244,16 +244,19 @@ class Release(Displayable):
         Raises:
             ConfigError: It holds images, or was opened without its project.
         """
-        from privsyn.students.evaluate import evaluate_student
+        from privsyn.students.evaluate import measure_published
         from privsyn.students.release import distill
 
         asked = {key if "." in key else f"methods.distill.{key}": v for key, v in settings.items()}
-        with show_progress(Console(stderr=True)) as progress:
+        console, notes = Console(stderr=True), list[str]()
+        with show_progress(console) as progress:
             ctx = self._project(as_overrides(asked))
             ctx.progress = progress
             folder = distill(ctx, self.name, published=publish)
             if evaluate:
-                evaluate_student(ctx, folder.name)
+                measure_published(ctx, folder.name, notes.append)
+        for words in notes:
+            note(console, words)
         return Release(folder, self._of)
 
     def _project(self, settings: Sequence[str]) -> Context:

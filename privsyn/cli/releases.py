@@ -22,7 +22,7 @@ from privsyn.cli.options import (
     workspace_of,
 )
 from privsyn.display.progress import show_progress
-from privsyn.display.tables import Verbatim, facts, show
+from privsyn.display.tables import Verbatim, facts, note, show
 from privsyn.handover.export import FORMATS
 from privsyn.release import layout
 from privsyn.students.settings import STUDENTS
@@ -112,13 +112,16 @@ def distill(
     """Train a small language model on the texts of a release, at no cost (methods.distill)."""
     from privsyn.release import certificate
     from privsyn.stages.holdout import EVALUATION
-    from privsyn.students.evaluate import evaluate_student
+    from privsyn.students.evaluate import measure_published
     from privsyn.students.release import distill as make_student
 
     with show_progress(err) as progress:
         ctx = context_of(params, overrides, None, progress)
         folder = make_student(ctx, ctx.workspace.release_id(release), published=publish)
-        measured = evaluate_student(ctx, folder.name) if evaluate else None
+        notes: list[str] = []
+        measured = measure_published(ctx, folder.name, notes.append) if evaluate else None
+    for words in notes:
+        note(err, words)
     made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
     rows = {
         "student": Verbatim(folder.name),

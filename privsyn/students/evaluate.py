@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.data.partition import read_training
 from privsyn.data.records import Record
-from privsyn.errors import ConfigError, DataError, ModelError
+from privsyn.errors import ConfigError, DataError, ModelError, PrivsynError, VerificationError
 from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
@@ -36,6 +36,22 @@ from privsyn.students.train import start_folder
 
 if TYPE_CHECKING:
     from privsyn.models.protocols import PromptTemplate
+
+
+def measure_published(ctx: Context, name: str, note: Callable[[str], None]) -> Path | None:
+    """``evaluate_student`` of a student that is published: a failure is noted, not raised.
+
+    Raises:
+        VerificationError: The student is not what was certified.
+    """
+    try:
+        return evaluate_student(ctx, name)
+    except VerificationError:
+        raise
+    except PrivsynError as error:
+        again = f"privsyn distill {name.partition('.student-')[0]}"
+        note(f"The student is made, but was not measured: {error.message} To try again: {again}")
+        return None
 
 
 def evaluate_student(ctx: Context, name: str) -> Path | None:

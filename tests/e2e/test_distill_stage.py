@@ -23,7 +23,7 @@ from privsyn.release import certificate, verification
 from privsyn.stages.report import report
 from privsyn.stages.run import run
 from privsyn.students import release as stage
-from privsyn.students.evaluate import evaluate_student
+from privsyn.students.evaluate import evaluate_student, measure_published
 from privsyn.students.parent import open_parent
 from privsyn.students.release import (
     distill,
@@ -268,6 +268,11 @@ def test_the_baseline_is_deleted_when_it_fails(taught, monkeypatch):
     with pytest.raises(ModelError, match="no memory"):
         evaluate_student(ctx, folder.name)
     assert not list((project.root / ".privsyn").rglob("*non_private*"))
+    notes = []
+    assert measure_published(ctx, folder.name, notes.append) is None
+    (words,) = notes
+    assert "not measured: no memory" in words
+    assert f"privsyn distill {folder.name.partition('.student-')[0]}" in words
 
 
 def test_a_baseline_has_the_students_settings(taught):
