@@ -3,8 +3,8 @@
     python benchmarks/coverage.py [--tables others ...] [--runs 200]
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
-``evaluation.one_run``. The accuracy interval: classes that are normal, classifiers as
-``evaluation.vectors.compare`` trains them; what is to be covered is the mean accuracy over fresh
+``evaluation.audit``. The accuracy interval: classes that are normal, classifiers as
+``evaluation.classifiers.compare`` trains them; what is to be covered is the mean accuracy over fresh
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
 ``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time

@@ -5,7 +5,7 @@ the exact posterior of who was in, over all subsets of the canaries of a bucket.
 
 The attacker does not take the noise to be as loud as it was priced: a build may draw less of it. He
 weighs every loudness of ``QUIETER`` by how well it explains all answers, whoever was in. That is a
-function of the answers alone, so guesses made by it are guesses as ``evaluation.one_run`` wants.
+function of the answers alone, so guesses made by it are guesses as ``evaluation.audit`` wants.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ keeps them so, and the bound needs it. Each counts at a third of the error that 
 (Bonferroni), so that the largest bound of the three holds with the confidence stated.
 
 Bound. Under ``add_remove`` and ``replace_null`` each unit is a coin of prior 1 - holdout
-(``evaluation.one_run``): an absent unit contributes nothing, as the empty one does. Under
+(``Guesses``): an absent unit contributes nothing, as the empty one does. Under
 ``replace_one`` neighbours swap two units: units of the hold-out are matched at random with as many
 of the training part, and which of a pair is in the training part is a fair coin; a pair is named
 where one of the two is. Either way guesses are dependent through the one release, which the bound

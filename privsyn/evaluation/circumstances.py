@@ -9,7 +9,7 @@ from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
 
 FEWEST = 20
-"""Labelled texts a side below which evaluation.beside measures nothing."""
+"""Labelled texts a side below which ``classifiers.compare`` measures nothing."""
 
 CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 

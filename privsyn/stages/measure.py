@@ -299,7 +299,7 @@ def _beside(
     public: Sequence[Sequence[str]],
     once: EmbeddedOnce,
 ) -> list[Metric]:
-    """The release beside its baselines. See evaluation.beside, and evaluation.nearness."""
+    """The release beside its baselines. See evaluation.classifiers."""
     most = ctx.config.evaluate.embedded_texts
     if len(plan.dataset.labels) > 1 and any(synthetic[1]) and any(real[1]):
         ours, theirs = (labelled(*side, most) for side in (synthetic, real))
@@ -343,7 +343,7 @@ def _by_reading(
     public: Sequence[Sequence[str]],
     model: Readable | None,
 ) -> list[Metric]:
-    """Metrics of the public language model as a reader. See evaluation.likelihood."""
+    """Metrics of the public language model as a reader. See evaluation.language_model."""
     settings = ctx.config.evaluate
     if model is None:
         return []
