@@ -4,7 +4,7 @@
 
 The audit's bound: mechanisms whose epsilon is known, attacked at their best, against
 ``evaluation.audit``. The accuracy interval: classes that are normal, classifiers as
-``evaluation.classifiers.compare`` trains them; what is to be covered is the mean accuracy over fresh
+``evaluation.classifiers.compare`` trains them; the mean accuracy is to be covered, over fresh
 training sets of the size, on fresh records. The interval by words: a classifier that is right with
 a known probability. MAUVE: histograms over clusters whose shares are known, as ``_interval`` of
 ``evaluation.embeddings`` has them; and vectors of two mixtures of normals, clustered anew each time
