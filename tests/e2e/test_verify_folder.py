@@ -280,7 +280,7 @@ def test_without_a_ledger_a_release_is_consistent_and_no_more(
     code, shown = cli(monkeypatch, capsys, *arguments, "--json")
     assert code == 6
     code, shown = cli(monkeypatch, capsys, "verify", "--help")
-    assert "6, with --require-ledger" in shown
+    assert "6: not authenticated (--require-ledger: no ledger confirms it" in shown
 
 
 def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, monkeypatch, capsys):
