@@ -419,7 +419,9 @@ def _cost(plan: Plan, certificate: Mapping[str, Any]) -> list[Check]:
         ),
         Check(
             "event",
-            plan.event == dump(event) and plan.derived == derived,
+            # Sums of an FFT differ in the last digit between processors. What draws and what is
+            # charged is the event, which has to be the same to the last one.
+            plan.event == dump(event) and agree(plan.derived, dict(derived)),
             "recomputed from settings, target, adjacency and unit",
         ),
         Check(

@@ -98,7 +98,8 @@ def test_a_golden_release_is_priced_and_named_as_it_was(name: str) -> None:
     plan = Plan.model_validate(said | {"warnings": (), "shards": 1})
     event, derived = plan.priced_again()
     assert dump(event) == dump(plan.charged_event()) == said["event"]
-    assert dict(derived) == said["derived"]
+    # The last digit of an FFT is the processor's: see verification._cost.
+    assert dict(derived) == pytest.approx(said["derived"], rel=1e-9)
     assert plan.is_its_name
 
 

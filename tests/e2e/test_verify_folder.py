@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 
@@ -202,6 +203,18 @@ def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
     sealed["seal"] = certificate.seal_of(sealed)
     file.write_bytes(certificate.canonical(sealed))
     assert "event" in failed(copy, None)
+
+
+def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
+    """A release verifies on another machine than the one that planned it."""
+    file = copy / "certificate.json"
+    sealed = json.loads(file.read_text())
+    derived = sealed["plan"]["derived"]
+    derived |= {name: math.nextafter(value, math.inf) for name, value in derived.items()}
+    sealed.pop("seal")
+    sealed["seal"] = certificate.seal_of(sealed)
+    file.write_bytes(certificate.canonical(sealed))
+    assert "event" not in failed(copy, None)
 
 
 def test_a_page_of_another_release_or_time_is_seen(made, copy):
