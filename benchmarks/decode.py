@@ -94,7 +94,7 @@ class Engine:
         from privsyn.dp.accountant import Guarantee
         from privsyn.dp.adjacency import Adjacency, PrivacyUnit
         from privsyn.dp.noise import OpenDPNoise
-        from privsyn.methods.base import Backends, Draw, ReleaseFacts
+        from privsyn.methods.base import Backends, Draw, PricingFacts
         from privsyn.methods.invisible_ink.method import InvisibleInk
         from privsyn.methods.invisible_ink.settings import InvisibleInkSettings
         from privsyn.methods.shared.prompts import PromptConfig
@@ -108,7 +108,7 @@ class Engine:
             prompt=PromptConfig(private="Text: {reference}\nText:", public="Text:"),
         )
         plan = method.calibrate(
-            cfg, Guarantee(10, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, unit, ())
+            cfg, Guarantee(10, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, unit, ())
         )
         texts = references(self.batch * self.texts)
         buckets = [

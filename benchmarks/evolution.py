@@ -32,7 +32,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
 from privsyn.evaluation.images import downstream_images, frechet_distance
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_evolution.method import PrivateEvolution, modality
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.models.roles import describe_role, load_role
@@ -65,7 +65,7 @@ def evolve(
     plan = method.calibrate(
         cfg,
         Guarantee(epsilon, 1e-5),
-        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
+        PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
     )
     written = to_content if cfg.modality == "image" else str
     buckets = [

@@ -33,7 +33,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Scorer, Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding
@@ -156,7 +156,7 @@ def main() -> None:
                 cfg = method.resolve(KeyphraseSeedingConfig(**given), {})
                 unit, adjacency = PrivacyUnit(), Adjacency.REPLACE_NULL
                 plan = method.calibrate(
-                    cfg, Guarantee(epsilon, 1e-6), ReleaseFacts(adjacency, unit, tuple(labels))
+                    cfg, Guarantee(epsilon, 1e-6), PricingFacts(adjacency, unit, tuple(labels))
                 )
                 cells = method.cells(cfg, labels)
                 buckets = [Bucket(cell, Private(held[str(cell.label)])) for cell in cells]

@@ -35,7 +35,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
 from privsyn.evaluation.classifiers import Labelled, compare, downstream
 from privsyn.evaluation.embeddings import mauve
-from privsyn.methods.base import ReleaseFacts
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.language.loading import load_embedder, load_language_model
@@ -220,7 +220,7 @@ def generate(
     # privacy: of a row with other references one less is another row, not none: 2 C / B
     adjacency = Adjacency.REPLACE_NULL if references == 1 else Adjacency.REPLACE_ONE
     plan = method.calibrate(
-        cfg, Guarantee(epsilon, 1e-6), ReleaseFacts(adjacency, PrivacyUnit(), tuple(labels))
+        cfg, Guarantee(epsilon, 1e-6), PricingFacts(adjacency, PrivacyUnit(), tuple(labels))
     )
     rng = random.Random(seed)
     held: dict[tuple[str | None, int], list[str]] = {}

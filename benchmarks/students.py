@@ -33,7 +33,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise
 from privsyn.evaluation.language_model import next_token_accuracy
-from privsyn.methods.base import Backends, Draw, ReleaseFacts, Subject
+from privsyn.methods.base import Backends, Draw, PricingFacts, Subject
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraConfig
 from privsyn.models.references import BUILTIN
@@ -79,7 +79,7 @@ def teach(
     plan = method.calibrate(
         cfg,
         Guarantee(epsilon if private else 1e3, 1e-5),
-        ReleaseFacts(Adjacency.REPLACE_NULL, RECORDS, tuple(labels)),
+        PricingFacts(Adjacency.REPLACE_NULL, RECORDS, tuple(labels)),
     )
     buckets = [
         Bucket(cell, Private([text for label, text in train if label == cell.label]))

@@ -26,7 +26,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.evaluation.classifiers import downstream
-from privsyn.methods.base import Backends, Draw, Mechanism, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig
 from privsyn.models.language.loading import load_language_model
@@ -64,7 +64,7 @@ def generate(arguments: argparse.Namespace, train: list[tuple[str, str]]) -> lis
     plan = method.calibrate(
         cfg,
         Guarantee(arguments.epsilon, 1e-6),
-        ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
+        PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), tuple(labels)),
     )
     rng = random.Random(arguments.seed)
     held: dict[tuple[str | None, int], list[str]] = {}

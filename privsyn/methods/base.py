@@ -55,7 +55,7 @@ ANYTHING = Subject()
 
 
 @dataclass(frozen=True)
-class ReleaseFacts:
+class PricingFacts:
     """What a release is priced by besides its method's settings: public.
 
     Attributes:
@@ -89,7 +89,7 @@ class Mechanism(ABC):
         sized_for: What the settings take the data to hold, where that is not by buckets.
     """
 
-    facts: ReleaseFacts
+    facts: PricingFacts
     warnings: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
     divisor: int | None = None
@@ -284,7 +284,7 @@ class Method(Protocol):
     def roles(self, cfg: Any) -> tuple[Role, ...]:
         """The models a run needs."""
 
-    def calibrate(self, settings: Any, target: Guarantee, facts: ReleaseFacts) -> Mechanism:
+    def calibrate(self, settings: Any, target: Guarantee, facts: PricingFacts) -> Mechanism:
         """The mechanism for a target guarantee. Opens no data.
 
         Args:
@@ -300,7 +300,7 @@ class Method(Protocol):
         self,
         settings: Any,
         target: Guarantee,
-        facts: ReleaseFacts,
+        facts: PricingFacts,
         derived: Mapping[str, float],
     ) -> Mechanism:
         """The mechanism of a plan: what was solved for is taken from ``derived``, nothing else.

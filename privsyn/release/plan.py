@@ -14,7 +14,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.accuracy import NoisyAccuracy
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, Event, load
-from privsyn.methods.base import Mechanism, Method, ReleaseFacts, Role, Subject
+from privsyn.methods.base import Mechanism, Method, PricingFacts, Role, Subject
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
@@ -161,9 +161,9 @@ class Plan(Section):
         return load(self.event)
 
     @property
-    def facts(self) -> ReleaseFacts:
+    def facts(self) -> PricingFacts:
         """What the release is priced by besides its settings."""
-        return ReleaseFacts(self.adjacency, self.privacy_unit, self.dataset.labels)
+        return PricingFacts(self.adjacency, self.privacy_unit, self.dataset.labels)
 
     def load_method(self) -> tuple[Method, Any]:
         """The method and its validated settings."""

@@ -22,7 +22,7 @@ from privsyn.errors import ConfigError
 from privsyn.ledger.accounts import Account
 from privsyn.ledger.statements import Preview
 from privsyn.ledger.terms import Asked
-from privsyn.methods.base import Method, ReleaseFacts, Role, SizedByTexts, TrainsModel
+from privsyn.methods.base import Method, PricingFacts, Role, SizedByTexts, TrainsModel
 from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import drawn_with, modality_of
 from privsyn.models.gpus import visible_cards
@@ -108,7 +108,7 @@ def plan(
     target = Guarantee(config.privacy.epsilon, config.privacy.delta)
     paid = _paid_epsilon(config)
     share = generator_target(target.epsilon, target.delta, paid)
-    facts = ReleaseFacts(config.account.adjacency, config.unit, dataset.labels)
+    facts = PricingFacts(config.account.adjacency, config.unit, dataset.labels)
     accuracy = accuracy_of(paid, facts.adjacency)
     with _computable(method_name, target):
         mechanism = (

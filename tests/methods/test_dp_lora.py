@@ -28,7 +28,7 @@ from privsyn.methods.base import (
     Draw,
     DrawsSamples,
     MakesMore,
-    ReleaseFacts,
+    PricingFacts,
     Subject,
     TrainsModel,
 )
@@ -63,7 +63,7 @@ def config(**settings) -> DPLoraConfig:
 
 
 def plan(cfg, target=AMPLE, adjacency=Adjacency.ADD_REMOVE, unit=RECORD, labels=NAMES):
-    return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(labels)))
+    return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, tuple(labels)))
 
 
 @cache

@@ -17,7 +17,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample, Subject, unwatched
+from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject, unwatched
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, as_released, ended
@@ -49,7 +49,7 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
         progress=unwatched, expected_records=0.0, reading=unwatched):  # fmt: skip
     plan = METHOD.calibrate(
-        cfg, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
+        cfg, Guarantee(8, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
     )
     Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
@@ -75,7 +75,7 @@ def test_derived_clip_bound_follows_the_formula():
     """The paper's setting: B=8, T=64, tau=1.1 at (10, 1e-5)."""
     cfg = config(batch_size=8, max_tokens=64, temperature=1.1)
     plan = METHOD.calibrate(
-        cfg, Guarantee(10, 1e-5), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        cfg, Guarantee(10, 1e-5), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     )
     bound = plan.derived["clip_bound"]
     assert plan.event.events[0].count == 64
@@ -102,7 +102,7 @@ def test_reported_epsilon_never_exceeds_the_target(
 ):
     cfg = config(batch_size=batch, max_tokens=tokens, temperature=temperature)
     target = Guarantee(epsilon, 10**exponent)
-    plan = METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, PrivacyUnit("user", most), ()))
+    plan = METHOD.calibrate(cfg, target, PricingFacts(adjacency, PrivacyUnit("user", most), ()))
     assert guarantee(plan.event, target.delta).epsilon <= epsilon
 
 
@@ -110,7 +110,7 @@ def test_an_epsilon_below_the_grid_is_refused():
     cfg = config(batch_size=1, max_tokens=100_000, temperature=1e-6)
     with pytest.raises(ConfigError, match="below the grid"):
         METHOD.calibrate(
-            cfg, Guarantee(1e-4, 1e-9), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+            cfg, Guarantee(1e-4, 1e-9), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
         )
 
 
@@ -272,7 +272,7 @@ def test_references_pull_the_text(tmp_path):
     cfg = config(batch_size=4, temperature=0.5, max_tokens=8, texts_per_label=1)
     cell = Cell(0, None, 0)
     plan = METHOD.calibrate(
-        cfg, Guarantee(500, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ())
+        cfg, Guarantee(500, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ())
     )
     Journal.create(tmp_path / "j", {})
     with Journal.open(tmp_path / "j", {}) as journal:
@@ -313,12 +313,12 @@ def test_prompts_that_would_leak_are_refused(private, public, message):
 
 def test_small_batches_are_pointed_out():
     plan = METHOD.calibrate(
-        config(), Guarantee(8, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        config(), Guarantee(8, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     )
     assert "batch_size=4 is below 32" in plan.warnings[0]
     roomy = config(batch_size=32)
     assert not METHOD.calibrate(
-        roomy, Guarantee(8, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        roomy, Guarantee(8, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     ).warnings
 
 

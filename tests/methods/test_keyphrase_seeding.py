@@ -22,7 +22,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import ANYTHING, Backends, Draw, ReleaseFacts, Subject
+from privsyn.methods.base import ANYTHING, Backends, Draw, PricingFacts, Subject
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure
 from privsyn.methods.keyphrase_seeding.method import KeyphraseSeeding, fill
@@ -108,7 +108,7 @@ def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, nam
         progress=lambda done, total: None, labels=LABELS):  # fmt: skip
     texts = TEXTS if texts is None else texts
     plan = METHOD.calibrate(
-        cfg, Guarantee(50, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, tuple(labels))
+        cfg, Guarantee(50, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, RECORD, tuple(labels))
     )
     buckets = [
         Bucket(cell, Private(list(texts.get(cell.label, [])))) for cell in METHOD.cells(cfg, labels)
@@ -161,7 +161,7 @@ def test_reported_epsilon_never_exceeds_the_target(
     )  # fmt: skip
     target = Guarantee(epsilon, 10**exponent)
     plan = METHOD.calibrate(
-        cfg, target, ReleaseFacts(adjacency, PrivacyUnit("user", most), tuple(LABELS))
+        cfg, target, PricingFacts(adjacency, PrivacyUnit("user", most), tuple(LABELS))
     )
     assert guarantee(plan.event, target.delta).epsilon <= epsilon
     assert plan.rows == (2000, 2000)
@@ -170,14 +170,14 @@ def test_reported_epsilon_never_exceeds_the_target(
 def test_a_choice_that_takes_everything_is_refused():
     cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, epsilon_vocabulary=6.5), {})
     with pytest.raises(ConfigError, match=r"costs epsilon=6.5, which leaves nothing"):
-        METHOD.calibrate(cfg, Guarantee(6, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+        METHOD.calibrate(cfg, Guarantee(6, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
 
 
 def test_gaussian_noise_is_less_and_the_linear_ensemble_dear():
     def deviation(**settings):
         cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
         return METHOD.calibrate(
-            cfg, Guarantee(6, 1e-6), ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, ())
+            cfg, Guarantee(6, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, RECORD, ())
         ).derived
 
     laplace, gaussian = deviation(noise="laplace"), deviation(noise="gaussian")

@@ -23,7 +23,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Draw, Exhibit, ReleaseFacts, Sample, unwatched
+from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample, unwatched
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.candidates import CALL
@@ -57,7 +57,7 @@ def buckets(labels=LABELS, records: int = 40) -> list[Bucket]:
 
 
 def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, labels=LABELS):
-    return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(labels)))
+    return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, tuple(labels)))
 
 
 def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
@@ -151,7 +151,7 @@ def test_every_calibrated_plan_stays_within_its_target(
 @pytest.mark.parametrize("records", range(1, 41))
 def test_the_sensitivity_is_never_below_the_root_it_stands_for(adjacency, records):
     """sqrt(2) m is no float: where the nearest one is below, the next one is taken."""
-    facts = ReleaseFacts(adjacency, PrivacyUnit("user", records))
+    facts = PricingFacts(adjacency, PrivacyUnit("user", records))
     sensitivity = mechanism_of_votes._histogram(1.0, facts).sensitivity
     exact = adjacency.moves * (records * private_evolution.LATTICE) ** 2
     assert exact <= Fraction(sensitivity) ** 2 <= exact * (1 + Fraction(1, 2**50))
@@ -171,7 +171,7 @@ def test_noise_grows_with_what_a_unit_can_move(adjacency, records, moved):
     unit = PrivacyUnit("user", records)
     planned = plan(config(noise_multiplier=2.0), adjacency=adjacency, unit=unit)
     assert planned.derived["noise_votes"] == pytest.approx(2 * moved, rel=1e-12)
-    mechanism = mechanism_of_votes._histogram(2.0, ReleaseFacts(adjacency, unit))
+    mechanism = mechanism_of_votes._histogram(2.0, PricingFacts(adjacency, unit))
     assert mechanism.sensitivity >= moved * LATTICE * (1 - 1e-15)
     assert mechanism.sigma == pytest.approx(2 * mechanism.sensitivity)
     assert planned.event.noise_multiplier == pytest.approx(2, rel=1e-12)

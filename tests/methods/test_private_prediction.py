@@ -21,7 +21,7 @@ from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, ReleaseFacts, unwatched
+from privsyn.methods.base import Backends, Draw, PricingFacts, unwatched
 from privsyn.methods.private_prediction.method import PrivatePrediction
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -61,7 +61,7 @@ def buckets(cfg: PrivatePredictionConfig) -> list[Bucket]:
 
 
 def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
-    return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, tuple(LABELS)))
+    return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, tuple(LABELS)))
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
@@ -187,7 +187,7 @@ def test_an_open_temperature_is_the_lowest_that_the_target_buys(
     said = plan(cfg.model_copy(update={"temperature": solved}), target, adjacency)
     assert (said.event, said.token) == (found.event, found.token)
     assert "temperature" not in said.derived
-    facts = ReleaseFacts(adjacency, RECORD, tuple(LABELS))
+    facts = PricingFacts(adjacency, RECORD, tuple(LABELS))
     assert METHOD.rebuild(cfg, target, facts, found.derived) == replace(found, warnings=ANY)
     if whole and solved > 0.4:
         colder = cfg.model_copy(update={"temperature": solved - 0.01, "private_tokens": 30})

@@ -19,7 +19,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ModelError, TrainingInterrupted
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.dp_lora.method import DPLora
 from privsyn.methods.dp_lora.settings import DPLoraSettings
 from privsyn.models.language.loading import load_trainable_model
@@ -179,7 +179,7 @@ def train(base, folder: Path):
         buckets.append(Bucket(Cell(index, label, 0), Private(texts), Private(units)))
     noise, facts = (
         SeededNoise(5),
-        ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit("person", 4), LABELS),
+        PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit("person", 4), LABELS),
     )
     plan = DPLora().rebuild(cfg, Guarantee(1, 1e-6), facts, {"noise_multiplier": 0.8})
     Journal.create(folder / "journal", {})

@@ -12,7 +12,7 @@ import pytest
 from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
-from privsyn.methods.base import Backends, Draw, Mechanism, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
 from privsyn.methods.invisible_ink import method as invisible_ink
 from privsyn.methods.invisible_ink.method import InvisibleInk
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
@@ -91,7 +91,7 @@ def worst(
 ) -> float:
     """Largest excess over pairs of neighbours; ``claimed`` scales the rho that is claimed."""
     model = model or FakeLogitModel(VOCABULARY, script=script)
-    plan = InvisibleInk().calibrate(cfg, TARGET, ReleaseFacts(adjacency, unit, ()))
+    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
     rho = plan.derived["rho_per_token"] * cfg.max_tokens * claimed
     laws: dict[object, dict[object, float]] = {}
 
@@ -144,15 +144,15 @@ def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
 
 def test_three_records_multiply_rho_by_nine_at_equal_noise():
     one = InvisibleInk().calibrate(
-        config(), TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     )
     three = InvisibleInk().calibrate(
-        config(), TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
+        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
     )
     # The target fixes rho, so the clip bound falls by 3 where the noise stays.
     assert three.derived["clip_bound"] * 3 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
     replaced = InvisibleInk().calibrate(
-        config(), TARGET, ReleaseFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ())
+        config(), TARGET, PricingFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ())
     )
     assert replaced.derived["clip_bound"] * 2 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
 
@@ -178,7 +178,7 @@ def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_s
     cfg = config(max_tokens=1, top_k=4, batch_size=batch_size)
     pairs = [((base,), ((*base, extra),)) for base in ((), ("mild",)) for extra in PULLS]
     assert worst(pairs, cfg, Adjacency.ADD_REMOVE, model=model) <= 1 + 1e-9
-    plan = InvisibleInk().calibrate(cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
     for references in ((), ("inf",), ("up",) * 9, ("nan",)):
         drawn = law((references,), cfg, plan, Adjacency.ADD_REMOVE, RECORD, model)
         assert set(drawn) <= {("",), ("a",)}
@@ -187,7 +187,7 @@ def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_s
 def test_a_clip_bound_of_a_boundless_budget_is_held_to_what_fits():
     cfg = config(batch_size=1_000_000, temperature=100.0, max_tokens=1)
     plan = InvisibleInk().calibrate(
-        cfg, Guarantee(500, 1e-5), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ())
+        cfg, Guarantee(500, 1e-5), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ())
     )
     assert plan.derived["clip_bound"] == 2**15
 
@@ -224,7 +224,7 @@ def test_catches_a_public_row_that_sees_private_rows():
     """The public row decides the support: a private neighbour in its batch must not move it."""
     plan_cfg = config(max_tokens=1, top_k=1, batch_size=64)
     plan = InvisibleInk().calibrate(
-        plan_cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+        plan_cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
     )
     # Move the runner-up to the very edge of the support: 2 C / B below the top.
     edge = 2 * plan.derived["clip_bound"] / plan_cfg.batch_size

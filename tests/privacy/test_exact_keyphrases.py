@@ -19,7 +19,7 @@ from privsyn.data.records import Bucket, Cell, Private
 from privsyn.dp.accountant import Guarantee, guarantee, rdp
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import Composed, DiscreteGaussian, Disjoint, Pure
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.keyphrase_seeding import dp_kde
 from privsyn.methods.keyphrase_seeding import method as keyphrase_seeding
 from privsyn.methods.keyphrase_seeding.dp_kde import (
@@ -83,7 +83,7 @@ def choosing(cfg: KeyphraseSeedingConfig, adjacency: Adjacency, records: int, ep
     settings = KeyphraseSeedingSettings(
         **given | {"vocabulary_digest": "0" * 64, "epsilon_vocabulary": epsilon}
     )
-    facts = ReleaseFacts(adjacency, PrivacyUnit("user", records))
+    facts = PricingFacts(adjacency, PrivacyUnit("user", records))
     solved = {"noise_multiplier": 1.0}
     return METHOD.rebuild(settings, Guarantee(10, 1e-6), facts, solved)
 
@@ -399,7 +399,7 @@ def asked(tmp_path, cfg, texts: Sequence[Sequence[str]], adjacency, unit=RECORD)
     pinned = {"vocabulary": str(file), "vocabulary_digest": sha256_file(file)}
     cfg = METHOD.resolve(cfg.model_copy(update=pinned), {})
     labels = [str(i) for i in range(len(texts))]
-    plan = METHOD.calibrate(cfg, Guarantee(6.0, 1e-6), ReleaseFacts(adjacency, unit, tuple(labels)))
+    plan = METHOD.calibrate(cfg, Guarantee(6.0, 1e-6), PricingFacts(adjacency, unit, tuple(labels)))
     counts, name = NoNoise(), f"journal{len(list(tmp_path.iterdir()))}"
     buckets = [
         Bucket(Cell(i, label, 0), Private(list(own)))
@@ -469,7 +469,7 @@ def priced(**settings) -> tuple:
     target = Guarantee(settings.pop("epsilon", 1000.0), 1e-6)
     cfg = METHOD.resolve(KeyphraseSeedingConfig(use_llm=False, **settings), {})
     return METHOD.calibrate(
-        cfg, target, ReleaseFacts(Adjacency.REPLACE_NULL, RECORD, ("x", "y", "z"))
+        cfg, target, PricingFacts(Adjacency.REPLACE_NULL, RECORD, ("x", "y", "z"))
     ), target
 
 
@@ -568,7 +568,7 @@ def test_records_of_a_unit_and_replacement_double_the_noise():
     target = Guarantee(6.0, 1e-6)
 
     def deviation(adjacency, unit):
-        return METHOD.calibrate(cfg, target, ReleaseFacts(adjacency, unit, ("x",))).derived[
+        return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, ("x",))).derived[
             "score_deviation"
         ]
 

@@ -19,7 +19,7 @@ from privsyn.dp import mechanisms
 from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.events import DiscreteGaussian
-from privsyn.methods.base import Backends, Draw, ReleaseFacts, Sample
+from privsyn.methods.base import Backends, Draw, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.method import LATTICE, PrivateEvolution
@@ -86,7 +86,7 @@ def delta_on_lattice(shift: float, sigma: float, rounds: int, epsilon: float) ->
 def claimed(sigma: float, rounds: int, delta: float = DELTA) -> float:
     cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
     planned = METHOD.calibrate(
-        cfg, Guarantee(1e6, delta), ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ())
+        cfg, Guarantee(1e6, delta), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ())
     )
     return guarantee(planned.event, delta).epsilon
 
@@ -108,7 +108,7 @@ def test_the_claim_holds_on_the_lattice(sigma, rounds, monkeypatch):
     spread = math.sqrt(rounds) * sigma * LATTICE
     steps = LATTICE if spread < 5e6 else math.ceil(mechanisms.FINE_SIGMA / sigma)
     monkeypatch.setattr(mechanism_of_votes, "LATTICE", steps)
-    mechanism = mechanism_of_votes._histogram(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD))
+    mechanism = mechanism_of_votes._histogram(sigma, PricingFacts(Adjacency.ADD_REMOVE, RECORD))
     assert isinstance(mechanism.event, DiscreteGaussian)
     epsilon = claimed(sigma, rounds)
     found = delta_on_lattice(mechanism.sensitivity, mechanism.sigma, rounds, epsilon)
@@ -153,7 +153,7 @@ def test_a_replaced_record_moves_two_bins_and_pays_for_both():
     sigma, rounds = 1.5, 3
     cfg = PrivateEvolutionConfig(noise_multiplier=sigma, rounds=rounds)
     planned = METHOD.calibrate(
-        cfg, Guarantee(1e6, DELTA), ReleaseFacts(Adjacency.REPLACE_ONE, RECORD, ())
+        cfg, Guarantee(1e6, DELTA), PricingFacts(Adjacency.REPLACE_ONE, RECORD, ())
     )
     epsilon = guarantee(planned.event, DELTA).epsilon
     noise = planned.derived["noise_votes"] * 64  # the sum over both bins and all rounds
@@ -233,7 +233,7 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
         degrees=(0.5,), noisy_label_split=noisy, expansion=expansion,
     )  # fmt: skip
     planned = METHOD.calibrate(
-        cfg, Guarantee(1e6, DELTA), ReleaseFacts(adjacency, unit, tuple(LABELS))
+        cfg, Guarantee(1e6, DELTA), PricingFacts(adjacency, unit, tuple(LABELS))
     )
     buckets = [
         Bucket(cell, Private([repr(value) for label, value in data if label == cell.label]))
@@ -243,7 +243,7 @@ def asked(data, adjacency, unit=RECORD, *, k=0, rounds=2, noisy=False, sigma=1.0
     mechanism = METHOD.rebuild(
         cfg.model_copy(update={"threshold": 0.0}),
         Guarantee(1e6, DELTA),
-        ReleaseFacts(adjacency, unit, tuple(LABELS)),
+        PricingFacts(adjacency, unit, tuple(LABELS)),
         {"noise_multiplier": sigma},
     )
     draw = Draw(Backends({}), noise, NullJournal(), PerformanceConfig())
@@ -349,7 +349,7 @@ def test_catches_a_sensitivity_that_forgets_replacement_or_the_unit(monkeypatch)
     monkeypatch.setattr(
         mechanism_of_votes,
         "_histogram",
-        lambda sigma, facts: whole(sigma, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD)),
+        lambda sigma, facts: whole(sigma, PricingFacts(Adjacency.ADD_REMOVE, RECORD)),
     )
     assert worst(replaced(), Adjacency.REPLACE_ONE) > 1.4
     assert worst([((), (("x", 0.2),) * 3)], Adjacency.ADD_REMOVE, PrivacyUnit("user", 3)) == 3
@@ -418,7 +418,7 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
     """What ``run`` gives the noise is what its plan priced, for every adjacency."""
     for adjacency in Adjacency:
         cfg = PrivateEvolutionConfig(modality="image", rounds=2, lookahead=0, population=3)
-        planned = METHOD.calibrate(cfg, Guarantee(3, DELTA), ReleaseFacts(adjacency, RECORD, ()))
+        planned = METHOD.calibrate(cfg, Guarantee(3, DELTA), PricingFacts(adjacency, RECORD, ()))
         noise = recorder()
 
         class Grey:
@@ -453,6 +453,6 @@ def test_a_run_with_real_parts_keeps_to_its_plan():
             assert (
                 replace(planned.event, count=1)
                 == mechanism_of_votes._histogram(
-                    planned.derived["noise_multiplier"], ReleaseFacts(adjacency, RECORD)
+                    planned.derived["noise_multiplier"], PricingFacts(adjacency, RECORD)
                 ).event
             )

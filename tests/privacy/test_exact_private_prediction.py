@@ -16,7 +16,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.clipping import LATTICE
 from privsyn.dp.noise import SeededNoise
-from privsyn.methods.base import Backends, Draw, ReleaseFacts
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_prediction import method as private_prediction
 from privsyn.methods.private_prediction.method import PrivatePrediction
 from privsyn.methods.private_prediction.settings import (
@@ -100,7 +100,7 @@ def worst(
 ) -> float:
     """Largest ratio of an exact divergence to what the plan claims."""
     method = PrivatePrediction()
-    plan = method.calibrate(cfg, TARGET, ReleaseFacts(adjacency, unit, ()))
+    plan = method.calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
     rho = plan.derived["private_tokens"] * (
         plan.derived["rho_per_token"] + plan.derived["rho_per_comparison"]
     )
@@ -231,7 +231,7 @@ def test_a_public_token_is_never_one_that_is_masked():
         [None],
     )
     mechanism = PrivatePrediction().calibrate(
-        cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD)
+        cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD)
     )
     drawn = private_prediction._draw(
         cfg, mechanism, 2**40, batch, 0, [], SeededNoise(1)
@@ -310,7 +310,7 @@ class Audit(SeededNoise):
 
 def audited(cfg: PrivatePredictionConfig) -> Audit:
     method = PrivatePrediction()
-    plan = method.calibrate(cfg, TARGET, ReleaseFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+    plan = method.calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
     audit = Audit(float(plan.above.scale), int(plan.derived["private_tokens"]))
     model = FakeLogitModel(("<end>", "a", "b"), script=script)
     bucket = Bucket(Cell(0, None, 0), Private(["mild", "up"]))

@@ -18,7 +18,7 @@ from privsyn.config import Config, parse_config
 from privsyn.data.public_files import PublicFiles, ReadsFiles, pieces, shares_text
 from privsyn.errors import ConfigError, PrivsynError
 from privsyn.files import DIGEST, OnDisk, marks, values
-from privsyn.methods.base import ReleaseFacts
+from privsyn.methods.base import PricingFacts
 from privsyn.methods.registry import METHODS, load_method, settings_model
 from privsyn.models.model_identity import ModelIdentity
 from privsyn.section import Section
@@ -342,7 +342,7 @@ def read_by(method: Any, settings: dict[str, Any], found: set[str]) -> set[str]:
         cfg = method.Config(**settings)
         cfg = method.resolve(cfg, dict.fromkeys(roles, identity))
         method.calibrate(
-            cfg, Guarantee(5, 1e-6), ReleaseFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), tuple(["a"]))
+            cfg, Guarantee(5, 1e-6), PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), tuple(["a"]))
         )
         method.cells(cfg, ["a"])
         method.prompt(cfg)

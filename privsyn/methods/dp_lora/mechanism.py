@@ -13,7 +13,7 @@ from privsyn.dp.adjacency import Adjacency
 from privsyn.dp.events import Composed, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
+from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
 
@@ -55,7 +55,7 @@ class DPLoraMechanism(Mechanism):
         }
 
 
-def calibrate(settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts) -> DPLoraMechanism:
+def calibrate(settings: DPLoraSettings, target: Guarantee, facts: PricingFacts) -> DPLoraMechanism:
     """The least noise the target allows, where the config leaves sigma open.
 
     Raises:
@@ -72,7 +72,7 @@ def calibrate(settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts) 
 def rebuild(
     settings: DPLoraSettings,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> DPLoraMechanism:
     """The mechanism of a noise multiplier that was solved for."""
@@ -80,7 +80,7 @@ def rebuild(
 
 
 def _mechanism(
-    settings: DPLoraSettings, target: Guarantee, facts: ReleaseFacts, sigma: float
+    settings: DPLoraSettings, target: Guarantee, facts: PricingFacts, sigma: float
 ) -> DPLoraMechanism:
     """The one place where noise and cost come from.
 

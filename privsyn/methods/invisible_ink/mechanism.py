@@ -13,7 +13,7 @@ from privsyn.dp.clipping import DEEPEST, LATTICE, grid_bound
 from privsyn.dp.events import BoundedRange, Disjoint
 from privsyn.dp.mechanisms import ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.base import Mechanism, PricingFacts
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 
 
@@ -45,7 +45,7 @@ class InvisibleInkMechanism(Mechanism):
 
 
 def calibrate(
-    settings: InvisibleInkSettings, target: Guarantee, facts: ReleaseFacts
+    settings: InvisibleInkSettings, target: Guarantee, facts: PricingFacts
 ) -> InvisibleInkMechanism:
     """Clip norm and event for a target guarantee: C = B tau eta / 2 / D(1).
 
@@ -63,7 +63,7 @@ def calibrate(
 def rebuild(
     settings: InvisibleInkSettings,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> InvisibleInkMechanism:
     """The mechanism of a clip norm that was solved for."""
@@ -71,7 +71,7 @@ def rebuild(
 
 
 def _mechanism(
-    settings: InvisibleInkSettings, facts: ReleaseFacts, clip_norm: float
+    settings: InvisibleInkSettings, facts: PricingFacts, clip_norm: float
 ) -> InvisibleInkMechanism:
     """The one place where noise and cost come from."""
     bound = grid_bound(min(clip_norm, DEEPEST))  # down: toward privacy

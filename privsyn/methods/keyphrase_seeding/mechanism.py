@@ -15,7 +15,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.events import Composed, Disjoint, Event
 from privsyn.dp.mechanisms import DiscreteGaussian, Laplace, root_up
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.base import Mechanism, PricingFacts
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, deviation, mechanism, structures
 from privsyn.methods.keyphrase_seeding.settings import (
     SECTION,
@@ -102,7 +102,7 @@ class KeyphraseSeedingMechanism(Mechanism):
 
 
 def calibrate(
-    settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
+    settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
 ) -> KeyphraseSeedingMechanism:
     """The choice of terms gets what the settings give it; the noise of the estimates is solved for.
 
@@ -134,7 +134,7 @@ def calibrate(
 def rebuild(
     settings: KeyphraseSeedingSettings,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> KeyphraseSeedingMechanism:
     """The mechanism of a noise multiplier that was solved for; the choice follows from settings."""
@@ -145,7 +145,7 @@ def rebuild(
 def _mechanism(
     settings: KeyphraseSeedingSettings,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     multiplier: float,
     choice: Laplace | DiscreteGaussian | None,
 ) -> KeyphraseSeedingMechanism:
@@ -175,7 +175,7 @@ def _mechanism(
 
 
 def _gaussian_choice(
-    settings: KeyphraseSeedingSettings, facts: ReleaseFacts, multiplier: float
+    settings: KeyphraseSeedingSettings, facts: PricingFacts, multiplier: float
 ) -> DiscreteGaussian:
     """Gaussian noise on the histogram of terms, of which a record moves S by one each [K2].
 
@@ -194,7 +194,7 @@ def _shares_zcdp(settings: KeyphraseSeedingSettings) -> bool:
 
 
 def _choice_alone(
-    settings: KeyphraseSeedingSettings, target: Guarantee, facts: ReleaseFacts
+    settings: KeyphraseSeedingSettings, target: Guarantee, facts: PricingFacts
 ) -> Laplace | DiscreteGaussian:
     """Noise on the histogram of terms for an epsilon of its own: given, or a share.
 

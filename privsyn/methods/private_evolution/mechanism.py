@@ -11,7 +11,7 @@ from privsyn.dp.accountant import Guarantee
 from privsyn.dp.events import Event
 from privsyn.dp.mechanisms import DiscreteGaussian, root_up
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts, SizedFor
+from privsyn.methods.base import Mechanism, PricingFacts, SizedFor
 from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
 from privsyn.methods.shared import label_choice
 
@@ -60,7 +60,7 @@ class PrivateEvolutionMechanism(Mechanism):
 
 
 def calibrate(
-    settings: PrivateEvolutionConfig, target: Guarantee, facts: ReleaseFacts
+    settings: PrivateEvolutionConfig, target: Guarantee, facts: PricingFacts
 ) -> PrivateEvolutionMechanism:
     """The noise that the target asks for, where the config leaves sigma open.
 
@@ -87,7 +87,7 @@ def calibrate(
 def rebuild(
     settings: PrivateEvolutionConfig,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> PrivateEvolutionMechanism:
     """The mechanism of a noise multiplier that was solved for."""
@@ -95,7 +95,7 @@ def rebuild(
 
 
 def _mechanism(
-    settings: PrivateEvolutionConfig, facts: ReleaseFacts, sigma: float
+    settings: PrivateEvolutionConfig, facts: PricingFacts, sigma: float
 ) -> PrivateEvolutionMechanism:
     """The one place where noise and cost come from."""
     histogram = _histogram(sigma, facts)
@@ -117,7 +117,7 @@ def _mechanism(
     )
 
 
-def _histogram(sigma: float, facts: ReleaseFacts) -> DiscreteGaussian:
+def _histogram(sigma: float, facts: PricingFacts) -> DiscreteGaussian:
     """Noise of one histogram.
 
     A record is one vote in one bin. Of a unit's m votes all may fall into one bin; a replaced unit

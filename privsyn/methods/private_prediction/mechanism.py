@@ -13,7 +13,7 @@ from privsyn.dp.clipping import LATTICE, grid_bound
 from privsyn.dp.events import Disjoint, Event, Rounds
 from privsyn.dp.mechanisms import AboveThreshold, ExponentialMechanism
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Mechanism, ReleaseFacts
+from privsyn.methods.base import Mechanism, PricingFacts
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
     PrivatePredictionSettings,
@@ -67,7 +67,7 @@ class PrivatePredictionMechanism(Mechanism):
 
 
 def calibrate(
-    settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts
+    settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts
 ) -> PrivatePredictionMechanism:
     """Tau and r where the config leaves them open.
 
@@ -89,7 +89,7 @@ def calibrate(
 def rebuild(
     settings: PrivatePredictionSettings,
     target: Guarantee,
-    facts: ReleaseFacts,
+    facts: PricingFacts,
     derived: Mapping[str, float],
 ) -> PrivatePredictionMechanism:
     """The mechanism of a number of private tokens, and of a temperature, solved for."""
@@ -98,7 +98,7 @@ def rebuild(
 
 
 def _mechanism(
-    settings: PrivatePredictionSettings, facts: ReleaseFacts, r: int, tau: float
+    settings: PrivatePredictionSettings, facts: PricingFacts, r: int, tau: float
 ) -> PrivatePredictionMechanism:
     """The one place where noise and cost come from."""
     steps = settings.batch_size * LATTICE
@@ -132,7 +132,7 @@ _ROUGH = 1.01
 """The coarse grid may say as much more than the exact one, and more than it ever does."""
 
 
-def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: ReleaseFacts) -> float:
+def _lowest(settings: PrivatePredictionSettings, target: Guarantee, facts: PricingFacts) -> float:
     """The lowest temperature at which the target buys all tokens; the highest where none does."""
     r = settings.private_tokens or _most(settings)
 
