@@ -41,19 +41,19 @@ demo: setup
 		DOCUMENT='$(DOCUMENT)' TEST='$(TEST)' TEXTS='$(TEXTS)' EPSILON='$(EPSILON)' IMAGES='$(IMAGES)' $(BIN)/python -m tools.local.demo $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/cluster --ignore tests/install $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --benchmark-disable --ignore tests/system/cluster --ignore tests/system/install $(ARGS)
 
 # PRIVSYN_INSTALL_PYTHON=python3.13 takes another Python. ARGS='-k newest' takes one end.
 install-test: setup
-	@$(BIN)/python -m pytest -q tests/install/test_install.py $(ARGS)
+	@$(BIN)/python -m pytest -q tests/system/install/test_install.py $(ARGS)
 
 # A minute: the wheel without extras.
 core-test: setup
-	@$(BIN)/python -m pytest -q tests/install/test_core.py $(ARGS)
+	@$(BIN)/python -m pytest -q tests/system/install/test_core.py $(ARGS)
 
 # Some ten minutes, so by itself. Needs PRIVSYN_TEST_POSTGRES_URL, and redis-server on the path.
 cluster-test: setup
-	@$(BIN)/python -m pytest -q tests/cluster $(ARGS)
+	@$(BIN)/python -m pytest -q tests/system/cluster $(ARGS)
 
 # What it finds becomes an @example of its test.
 fuzz: setup

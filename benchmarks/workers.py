@@ -27,7 +27,7 @@ from privsyn.stages.base import open_context
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
 from privsyn.stages.reserve import reserve
-from tests.e2e.small_project import METHODS, build_project, rows
+from tests.integration.e2e.small_project import METHODS, build_project, rows
 
 SHARDS = 4
 

@@ -45,12 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def public_randomness(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Public randomness that nobody seeds goes by the test's name: the same at every run.
+    """Public randomness that nobody seeds goes by the test's name: the same in any folder and run.
 
     The randomness of a private draw is the operating system's here as everywhere.
     """
     seeded = np.random.default_rng
-    own = seeded(crc32(request.node.nodeid.encode()))
+    own = seeded(crc32(f"{request.path.name}::{request.node.name}".encode()))
     monkeypatch.setattr(
         np.random,
         "default_rng",

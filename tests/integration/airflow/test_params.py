@@ -1,0 +1,279 @@
+"""The trigger form against the config models it is made from."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from privsyn.config import load_config
+from privsyn.errors import ConfigError
+from privsyn.files import marks
+from privsyn.methods.registry import METHODS
+
+pytestmark = pytest.mark.airflow
+PARAMS = Path(__file__).parents[3] / "params.yaml"
+METHOD = "invisible_ink"
+
+
+@pytest.fixture
+def config():
+    return load_config(PARAMS)
+
+
+@pytest.fixture
+def form(config):
+    from privsyn.airflow.params import form
+
+    return form(config, METHOD)
+
+
+def test_every_setting_of_a_release_is_on_the_form(config, form):
+    wanted = {f"privacy.{name}" for name in ("epsilon", "delta", "draw")} | {"dataset.version"}
+    wanted |= {f"methods.{METHOD}.{name}" for name in type(config.method(METHOD)).model_fields}
+    assert set(form) == wanted
+
+
+def test_fields_are_typed_described_bounded_and_in_sections(form):
+    sections = set()
+    for key, field in form.items():
+        assert field.description, key
+        assert field.schema["title"], key
+        assert field.schema["type"], key
+        sections.add(field.schema["section"])
+        if {"integer", "number"} & set(_types(field)):
+            assert {"minimum", "exclusiveMinimum"} & set(field.schema), key
+    assert sections == {"Privacy", "Dataset", "InvisibleInk"}
+
+
+def test_defaults_are_the_settings_of_params_yaml(config, form):
+    assert form["privacy.epsilon"].value == config.privacy.epsilon
+    assert form[f"methods.{METHOD}.batch_size"].value == config.method(METHOD).batch_size
+    for field in form.values():
+        field.resolve()
+
+
+def test_epsilon_says_in_words_what_its_default_means_for_any_mechanism(config):
+    """The closed forms of (epsilon, delta)-DP, by hand."""
+    from privsyn.airflow.params import form
+
+    privacy = config.privacy.model_copy(update={"epsilon": 1.0, "delta": 1e-6})
+    changed = config.model_copy(update={"privacy": privacy})
+    said = form(changed, METHOD)["privacy.epsilon"].description
+    right = math.exp(1) / (1 + math.exp(1)) + 1e-6
+    found = {rate: 1e-6 + math.exp(1) * rate for rate in (0.01, 0.001)}
+    assert "for any mechanism of epsilon 1 and delta 1e-06" in said
+    assert f"at most {math.ceil(100 * right)} times in 100 from this one" in said
+    assert f"at most {math.ceil(100 * found[0.01])} of 100 whose data was used are found" in said
+    assert f"if 1 of 1,000, at most {math.ceil(100 * found[0.001])} of 100" in said
+    assert "a bound for the worst of them" in said
+    assert said != form(config, METHOD)["privacy.epsilon"].description
+
+
+def test_a_field_that_may_be_null_can_be_left_empty(form):
+    empty = {key for key, field in form.items() if "null" in _types(field)}
+    assert empty == {f"methods.{METHOD}.{name}" for name in ("guidance", "prompt", "min_tokens")}
+    for key in empty:
+        assert form[key].resolve(None) is None
+
+
+def test_an_empty_object_from_the_form_is_nothing_set(form):
+    from privsyn.airflow.params import overrides
+
+    key = f"methods.{METHOD}.prompt"
+    assert overrides({key: form[key].resolve({})}, form) == [f"{key}=null"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("privacy.epsilon", 0),
+        ("privacy.epsilon", "ten"),
+        ("privacy.delta", 1),
+        ("privacy.draw", -1),
+        ("privacy.draw", 0.5),
+        ("dataset.version", ""),
+        (f"methods.{METHOD}.batch_size", 0),
+        (f"methods.{METHOD}.max_tokens", 0),
+        (f"methods.{METHOD}.guidance", 0.5),
+        (f"methods.{METHOD}.prompt", {"private": "x", "public": "y", "secret": "z"}),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_the_form(form, key, value):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        form[key].resolve(value)
+
+
+def test_more_than_the_lifetime_cap_cannot_be_asked(config, form):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    form["privacy.epsilon"].resolve(config.account.epsilon)
+    with pytest.raises(ParamValidationError):
+        form["privacy.epsilon"].resolve(config.account.epsilon + 1)
+
+
+def test_the_untouched_form_is_params_yaml(config, form):
+    from privsyn.airflow.params import overrides
+
+    values = {key: field.resolve() for key, field in form.items()}
+    settings = overrides(values, form)
+    changed = load_config(PARAMS, settings)
+    assert changed.privacy == config.privacy
+    assert changed.dataset == config.dataset
+    assert changed.method(METHOD) == config.method(METHOD)
+
+
+def test_values_reach_the_config_unchanged(form):
+    from privsyn.airflow.params import overrides
+
+    prompt = {"private": 'Note: a \u20ac "b"\n{reference}', "public": "#: yes", "chat": True}
+    values = {"privacy.delta": 1e-9, "privacy.epsilon": 7, f"methods.{METHOD}.prompt": prompt}
+    changed = load_config(PARAMS, overrides(values, form))
+    assert (changed.privacy.epsilon, changed.privacy.delta) == (7.0, 1e-9)
+    assert changed.method(METHOD).prompt.model_dump(exclude_unset=True) == prompt
+
+
+@pytest.mark.parametrize(
+    "key", ["services.ledger", "account.name", "account.epsilon", "dataset.path", "dataset.name"]
+)
+def test_a_run_cannot_reach_past_the_form_to_another_budget(form, key):
+    from privsyn.airflow.params import overrides
+
+    with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
+        overrides({key: "other"}, form)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_has_a_whole_form(config, method):
+    """All its settings, each with help, type and bounds; untouched, it is params.yaml."""
+    from privsyn.airflow.params import form, overrides
+    from privsyn.airflow.project import teaches
+
+    fields = form(config, method)
+    names = {f"methods.{method}.{name}" for name in type(config.method(method)).model_fields}
+    if teaches(method):
+        names |= {f"methods.distill.{name}" for name in type(config.method("distill")).model_fields}
+    for section in (method, "distill"):  # paths are chosen among declared names, and none is here
+        for name, _ in marks(type(config.method(section))):
+            names -= {f"methods.{section}.{name}_digest"}
+            if name != "init":  # there is a choice of words
+                names -= {f"methods.{section}.{name}"}
+    assert {key for key in fields if key.startswith("methods.")} == names
+    for key in names:
+        assert fields[key].description, key
+        assert fields[key].schema["type"], key
+        if {"integer", "number"} & set(_types(fields[key])):
+            assert {"minimum", "exclusiveMinimum"} & set(fields[key].schema), key
+    values = {key: field.resolve() for key, field in fields.items()}
+    changed = load_config(PARAMS, overrides(values, fields))
+    assert changed.method(method) == config.method(method)
+
+
+def test_a_misspelt_field_is_told_its_neighbour(form):
+    from privsyn.airflow.params import overrides
+
+    with pytest.raises(ConfigError, match=r"Did you mean privacy\.epsilon\?"):
+        overrides({"privacy.epsilom": 1}, form)
+
+
+def _types(field):
+    kind = field.schema["type"]
+    return kind if isinstance(kind, list) else [kind]
+
+
+def test_the_form_of_private_evolution_brings_its_settings_back(config):
+    from privsyn.airflow.params import form, overrides
+
+    shown = form(config, "private_evolution")
+    values = {key: field.resolve() for key, field in shown.items()}
+    changed = load_config(PARAMS, overrides(values, shown))
+    assert changed.method("private_evolution") == config.method("private_evolution")
+    values["methods.private_evolution.degrees"] = [0.5]
+    values["methods.private_evolution.label_split"] = {"Billing": 3}
+    changed = load_config(PARAMS, overrides(values, shown))
+    assert changed.method("private_evolution").degrees == (0.5,)
+    assert changed.method("private_evolution").label_split == {"Billing": 3}
+
+
+FILES = {
+    "terms": {"path": "terms.txt", "digest": "a" * 64},
+    "shown": {"path": "shown.jsonl", "digest": "b" * 64},
+    "small": {"path": "models/small", "digest": "c" * 64, "kind": "model"},
+}
+PATHS = ("/etc/passwd", ".privsyn/sample/messages.jsonl", "terms.txt", "../params.yaml", "small")
+
+
+def test_a_setting_that_may_be_a_path_offers_names_alone():
+    """Whoever may trigger a run can have no file of the worker read into a release."""
+    from airflow.sdk.exceptions import ParamValidationError
+
+    from privsyn.airflow.params import form, overrides
+
+    declared = [f"files={json.dumps(FILES)}"]
+    config = load_config(PARAMS, declared)
+    shown = form(config, "keyphrase_seeding") | form(config, "dp_lora")
+    words, examples, start = (
+        shown[f"methods.{name}"]
+        for name in ("keyphrase_seeding.vocabulary", "keyphrase_seeding.examples", "distill.init")
+    )
+    assert words.schema["enum"] == ["builtin", "terms", "shown"]
+    assert examples.schema["enum"] == ["terms", "shown", None]
+    assert start.schema["enum"] == ["random", "tiny", "small"]
+    for field in (words, examples, start):
+        for path in PATHS:
+            if path not in field.schema["enum"]:
+                with pytest.raises(ParamValidationError):
+                    field.resolve(path)
+    values = {"methods.keyphrase_seeding.vocabulary": words.resolve("terms")}
+    changed = load_config(PARAMS, declared + overrides(values, shown))
+    assert changed.method("keyphrase_seeding").vocabulary == "terms"
+
+
+def test_no_field_of_any_form_takes_a_path(config):
+    """What is on a form is a number, a choice, or a text that no mark calls a path."""
+    from privsyn.airflow.params import form
+
+    for method in METHODS:
+        for key, field in form(config, method).items():
+            section = key.split(".")[1]
+            if not key.startswith("methods."):
+                assert key.split(".")[0] in ("privacy", "dataset")
+                continue
+            marked = {name.split(".")[0] for name, _ in marks(type(config.method(section)))}
+            if key.split(".")[2] in marked:
+                assert field.schema["enum"], key
+
+
+def test_a_path_of_params_yaml_is_not_on_the_form():
+    from privsyn.airflow.params import form
+
+    pinned = ["methods.keyphrase_seeding.vocabulary=terms.txt"]
+    shown = form(load_config(PARAMS, pinned), "keyphrase_seeding")
+    assert "methods.keyphrase_seeding.vocabulary" not in shown
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "methods.keyphrase_seeding.vocabulary",
+        "methods.keyphrase_seeding.vocabulary_digest",
+        "methods.keyphrase_seeding.examples",
+        "methods.keyphrase_seeding",
+        "methods",
+        "validation.suite",
+        "validation.json_schema",
+        "models.language",
+        "files",
+        "files.terms",
+        "files.terms.path",
+    ],
+)
+def test_a_conf_cannot_name_a_path_past_the_form(config, key):
+    from privsyn.airflow.params import form, overrides
+
+    shown = form(config, "keyphrase_seeding")
+    with pytest.raises(ConfigError, match=re.escape(f"{key} is not a field")):
+        overrides({key: "/etc/passwd"}, shown)

@@ -1,0 +1,138 @@
+"""The 3-layer network over vectors, with and without Deep CORAL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
+    patch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    import mlp
+    from mlp import classify, coral, downstream_mlp, inputs, train
+
+NAMES = ("Billing", "Symptoms", "Results")
+Side = tuple[NDArray[np.float32], list[str | None]]
+
+
+def side(count: int, seed: int, shift: float = 0.0, stretch: float = 1.0) -> Side:
+    """Unit vectors around one centre a label; ``shift`` and ``stretch`` move one direction."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(3, 24))
+    numbers = rng.integers(0, 3, count)
+    points = centres[numbers] + 0.7 * rng.normal(size=(count, 24))
+    points[:, 0] = points[:, 0] * stretch + shift
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return points.astype(np.float32), [NAMES[i] for i in numbers]
+
+
+def values(ours: Side, theirs: Side) -> dict[str, float]:
+    metrics = downstream_mlp(*ours, *theirs, "test")
+    assert {metric.cls for metric in metrics} <= {"internal"}
+    return {metric.name: metric.value for metric in metrics}
+
+
+def test_useful_vectors_teach_the_labels() -> None:
+    found = values(side(300, 1), side(400, 2))
+    assert set(found) == {"mlp.accuracy", "mlp_coral.accuracy", "mlp.records"}
+    assert found["mlp.records"] == 400 - 150
+    assert min(found["mlp.accuracy"], found["mlp_coral.accuracy"]) > 0.95
+    assert found == values(side(300, 1), side(400, 2))
+
+
+def test_shuffled_labels_teach_nothing() -> None:
+    vectors, labels = side(300, 1)
+    rng = np.random.default_rng(3)
+    shuffled: list[str | None] = [labels[i] for i in rng.permutation(300)]
+    found = values((vectors, shuffled), side(400, 2))
+    assert max(found["mlp.accuracy"], found["mlp_coral.accuracy"]) < 0.6
+
+
+def test_randomness_of_others_neither_enters_nor_leaves() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = values(side(100, 1), side(100, 2))
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert values(side(100, 1), side(100, 2)) == first
+
+
+def test_no_label_that_is_tested_on_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training sees no real label at all, and no vector of the tested part."""
+    seen: list[tuple[Any, ...]] = []
+    tested: list[NDArray[np.float32]] = []
+
+    def watched_train(*given: Any) -> Any:
+        seen.append(given)
+        return train(*given)
+
+    def watched_classify(net: Any, given: NDArray[np.float32]) -> Any:
+        tested.append(given)
+        return classify(net, given)
+
+    monkeypatch.setattr(mlp, "train", watched_train)
+    monkeypatch.setattr(mlp, "classify", watched_classify)
+    ours, (vectors, labels) = side(80, 1), side(200, 2)
+    first = values(ours, (vectors, labels))
+    assert [given[2] is None for given in seen] == [True, False]
+    target = {row.tobytes() for row in seen[1][2]}
+    assert len(target) == 40
+    assert all(len(part) == 160 for part in tested)
+    assert not target & {row.tobytes() for part in tested for row in part}
+    assert target <= {row.tobytes() for row in vectors}
+    for given in seen:
+        assert np.array_equal(given[0], ours[0])
+    others: list[str | None] = [*labels[1:], labels[0]]
+    second = values(ours, (vectors, others))
+    assert np.array_equal(seen[3][2], seen[1][2])  # the split does not look at labels either
+    assert second["mlp.accuracy"] < first["mlp.accuracy"]
+
+
+def test_alignment_brings_the_covariances_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, labels = side(400, 1)
+    targets = np.array([NAMES.index(str(label)) for label in labels])
+    domain, _ = side(200, 2, stretch=4.0)
+
+    def distance(weight: float) -> float:
+        """CORAL loss between the domains' outputs after training."""
+        monkeypatch.setattr(mlp, "CORAL_WEIGHT", weight)
+        net = train(vectors, targets, domain)
+        with torch.inference_mode():
+            return float(coral(net(inputs(vectors)), net(inputs(domain))))
+
+    assert distance(10.0) < 0.5 * distance(0.0)
+
+
+def test_coral_loss_by_hand() -> None:
+    source = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])  # covariance [[2, 0], [0, 0]]
+    target = torch.tensor([[0.0, 1.0], [0.0, -1.0]])  # [[0, 0], [0, 2]]
+    assert float(coral(source, target)) == pytest.approx((4 + 4) / (4 * 2**2))
+    assert float(coral(source, source + 7)) == pytest.approx(0)
+    one = torch.tensor([[1.0], [3.0]])
+    assert float(coral(one, 2 * one)) == pytest.approx((2 - 8) ** 2 / 4)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(39, 400), (400, 39), (0, 400), (400, 0), (41, 21)])
+def test_too_few_vectors(ours: int, theirs: int) -> None:
+    assert values(side(ours, 1), side(theirs, 2)) == {}
+
+
+def test_enough_vectors() -> None:
+    assert values(side(40, 1), side(40, 2))["mlp.records"] == 20
+
+
+def test_labels_that_are_missing_or_single() -> None:
+    (ours, names), (theirs, truth) = side(100, 1), side(200, 2)
+    assert values((ours, [None] * 100), (theirs, truth)) == {}
+    assert values((ours, names), (theirs, [None] * 200)) == {}
+    assert values((ours, ["Billing"] * 100), (theirs, truth)) == {}
+    half: list[str | None] = [name if i % 2 else None for i, name in enumerate(truth)]
+    found = values((ours, names), (theirs, half))
+    assert 50 < found["mlp.records"] < 100
+    assert found["mlp.accuracy"] > 0.9
+    unknown: list[str | None] = ["Other"] * 200
+    assert values((ours, names), (theirs, unknown))["mlp.accuracy"] == 0

@@ -1,0 +1,65 @@
+"""What RESULTS.md says of five methods side by side is what is on file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+with pytest.MonkeyPatch.context() as patch:  # as where a benchmark is started
+    patch.syspath_prepend(BENCHMARKS)
+    from side_by_side import (
+        COLUMNS,
+        FOR_CHOOSING,
+        METHODS,
+        RESULTS,
+        SETS,
+        own_settings,
+        table,
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "option", "columns"),
+    [("benchmarks/RESULTS.md", "--table", COLUMNS),
+     ("docs/choosing.md", "--for-choosing", FOR_CHOOSING)],
+)  # fmt: skip
+def test_tables_of_methods_side_by_side_are_of_the_rows_on_file(page, option, columns) -> None:
+    written = (BENCHMARKS.parent / page).read_text(encoding="utf-8")
+    mark = f"side_by_side.py STATE {option} -->\n"
+    start = written.index(mark) + len(mark)
+    end = written.index("\n<!-- end of the rows on file -->", start)
+    assert written[start:end] == table(RESULTS, columns)
+
+
+def test_what_the_readme_says_of_accuracy_is_on_file() -> None:
+    """Accuracy, public model alone and real records of each row are those of one run on file."""
+    readme = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
+    section = readme[readme.index("## Does it work?\n") :].partition("\n## ")[0]
+    shown = re.findall(r"\| ([01]?\.\d+ \[[^]]+\] \| \.\d+ \| \.\d+) \|", section)
+    assert len(shown) == section.count("\n|") - 2 >= 4  # less the header and its rule
+    on_file = table(RESULTS, ["accuracy", "public alone", "as many real"])
+    assert [row for row in shown if f"| {row} |" not in on_file] == []
+
+
+def test_rows_are_of_known_sets_and_methods_and_none_is_there_twice() -> None:
+    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    runs = [json.dumps(row["run"], sort_keys=True) for row in rows]
+    assert len(set(runs)) == len(runs)
+    assert all(row["run"]["set"] in SETS and row["run"]["method"] in METHODS for row in rows)
+
+
+def test_a_row_names_the_settings_that_are_its_own() -> None:
+    run = {
+        "method": "dp_lora",
+        "set_also": [
+            "models.dtype=bfloat16",
+            "performance.threads=1",
+            "methods.dp_lora.rank=4",  # as in METHODS
+            "methods.dp_lora.sampling_rate=0.02",
+        ],
+    }
+    assert own_settings(run) == "sampling_rate 0.02"

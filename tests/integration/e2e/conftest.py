@@ -1,0 +1,122 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from privsyn.airflow.project import teaches
+from privsyn.ledger import store
+from privsyn.methods.base import Backends
+from privsyn.release.signature import new
+from tests.integration.e2e.small_project import (
+    CANARY,
+    DRIVERS,
+    EMBEDDED,
+    METHODS,
+    RUN_DAG,
+    STUDENT,
+    Driven,
+    Project,
+    build_project,
+    environment,
+    rows,
+    stand_in,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)  # a session's would reach the tests of other folders
+def one_partition_key() -> Iterator[None]:
+    """Accounts opened in this process have one key: who is held out is not left to chance.
+
+    A random key holds out none of 20 units with probability .003.
+    """
+    key = hashlib.sha256(b"the partition key of the tests").digest()
+    drawn = SimpleNamespace(token_bytes=lambda size: key[:size], token_hex=secrets.token_hex)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "secrets", drawn)
+        yield
+
+
+@pytest.fixture
+def make_project(tmp_path: Path) -> Callable[..., Project]:
+    """Makes a project under the test's folder."""
+
+    def make(name: str = "project", **changes: object) -> Project:
+        return build_project(tmp_path / name, **changes)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=list(METHODS))
+def driven(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Driven]:
+    """The same config over the same private data by command line, DVC and Airflow.
+
+    Each starts from a copy of one project whose account is open, so all have one partition key.
+    """
+    method = str(request.param)
+    root = tmp_path_factory.mktemp(f"drivers-{method}")
+    new(root / "keys" / "signing.pem")
+    base = build_project(
+        root / "base",
+        methods={method: METHODS[method] | EMBEDDED.get(method, {})}
+        | ({"distill": STUDENT} if teaches(method) else {}),
+        dataset={"holdout": 0.4},
+        evaluate={"paid": {"epsilon": 0.5}},
+        signing={"key": str(root / "keys" / "signing.pem"), "required": True},
+    )
+    base.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
+    base.cli("stage", "plan", "--method", method)
+    shutil.rmtree(base.root / "plans")
+    found = {name: Driven(base.copy(base.root.with_name(name)), "", method) for name in DRIVERS}
+
+    pointer = f"plans/{method}.json"
+    order = json.dumps([{"method": method}])
+    commands: dict[str, list[tuple[str, ...]]] = {
+        "cli": [("-m", "privsyn", "run", "--method", method)],
+        "dvc": [
+            ("-m", "dvc", "config", "--local", "core.no_scm", "true"),
+            ("-m", "dvc", "repro"),
+            ("-m", "privsyn", "stage", "publish", "--plan", pointer),
+        ],
+        "airflow": [(str(RUN_DAG), str(found["airflow"].project.root), order)],
+    }
+
+    def drive(name: str) -> None:
+        for command in commands[name]:
+            done(name, *command)
+
+    def done(name: str, *command: str) -> None:
+        project = found[name].project
+        ran = subprocess.run(
+            [sys.executable, *command],
+            cwd=project.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(project),
+        )
+        found[name].printed += ran.stdout + ran.stderr
+        assert ran.returncode == 0, f"{name}: {ran.stdout[-2000:]} {ran.stderr[-3000:]}"
+
+    with ThreadPoolExecutor(len(DRIVERS)) as pool:  # each has a project of its own
+        list(pool.map(drive, DRIVERS))
+    return found
+
+
+@pytest.fixture
+def fake() -> Backends:
+    """The toy model in place of the language model."""
+    return Backends({"language": stand_in()})

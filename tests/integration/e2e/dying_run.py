@@ -1,0 +1,103 @@
+"""Attempts at releases, each in a process that counts its mechanism calls and may kill itself.
+
+Usage: python -m tests.integration.e2e.dying_run PROJECT COUNTER KILL_AT. Every call to the
+mechanism is one byte in COUNTER. The process sends itself SIGKILL right after call number KILL_AT
+of this attempt (0: never).
+
+Without arguments it is a server: it reads [PROJECT, COUNTER, KILL_AT] line by line, forks a process
+for each, and answers with how that ended. Its imports, most of an attempt's time, are done once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from privsyn.dp.noise import SeededNoise
+from privsyn.methods.base import Backends
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate, train
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from tests.integration.e2e.small_project import Project, stand_ins
+
+
+class Counted(SeededNoise):
+    """Counts calls where a SIGKILL cannot undo it; a fresh seed every attempt, as an OS gives."""
+
+    def __init__(self, counter: Path, kill_at: int) -> None:
+        super().__init__(int.from_bytes(os.urandom(8)))
+        self._counter, self._kill_at, self._calls = counter, kill_at, 0
+
+    def noisy_max(self, scores, scale, sensitivity):
+        return self._counted(super().noisy_max(scores, scale, sensitivity))
+
+    def laplace(self, values, scale):
+        return self._counted(super().laplace(values, scale))
+
+    def gaussian(self, values, sigma):
+        return self._counted(super().gaussian(values, sigma))
+
+    def sample(self, units, rate):
+        return self._counted(super().sample(units, rate))
+
+    def _counted(self, choice):
+        with self._counter.open("ab", buffering=0) as stream:
+            stream.write(b".")
+        self._calls += 1
+        if self._calls == self._kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return choice
+
+
+def main(root: Path, counter: Path, kill_at: int) -> None:
+    ctx = Project(root).context()
+    noise = Counted(counter, kill_at)
+    ctx.noise = lambda: noise
+    (method,) = ctx.config.methods
+    planned = plan(ctx, method, open_account=True)
+    reserve(ctx, planned)
+    shards = partition(ctx, planned)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    certify(ctx, planned)
+    settle(ctx, planned)
+
+
+def serve() -> None:
+    """Fork an attempt per line of stdin, until that ends."""
+    from privsyn.dp import loss_distribution  # noqa: F401  # an import that attempts would do
+    from privsyn.models.language.loading import check_layers
+    from privsyn.models.settings import ModelsConfig
+
+    check_layers(ModelsConfig(language="tiny"), ("q_proj",))  # imports what reserve's checks use
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the other threads"
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in iter(sys.stdin.readline, ""):
+        project, counter, kill_at = json.loads(line)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                main(Path(project), Path(counter), kill_at)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        serve()

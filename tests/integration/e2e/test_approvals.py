@@ -1,0 +1,376 @@
+"""Policies and approvals by every driver but Airflow: whoever owns the rules has the last word."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import pytest
+import yaml
+
+from privsyn.cli import main
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.errors import (
+    AccountMismatch,
+    ApprovalNeeded,
+    BudgetError,
+    BudgetExceeded,
+    ConfigError,
+    PolicyBroken,
+    VerificationError,
+)
+from privsyn.handover.export import export
+from privsyn.ledger.decisions import What
+from privsyn.ledger.entries import said_who
+from privsyn.release import verification
+from privsyn.stages import base
+from privsyn.stages.approval import decide, publication, requested, spending
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import publish
+from privsyn.stages.reserve import reserve
+from privsyn.stages.validate import validate
+from privsyn.students.parent import publish_folder
+from tests.integration.e2e.small_project import finish
+
+POLICIES = {
+    "policies": {
+        "strict": {
+            "epsilon": 5,
+            "delta_exponent": 2.5,
+            "methods": ["dp_lora"],
+            "internal_metrics": False,
+        },
+        "internal": {
+            "epsilon": 10,
+            "internal_metrics": False,
+            "approval": {"spend_above": 5, "publish": True, "two_people": True},
+        },
+        "open": {"epsilon": 20},
+    }
+}
+
+
+@pytest.fixture
+def governed(make_project):
+    """A project whose account is held to a policy of the file beside its params.yaml."""
+
+    def make(policy, name="project", **account):
+        account = {"policies": "policies.yaml", "policy": policy, "public_size": 1000} | account
+        project = make_project(name, account=account)
+        (project.root / "policies.yaml").write_text(yaml.safe_dump(POLICIES))
+        return project
+
+    return make
+
+
+def as_(user, project, *overrides):
+    ctx = project.context("evaluate.enabled=false", *overrides)
+    ctx.origin = {"driver": "cli", "user": user}
+    return ctx
+
+
+def say(ctx, question, user, approved=True):
+    return decide(ctx, question, approved=approved, approver=user)
+
+
+def test_plan_names_every_rule_that_a_release_breaks(governed):
+    with pytest.raises(PolicyBroken) as caught:
+        plan(governed("strict").context(), "invisible_ink")
+    epsilon, delta, method, internal = caught.value.broken
+    assert epsilon == "privacy.epsilon=8 is above 5, the most that one release may ask: lower it " \
+        "to 5 or less"  # fmt: skip
+    assert "=1e-06 is above 3.16228e-08 = account.public_size=1000 ** -2.5" in delta
+    assert method == "method=invisible_ink is not allowed: use dp_lora"
+    assert "set evaluate.enabled=false" in internal
+    assert "account letters (policy strict)" in str(caught.value)
+
+
+def test_a_larger_delta_of_the_form_gets_past_no_rule(governed, monkeypatch, capsys):
+    project = governed("internal")
+    wide = ("privacy.delta=0.3", "privacy.epsilon=4.9")
+    with pytest.raises(PolicyBroken, match=r"account\.delta=1e-06 .*, is above 10"):
+        plan(as_("alice", project, *wide), "invisible_ink")
+    code, said, _ = cli(
+        project, monkeypatch, capsys, "plan", "-S", "privacy.delta=0.001", "-S", "privacy.epsilon=4"
+    )
+    assert (code, "its cost is reserved (epsilon above 5)" in said) == (0, True)
+
+
+def test_a_policy_that_was_taken_on_is_not_left_again(governed):
+    project = governed("internal")
+    plan(as_("alice", project), "invisible_ink", open_account=True)
+    for weaker in ("account.policy=open", "account.policy=null"):
+        with pytest.raises(AccountMismatch, match="held to policy internal"):
+            plan(as_("alice", project, weaker), "invisible_ink", open_account=True)
+    POLICY = POLICIES["policies"]["internal"]
+    laxer = {"policies": {"internal": POLICY | {"approval": None}}}
+    (project.root / "policies.yaml").write_text(yaml.safe_dump(laxer))
+    with pytest.raises(AccountMismatch, match=r"approval\.publish not asked for, was"):
+        plan(as_("alice", project), "invisible_ink", open_account=True)
+    stricter = {"policies": {"internal": POLICY | {"epsilon": 9}}}
+    (project.root / "policies.yaml").write_text(yaml.safe_dump(stricter))
+    plan(as_("alice", project), "invisible_ink", open_account=True)
+    assert as_("alice", project).ledger.terms("letters").epsilon == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "overrides", "said"),
+    [
+        (None, (), "cannot be read"),
+        ("policies: [", (), "is not valid YAML"),
+        ("policies:\n  open: {}\n  open: {epsilon: 9}", (), "names 'open' twice, again at line 3"),
+        ("policies:\n  open:\n    epsilon: 2\n    epsilon: 9", (), "'epsilon' twice.* line 4"),
+        ("[]", (), "must hold `policies:`"),
+        ("policies: {open: {epsilom: 3}}", (), r"policies\.open\.epsilom .*Did you mean epsilon"),
+        ("policies: {opem: {}}", (), "account.policy=open is not in policies.yaml.*mean opem"),
+        ("policies: {open: {delta_exponent: 1}}", ("account.public_size=null",), "public_size"),
+        ("policies: {open: {}}", (f"account.policies_digest={'a' * 64}",), "were changed"),
+        ("policies: {open: {}}", ("account.policies=null",), "needs account.policies"),
+    ],
+)
+def test_a_file_of_policies_that_does_not_do_is_told(governed, content, overrides, said):
+    project = governed("open")
+    file = project.root / "policies.yaml"
+    file.unlink() if content is None else file.write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        plan(project.context(*overrides), "invisible_ink")
+
+
+def test_a_pinned_file_of_policies_is_taken(governed):
+    project = governed("open")
+    digest = hashlib.sha256((project.root / "policies.yaml").read_bytes()).hexdigest()
+    plan(project.context(f"account.policies_digest={digest}"), "invisible_ink")
+
+
+def test_an_edited_plan_gets_past_no_rule(governed):
+    """The plan's file says of itself that it costs less, and is handed to the ledger."""
+    project = governed("internal")
+    ctx = as_("alice", project)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    cheap = planned.model_copy(update={"epsilon": 0.1, "target_epsilon": 0.1})
+    with pytest.raises(ConfigError, match="made from other settings"):
+        reserve(ctx, cheap)
+    with pytest.raises(ApprovalNeeded):
+        ctx.ledger.reserve(
+            "letters",
+            cheap.id,
+            cheap.privacy_event(),
+            method=cheap.method,
+            guarantee=dataclasses.replace(cheap.target, epsilon=0.1),
+        )
+    assert ctx.ledger.entries() == []
+
+
+def test_internal_metrics_stay_uncomputed_whatever_the_settings_say(governed, fake):
+    project = governed("internal", approval=None)
+    ctx = as_("alice", project, "privacy.epsilon=4")
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, fake)
+    laxer = project.context("privacy.epsilon=4", "account.policy=null")
+    with pytest.raises(PolicyBroken, match=r"policy internal.*evaluate\.enabled=false"):
+        evaluate(laxer, planned)
+    assert not (laxer.workspace.internal(planned.id) / "evaluation.json").exists()
+
+
+def test_two_people_make_and_publish_a_release(governed, fake, monkeypatch, capsys):
+    """Alice asks, Bob approves; nothing that is like it, or edited, passes in its place."""
+    project = governed("internal")
+    alice, bob = as_("alice", project), as_("bob", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    with pytest.raises(ApprovalNeeded, match="alice asked for it"):
+        say(alice, requested(alice, planned.id), "alice")
+    question = requested(bob, planned.id)
+    assert "7.99" in question.facts["cost"]
+    assert question.facts["asked by"] == f"alice (process of {base.os_user()}) cli"
+    say(bob, question, "bob")
+    changed = as_("alice", project, "methods.invisible_ink.top_k=7")  # the plan, and its settings
+    with pytest.raises(ApprovalNeeded):
+        reserve(changed, plan(changed, "invisible_ink", open_account=True))
+    reserve(alice, planned)
+    finish(alice, planned, fake)
+    validate(alice, planned)
+
+    with pytest.raises(ApprovalNeeded, match=f"approve {planned.id} --publish"):
+        publish(alice, planned)
+    folder = alice.workspace.release(planned.id)
+    with pytest.raises(ApprovalNeeded):
+        export(folder, "jsonl", project.root / "out", ledger=alice.ledger)
+    with pytest.raises(ApprovalNeeded):  # and so for what is made from a release
+        publish_folder(alice, planned, folder)
+    plan_file = project.root / "plan.json"
+    write_json_atomic(plan_file, planned.model_dump(mode="json"))
+    told = cli(project, monkeypatch, capsys, "stage", "publish", "--plan", str(plan_file))
+    assert told[0] == 8
+    assert told[1] == ""
+    assert "privsyn approve" in told[2]
+    assert not alice.workspace.pointer(planned.id).exists()
+    assert cli(project, monkeypatch, capsys, "approve", planned.id, user="alice")[0] == 8
+    code, said, _ = cli(
+        project, monkeypatch, capsys, "approve", planned.id, "--comment", "as agreed", user="bob"
+    )
+    assert (code, "approved to publish by bob" in said) == (0, True)
+    assert "checks of form" in said
+    assert "privsyn run" in said
+    rows = len(alice.ledger.decisions(planned.id))
+    code, said, err = cli(project, monkeypatch, capsys, "approve", planned.id, user="bob")
+    assert (code, said) == (3, "")
+    assert "exactly this already" in err
+    assert len(alice.ledger.decisions(planned.id)) == rows
+    code, said, _ = cli(project, monkeypatch, capsys, "ledger", "show")
+    for fact in ("policy", "spend_above", "as agreed", "approved to spend"):
+        assert fact in said, fact
+
+    sealed = folder / "certificate.json"
+    kept = sealed.read_bytes()
+    sealed.write_bytes(kept.replace(b'"rows": 6', b'"rows": 7'))
+    with pytest.raises(VerificationError):
+        publish(alice, planned)
+    sealed.write_bytes(kept)
+    named = {check.name: check for check in verification.verify(folder, alice.ledger)}
+    assert "row" in named["ledger approval"].detail
+    assert named["approval to publish"].detail.startswith("approved by bob on")
+    exported = project.root / "out"
+    export(folder, "jsonl", exported, ledger=alice.ledger)
+    assert (exported / "README.md").is_file()
+    publish(alice, planned)
+    assert alice.workspace.pointer(planned.id).exists()
+
+    say(bob, publication(bob, folder), "bob", approved=False)
+    with pytest.raises(ApprovalNeeded, match="bob rejected it"):
+        publish(alice, planned)
+    assert alice.ledger.verify().entries == 1
+
+
+def cli(project, monkeypatch, capsys, *arguments, user="carol"):
+    """The command line in this process, by a user of the machine; what a scheduler says of itself
+    in its environment names nobody."""
+    monkeypatch.setattr(base, "os_user", lambda: user)
+    monkeypatch.chdir(project.root)
+    monkeypatch.setenv("PRIVSYN_OVERRIDES", json.dumps(["evaluate.enabled=false"]))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def test_plan_says_what_has_to_be_approved(governed, monkeypatch, capsys):
+    code, said, _ = cli(governed("internal"), monkeypatch, capsys, "plan")
+    assert code == 0
+    assert "before its cost is reserved (epsilon above 5) and before it is published" in said
+    _, said, _ = cli(governed("open", "other"), monkeypatch, capsys, "plan")
+    assert "approval" not in said
+
+
+def test_what_is_shown_is_of_the_account_that_pays(governed):
+    """And not of the one that the settings of who looks name."""
+    project = governed("internal")
+    alice = as_("alice", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    other = as_("bob", project, "account.name=other", "dataset.name=other", "account.epsilon=900")
+    other.open_account()
+    assert requested(other, planned.id).facts == requested(alice, planned.id).facts
+    assert "letters: cap (20, 1e-06)" in requested(other, planned.id).facts["account"]
+
+
+@pytest.mark.airflow
+def test_a_rejection_in_airflow_undoes_what_was_approved_while_it_waited(governed, fake):
+    from privsyn.airflow.approval import ApprovePublishOperator, ApproveSpendOperator
+    from privsyn.airflow.failures import StageFailed
+
+    project = governed("internal")
+    alice, bob = as_("alice", project), as_("bob", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+
+    def answer(operator, option, asked):
+        task = operator(task_id="approve", plan=planned.model_dump(mode="json"))
+        event = {"chosen_options": [option], "responded_by_user": {"id": "7", "name": "carol"}}
+        return task._answered(alice, {}, event=event, asked=asked)
+
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    question = requested(bob, planned.id)
+    say(bob, question, "bob")
+    said = answer(ApproveSpendOperator, "Approve", question.digest)[1]
+    assert said.startswith("approved meanwhile")
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApproveSpendOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        reserve(alice, planned)
+    say(bob, question, "bob")
+    reserve(alice, planned)
+    finish(alice, planned, fake)
+    validate(alice, planned)
+    question = publication(bob, alice.workspace.release(planned.id))
+    say(bob, question, "bob")
+    with pytest.raises(StageFailed, match="carol rejected it"):
+        answer(ApprovePublishOperator, "Reject", question.digest)
+    with pytest.raises(ApprovalNeeded, match="carol rejected it"):
+        publish(alice, planned)
+
+
+def test_nobody_is_asked_about_what_the_account_cannot_pay(make_project):
+    project = make_project(account={"approval": {"spend_above": 5}})
+    first = as_("alice", project, "privacy.epsilon=19")
+    planned = plan(first, "invisible_ink", open_account=True)
+    question = spending(first, planned)
+    assert "it fits" in question.facts["balance after"]
+    say(first, question, "bob")
+    reserve(first, planned)
+    second = as_("alice", project, "privacy.epsilon=19", "privacy.draw=1")
+    planned = plan(second, "invisible_ink", open_account=True)
+    assert spending(second, planned) is None
+    with pytest.raises(BudgetExceeded, match="cannot pay"):
+        reserve(second, planned)
+    assert second.ledger.requested(planned.id) is None
+
+
+def test_a_scheduler_s_environment_names_no_approver(governed, monkeypatch, capsys):
+    project = governed("internal")
+    alice = as_("alice", project)
+    planned = plan(alice, "invisible_ink", open_account=True)
+    with pytest.raises(ApprovalNeeded):
+        reserve(alice, planned)
+    monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
+    told = cli(project, monkeypatch, capsys, "approve", planned.id, "--by", "bob", user="alice")
+    assert told[0] == 8
+    assert alice.ledger.decisions(planned.id) == []
+
+
+def test_whom_a_process_asks_for_stands_beside_whom_it_runs_as(governed, monkeypatch, capsys):
+    project = governed("internal")
+    monkeypatch.setenv("PRIVSYN_ORIGIN", json.dumps({"driver": "airflow", "user": "bob"}))
+    assert cli(project, monkeypatch, capsys, "run", user="mallory")[0] == 8
+    anybody = as_("anybody", project)
+    asked = anybody.ledger.requested(plan(anybody, "invisible_ink").id).body["by"]
+    assert asked == {"driver": "airflow", "user": "bob", "os_user": "mallory"}
+    assert said_who(asked) == "bob (process of mallory) airflow"
+
+
+def test_what_does_not_wait_is_not_approved(governed, fake, monkeypatch, capsys):
+    project = governed("open")
+    for words, said in (
+        (("approve", "invisible_ink-0000"), "is neither a folder nor a release of this project"),
+        (("approve", "invisible_ink-0000", "--publish"), "is not here"),
+        (("reject", "x", "--spend", "--publish"), "exclude each other"),
+    ):
+        code, _, err = cli(project, monkeypatch, capsys, *words)
+        assert (code != 0, said in err) == (True, True), err
+    ctx = as_("alice", project)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, fake)
+    with pytest.raises(BudgetError):
+        ctx.ledger.decide(planned.id, What.SPEND, "a" * 64, approved=True, approver="bob")
+    copied = project.copy(project.root.with_name("copied"))
+    shutil.rmtree(copied.root / "releases" / planned.id)
+    assert cli(copied, monkeypatch, capsys, "approve", planned.id, "--publish")[0] == 4

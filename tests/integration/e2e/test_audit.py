@@ -1,0 +1,353 @@
+"""The disclosure audit of a release: internal, and what it holds back stays back."""
+
+from __future__ import annotations
+
+import json
+import stat
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+import privsyn
+from privsyn.errors import ConfigError, ValidationFailed
+from privsyn.evaluation.audit import Audit
+from privsyn.evaluation.settings import EvaluateConfig
+from privsyn.handover.export import export
+from privsyn.methods.base import Backends
+from privsyn.release import certificate, verification
+from privsyn.stages import audit as stage
+from privsyn.stages import lineage
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import publish
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from privsyn.students.more import more
+from privsyn.students.parent import publish_folder
+from privsyn.students.release import make_student, plan_student
+from tests.integration.e2e.small_project import (
+    CANARY,
+    METHODS,
+    build_project,
+    finish,
+    rows,
+    stand_ins,
+)
+
+QUIET = ("evaluate.embeddings=false", "evaluate.public_alone=false")
+
+
+def released(root, **changes):
+    """A project with a validated release, and its plan."""
+    project = build_project(
+        root,
+        methods={"invisible_ink": METHODS["invisible_ink"]},
+        **({"dataset": {"holdout": 0.4}} | changes),
+    )
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
+    ctx = project.context(*QUIET)
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
+    settle(ctx, planned)
+    validate(ctx, planned)
+    return project, planned
+
+
+def leaks(monkeypatch, found):
+    """From here on every audit finds this."""
+    monkeypatch.setattr(stage, "audit", lambda *_: found)
+
+
+LEAK = Audit(training=90, held_out=60, p_value=1e-9, epsilon=21.5, exceeds=True)
+
+
+def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET)
+    folder = evaluate(ctx, planned)
+    file = folder / "evaluation.json"
+    found = json.loads(file.read_text())["audit"]
+    assert found["unavailable"] is None
+    assert found["training"] + found["held_out"] == 75
+    assert min(found["training"], found["held_out"]) >= 20
+    assert {test["name"] for test in found["tests"]} == {
+        "rare_ngrams", "identifiers", "near_duplicates",
+    }  # fmt: skip
+    assert file.stat().st_mode & 0o077 == 0
+    assert CANARY not in file.read_text()
+    titles = [
+        part["title"] for part in json.loads((folder / "report.json").read_text())["sections"]
+    ]
+    assert "Does it tell who is in it?" in titles
+    outside = ctx.workspace.release(planned.id)
+    for path in outside.rglob("*"):
+        assert path.is_dir() or b"who is in it" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"dataset": {"holdout": 0.02}}, "fewer than 20 units"),
+        ({"dataset": {"holdout": 0.0, "test_path": "private.jsonl"}}, "test_path"),
+    ],
+)
+def test_without_a_hold_out_to_compare_with_it_says_why_and_reports_alone(tmp_path, changes, why):
+    project, planned = released(tmp_path / "project", **changes)
+    ctx = project.context(*QUIET)
+    folder = evaluate(ctx, planned)
+    found = json.loads((folder / "evaluation.json").read_text())["audit"]
+    assert why in found["unavailable"]
+    assert why in (folder / "report.html").read_text()
+    assert publish(ctx, planned)["release_id"] == planned.id
+
+
+def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+
+    def fails(*_):
+        raise ZeroDivisionError(CANARY)
+
+    few = Audit("fewer than 20 units on one side", 3, 2)
+    for attempt in (lambda *_: few, lambda *_: LEAK, fails):  # all are said alike
+        monkeypatch.setattr(stage, "audit", attempt)
+        with pytest.raises(ValidationFailed) as blocked:
+            evaluate(ctx, planned)
+        assert "held back by its disclosure audit" in str(blocked.value)
+        assert "20 units" not in f"{blocked.value} {blocked.value.hint}"
+        assert "fail" not in f"{blocked.value} {blocked.value.hint}"
+        assert not ctx.workspace.release(planned.id).exists()
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+    evaluation = ctx.workspace.internal(planned.id) / "evaluation.json"
+    written = json.loads(evaluation.read_text())
+    assert "it failed (ZeroDivisionError at test_audit.py:" in written["audit"]["unavailable"]
+    assert CANARY not in evaluation.read_text()
+    for damaged in ({}, {"exceeds": False}, {"unavailable": None}, {"exceeds": 0}):
+        evaluation.write_text(json.dumps(written | {"audit": damaged}))
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+
+
+def test_blocking_needs_units_that_are_held_out_by_the_coin(tmp_path):
+    held = {"dataset": {"holdout": 0.0, "test_path": "private.jsonl"}}
+    project = build_project(tmp_path / "project", **held)
+    with pytest.raises(ConfigError, match=r"audit=block needs dataset\.holdout above 0"):
+        project.context("evaluate.audit=block")
+
+
+def waiting(root):
+    """A release between validate and evaluate, in a project whose audit blocks."""
+    project = build_project(
+        root,
+        methods={"invisible_ink": METHODS["invisible_ink"]},
+        dataset={"holdout": 0.4},
+        evaluate={"audit": "block", "embeddings": False, "public_alone": False},
+    )
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(150, 75)])
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends(stand_ins()))
+    settle(ctx, planned)
+    assert validate(ctx, planned) == ctx.workspace.quarantine(planned.id)
+    return project, ctx, planned
+
+
+def hand_outs(project, ctx, planned, target):
+    """All ways in which records of a release are handed out."""
+    opened = privsyn.Project.open(project.root)
+    release = opened.open_release(planned.id)
+    return {
+        "frame": release.frame,
+        "dataset": release.dataset,
+        "by its folder": privsyn.Release.open(release.folder).frame,
+        "export": lambda: release.export("csv", target),
+        "export of its folder": lambda: export(release.folder, "csv", target.with_name("folder")),
+        "compare": lambda: opened.compare(planned.id),
+        "more": lambda: more(ctx, planned.id, 1),
+        "publish": lambda: publish(ctx, planned),
+    }
+
+
+def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_path, monkeypatch):
+    project, ctx, planned = waiting(tmp_path / "project")
+    assert stat.S_IMODE(ctx.workspace.quarantine(planned.id).stat().st_mode) == 0o700
+    assert privsyn.Project.open(project.root).releases() == []
+    for name, call in hand_outs(project, ctx, planned, tmp_path / "out").items():
+        with pytest.raises(ValidationFailed, match=r"quarantine|not audited here"):
+            raise AssertionError(f"{name}: {call()}")
+    done = project.cli("export", planned.id, "--to", "csv", check=False)
+    assert (done.returncode, "lies in quarantine" in done.stderr) == (5, True)
+    assert not (project.root / "exports").exists()
+
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert ctx.workspace.release(planned.id).is_dir()
+    calls = hand_outs(project, ctx, planned, tmp_path / "out")
+    del calls["more"]  # this method makes none
+    for call in calls.values():
+        call()
+    project.cli("export", planned.id, "--to", "csv")
+
+
+@pytest.mark.airflow
+def test_the_tasks_of_a_dag_hold_what_their_audit_has_not_let_through(tmp_path):
+    from privsyn.airflow.publish import PublishOperator
+    from privsyn.airflow.quality import ValidateOperator
+
+    project, ctx, planned = waiting(tmp_path / "project")
+    shared = {"params_path": str(project.params), "plan": planned.model_dump(mode="json")}
+    run = {"ti": SimpleNamespace(dag_id="d", run_id="r")}
+    ValidateOperator(task_id="validate", **shared).run_stage(ctx, run)
+    assert not ctx.workspace.release(planned.id).exists()
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        PublishOperator(task_id="publish", **shared).run_stage(ctx, run)
+
+
+def test_a_project_that_begins_to_block_hands_out_what_it_published_and_no_more(tmp_path):
+    project, planned = released(tmp_path / "project")
+    folder = project.root / "releases" / planned.id
+    blocked = privsyn.Project.open(project.root, **{"evaluate.audit": "block"})
+    release = blocked.open_release(planned.id)
+    for call in (release.frame, lambda: release.export("csv", tmp_path / "out"), blocked.compare):
+        with pytest.raises(ValidationFailed, match="was not audited here"):
+            call()
+    assert len(privsyn.Project.open(project.root).open_release(planned.id).frame()) > 0
+    folder.with_name(f"{planned.id}.dvc").write_text("outs: []\n")
+    assert len(release.frame()) > 0
+
+
+def test_a_release_beyond_its_claim_is_held_back_until_the_setting_lets_it_out(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    workspace = ctx.workspace
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        publish(ctx, planned)
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        publish_folder(ctx, planned, workspace.release(planned.id))
+
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed, match="held back by its disclosure audit") as blocked:
+        evaluate(ctx, planned)
+    said = f"{blocked.value} {blocked.value.hint}".replace(planned.id, "")
+    assert not any(number in said for number in ("21.5", "1e-9", "90", "60"))
+    for _ in range(2):  # run again it stays where it is
+        assert not workspace.release(planned.id).exists()
+        assert workspace.quarantine(planned.id).stat().st_mode & 0o077 == 0
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish(ctx, planned)
+        with pytest.raises(ValidationFailed, match="held back"):
+            publish_folder(ctx, planned, workspace.quarantine(planned.id))
+        assert validate(ctx, planned) == workspace.quarantine(planned.id)
+        with pytest.raises(ValidationFailed, match="held back"):
+            evaluate(ctx, planned)
+    assert "privsyn report" in said
+
+    freed = project.context(*QUIET, "evaluate.audit=report")
+    assert validate(freed, planned) == workspace.release(planned.id)
+    evaluate(freed, planned)
+    assert publish(freed, planned)["release_id"] == planned.id
+
+
+def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monkeypatch):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed, match="held back"):
+        evaluate(ctx, planned)
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert publish(ctx, planned)["release_id"] == planned.id
+    page = (ctx.workspace.release(planned.id) / "report.html").read_text()
+    assert "no epsilon covers" not in page
+    validate(ctx, planned)
+    assert "no epsilon covers" in (ctx.workspace.release(planned.id) / "report.html").read_text()
+
+
+def test_what_is_killed_between_the_audit_and_the_quarantine_is_not_published(
+    tmp_path, monkeypatch
+):
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    leaks(monkeypatch, LEAK)
+    with monkeypatch.context() as killed:
+
+        def kill(*_):  # an error would be noted, and the audit still asked: this is none
+            raise KeyboardInterrupt
+
+        killed.setattr("privsyn.stages.evaluate.report", kill)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(ctx, planned)
+    assert ctx.workspace.release(planned.id).exists()
+    with pytest.raises(ValidationFailed, match="held back"):
+        publish(ctx, planned)
+
+
+def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeypatch):
+    """Neither before the audit nor after: no report, no signature, no model that is announced."""
+    project, planned = released(tmp_path / "project")
+    ctx = project.context(*QUIET, "evaluate.audit=block")
+    logged, runs = [], []
+    monkeypatch.setattr(
+        type(ctx.lineage), "log_artifact", lambda _, run, file, *__: logged.append(file.name)
+    )
+    monkeypatch.setattr(
+        type(ctx.lineage), "withdraw_model", lambda _, model, release: runs.append(release)
+    )
+    read = lineage.certificate.read
+    monkeypatch.setattr(
+        lineage, "certificate", SimpleNamespace(read=lambda f: (b"", read(f)[1] | {"model": {}}))
+    )
+    monkeypatch.setattr(lineage, "register", lambda *_: runs.append("announced"))
+    validate(ctx, planned)
+    assert ("validation.json" in logged, runs) == (False, [planned.id])
+    leaks(monkeypatch, LEAK)
+    with pytest.raises(ValidationFailed):
+        evaluate(ctx, planned)
+    validate(ctx, planned)
+    assert ("validation.json" in logged, set(runs)) == (False, {planned.id})
+    leaks(monkeypatch, Audit(training=90, held_out=60))
+    evaluate(ctx, planned)
+    assert ("validation.json" in logged, runs[-1]) == (True, "announced")
+
+
+def test_off_is_a_word_in_yaml_too_and_blocking_needs_the_evaluation():
+    assert EvaluateConfig.model_validate({"audit": False}).audit == "off"
+    with pytest.raises(ValidationError, match="audit=block needs enabled=true"):
+        EvaluateConfig(audit="block", enabled=False)
+
+
+def test_where_it_is_off_no_record_of_the_training_part_is_read(tmp_path, monkeypatch):
+    project, planned = released(tmp_path / "project")
+    monkeypatch.setattr(stage, "either_side", lambda *_: 1 / 0)
+    folder = evaluate(project.context(*QUIET, "evaluate.audit=off"), planned)
+    assert "audit" not in json.loads((folder / "evaluation.json").read_text())
+    assert "evaluate.audit" in (folder / "report.html").read_text()
+
+
+def test_no_student_is_made_of_a_release_that_waits_for_its_audit(tmp_path):
+    _, ctx, planned = waiting(tmp_path / "project")
+    with pytest.raises(ValidationFailed, match="not audited here"):
+        make_student(ctx, plan_student(ctx, planned))
+
+
+@pytest.mark.parametrize("audit", ["block", "report"])
+def test_plan_certificate_and_verify_say_that_an_audit_decides(tmp_path, audit):
+    """That such a release is here is an answer about the records."""
+    project, planned = released(tmp_path / "project", evaluate={"audit": audit})
+    ctx = project.context(*QUIET)
+    folder = ctx.workspace.here_in(planned.id)
+    _, sealed = certificate.read(folder)
+    assert sealed["plan"]["audit_decides"] is planned.audit_decides is (audit == "block")
+    checks = {check.name: check for check in verification.verify(folder, ctx.ledger)}
+    assert ("no audit decides" in checks) == (audit == "block")
+    assert all(check.passed is not False for check in checks.values())
+    if audit == "block":
+        assert "no epsilon covers" in checks["no audit decides"].detail

@@ -1,0 +1,205 @@
+"""The budget page: what it shows, what it must not, and that it says when a ledger was edited."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from privsyn.cli import main
+from privsyn.display.budget_page import BudgetPage, crons_of, file_reports, usual_release
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Gaussian
+from privsyn.errors import BudgetExceeded, DataError
+from privsyn.ledger.entries import DatasetSource
+from privsyn.stages.base import Context
+from privsyn.stages.plan import lasts_until
+from tests.integration.e2e.small_project import Project, build_project
+from tests.integration.e2e.weekly_releases import EVENT, FIRST, WEEK, ledger_at, release_id, weekly
+
+CANARY = "purple-walrus-4711"
+COST = Guarantee(1.0, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = build_project(
+        tmp_path_factory.mktemp("budget") / "project",
+        account={"epsilon": 10.0, "period": {"days": 30, "epsilon": 4.0}},
+        schedule={"invisible_ink": {"cron": "@weekly"}},
+        services={"airflow_ui": "http://127.0.0.1:8080/"},
+    )
+    weekly(made.context(), 12, lost=4)
+    return made
+
+
+@pytest.fixture
+def ctx(project: Project) -> Context:
+    ctx = project.context()
+    ctx.clock = lambda: FIRST + 11 * WEEK
+    return ctx
+
+
+def paged(ctx: Context, **changes: object) -> BudgetPage:
+    page = BudgetPage(ctx.clock())
+    given = {
+        "runs": "http://127.0.0.1:8080",
+        "reports": file_reports(ctx, ctx.workspace.root),
+        "crons": crons_of(ctx),
+    }
+    page.add(ctx, **(given | changes))
+    return page
+
+
+def test_every_release_is_there_with_its_links(ctx: Context) -> None:
+    html = paged(ctx).html()
+    for number in range(12):
+        assert release_id(number) in html
+        run = (FIRST + number * WEEK).isoformat().replace(":", "%3A").replace("+", "%2B")
+        address = "http://127.0.0.1:8080/dags/privsyn_invisible_ink/runs/scheduled__"
+        assert f'href="{address}{run}"' in html
+        drawn = number != 4
+        assert (f'href="releases/{release_id(number)}/report.html"' in html) is drawn
+        assert (f'/#/experiments/1/runs/{number}"' in html) is drawn
+    assert html.count("LOST") == 1
+
+
+def test_bars_end_where_the_account_stands(ctx: Context) -> None:
+    sheet = paged(ctx).sheets[0]
+    last = sheet.bars[-1]
+    assert len(sheet.bars) == 12
+    assert last.before + last.taken == pytest.approx(100 * sheet.balance.share)
+    for bar, following in zip(sheet.bars, sheet.bars[1:], strict=False):
+        assert following.before == pytest.approx(bar.before + bar.taken)
+        assert bar.taken > 0
+
+
+def test_only_the_newest_are_drawn_and_what_was_before_is_not_forgotten(ctx: Context) -> None:
+    steps = ctx.ledger.course("letters", 3)
+    assert [step.entry.release_id for step in steps] == [release_id(n) for n in (9, 10, 11)]
+    assert steps == ctx.ledger.course("letters", 100)[-3:]
+    assert steps[0].before > 0
+
+
+def test_what_fits_and_until_when(ctx: Context) -> None:
+    said = paged(ctx).sheets[0].fits
+    spec = ctx.ledger.statements()[0].spec
+    copies = ctx.ledger.preview(spec, EVENT).copies
+    until = lasts_until(["@weekly"], copies, ctx.clock())
+    assert said[0].startswith(f"Room for at least {copies} more releases like the usual one")
+    assert f"until {until:%d %b %Y}" in said[1]
+    twice = paged(ctx, crons={"letters": ["@weekly", "@weekly"]}).sheets[0].fits[1]
+    sooner = lasts_until(["@weekly"], (copies + 1) // 2, ctx.clock())
+    assert f"until {sooner:%d %b %Y}" in twice
+
+
+def test_without_a_schedule_the_pace_so_far_counts(ctx: Context) -> None:
+    assert "one every 7 days" in paged(ctx, crons={}).sheets[0].fits[1]
+
+
+def test_a_full_account_says_what_still_fits(tmp_path: Path) -> None:
+    ctx = build_project(tmp_path / "full", account={"epsilon": 1.0}).context()
+    weekly(ctx, 1)
+    assert paged(ctx).sheets[0].fits[0].startswith("No further release like the usual one")
+
+
+def test_a_release_that_must_wait_for_the_window_is_said_to(tmp_path: Path) -> None:
+    ctx = build_project(
+        tmp_path / "window", account={"period": {"days": 30, "epsilon": 1.0}}
+    ).context()
+    weekly(ctx, 1)
+    assert "only when earlier ones are older than 30 days" in paged(ctx).sheets[0].fits[1]
+
+
+def test_the_usual_release_is_the_commonest_of_the_newest(ctx: Context) -> None:
+    entries = ctx.ledger.entries()
+    assert usual_release(entries).release_id == release_id(11)
+    assert usual_release([]) is None
+
+
+def test_the_page_fetches_nothing_and_links_nowhere_but_to_the_web(ctx: Context) -> None:
+    services = ctx.config.services.model_copy(update={"mlflow_ui": "javascript:alert(1)//"})
+    ctx.config = ctx.config.model_copy(update={"services": services})
+    html = paged(ctx).html()
+    assert "javascript:" not in html
+    assert not re.search(r"<script|<img|<link[^>]*https?:|url\(|@import", html)
+    assert str(ctx.workspace.root) not in html
+
+
+def test_names_are_escaped(project: Project, tmp_path: Path) -> None:
+    other = project.copy(tmp_path / "odd")
+    ctx = other.context()
+    ledger = ledger_at(ctx, FIRST + 12 * WEEK, user="<b>zoe</b>")
+    ledger.reserve("letters", release_id(99), EVENT, method="m", guarantee=COST)
+    html = paged(ctx).html()
+    assert "<b>zoe" not in html
+    assert "&lt;b&gt;zoe" in html
+
+
+def test_what_a_refusal_says_of_the_private_file_is_not_on_it(
+    project: Project, tmp_path: Path
+) -> None:
+    other = project.copy(tmp_path / "refused")
+    ctx = other.context()
+    ledger = ledger_at(ctx, FIRST + 12 * WEEK)
+    for number, content in ((20, "one"), (21, CANARY)):
+        source = DatasetSource("v1", content)
+        with suppress(DataError):
+            ledger.reserve(
+                "letters", release_id(number), EVENT, method="m", guarantee=COST, source=source
+            )
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("letters", release_id(22), Gaussian(0.2), method="m", guarantee=COST)
+    assert [refusal.error for refusal in ledger.refusals()] == ["DataError", "BudgetExceeded"]
+    page = paged(ctx)
+    html = page.html()
+    assert [refusal.error for refusal in page.sheets[0].refusals] == ["BudgetExceeded"]
+    assert release_id(22) in html
+    assert release_id(21) not in html
+    assert CANARY not in html
+
+
+def run(project: Project, monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.chdir(project.root)
+    monkeypatch.setattr(sys, "argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def test_the_command_writes_it(project: Project, tmp_path: Path, monkeypatch, capsys) -> None:
+    target = tmp_path / "out" / "budget.html"
+    code, said, wrong = run(project, monkeypatch, capsys, "ledger", "page", str(target))
+    assert (code, wrong) == (0, "")
+    assert "budget.html" in said
+    assert "letters" in target.read_text()
+
+
+def test_an_edited_ledger_is_shown_and_said_to_be(
+    project: Project, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    other = project.copy(tmp_path / "edited")
+    with sqlite3.connect(other.root / ".privsyn" / "ledger.db") as edited:
+        edited.execute("update ledger_entry set loss = 0")
+    code, _, wrong = run(other, monkeypatch, capsys, "ledger", "page", "budget.html")
+    html = (other.root / "budget.html").read_text()
+    assert code == 4
+    assert "was edited" in wrong
+    assert "was edited" in html
+    assert "What fits" not in html
+    assert release_id(3) in html
+
+
+def test_a_project_without_a_ledger_has_a_page_that_says_so(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    empty = build_project(tmp_path / "empty")
+    code, _, _ = run(empty, monkeypatch, capsys, "ledger", "page", "budget.html")
+    assert code == 0
+    assert "no account yet" in (empty.root / "budget.html").read_text()
+    assert not (empty.root / ".privsyn").exists()

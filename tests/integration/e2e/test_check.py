@@ -1,0 +1,353 @@
+"""privsyn check, and the look before anything is spent: counts for the owner, one bit, no text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from privsyn.errors import DataError
+from privsyn.stages.check import check, first_steps, kept, lines, sizes
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from tests.integration.e2e.small_project import CANARY, LABELS, rows
+
+
+def begun(ctx):
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    return planned, partition(ctx, planned)
+
+
+UNUSABLE = {
+    "case": lambda row: row | {"label": row["label"].upper()},
+    "null label": lambda row: row | {"label": None},
+    "null unit": lambda row: row | {"unit": None},
+    "nested unit": lambda row: row | {"unit": {"id": 1}},
+    "number": lambda row: row | {"text": 7},
+    "blank": lambda row: row | {"text": " "},
+    "another label": lambda row: row | {"label": CANARY},
+}
+
+
+@pytest.mark.parametrize("change", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_release_of_no_record_is_refused_before_it_begins(make_project, change):
+    project = make_project()
+    project.write([change(row | {"text": f"{row['text']} {CANARY}"}) for row in rows(48, 20)])
+    ctx = project.context()
+    with pytest.raises(DataError, match="no record that this release can use") as caught:
+        begun(ctx)
+    assert not caught.value.retryable
+    assert CANARY not in str(caught.value)
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "RESERVED"
+    assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+    assert not ctx.workspace.internal(entry.release_id).exists()
+
+
+def test_who_does_not_want_to_be_looked_at_is_not(make_project):
+    project = make_project()
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    ctx = project.context("dataset.check=false")
+    planned, shards = begun(ctx)
+    assert shards == 2
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def test_held_out_records_alone_are_none_and_that_may_be_why_is_said(make_project):
+    project = make_project()
+    with pytest.raises(DataError, match="no record that this release can use") as caught:
+        begun(project.context("dataset.holdout=0.999999"))
+    assert "dataset.holdout=0.999999 sets aside all there is" in str(caught.value)
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    with pytest.raises(DataError) as caught:
+        begun(project.context("dataset.holdout=0"))
+    assert "holdout" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "holdout", "few", "aside"),
+    [(1, 0.2, True, True), (1, 0, True, False), (48, 0.2, True, False), (400, 0.2, False, False)],
+)
+def test_a_check_says_that_records_are_too_few(make_project, count, holdout, few, aside):
+    project = make_project()
+    project.write(rows(count, count))
+    ctx = project.context(f"dataset.holdout={holdout}")
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts).get("note", "")
+    assert ("fewer than 100 records are too few" in said) is few
+    assert ("dataset.holdout=0.2 may even set all of them aside" in said) is aside
+
+
+def test_a_check_says_that_the_models_know_english_alone(make_project):
+    project = make_project()
+    german = "Guten Tag, ich brauche in dieser Woche noch einen Termin bei Ihnen."
+    project.write([row | {"text": f"{german} {CANARY}"} for row in rows(200, 100)])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)["language"]
+    assert "tiny, the default prompts and the embedder know English alone: docs/models.md" in said
+    assert CANARY not in said
+    for own in ({"language": "models/their-own"}, {"server": "http://127.0.0.1:9"}):
+        models = ctx.config.models.model_copy(update=own)
+        theirs = replace(ctx, config=ctx.config.model_copy(update={"models": models}))
+        assert "language" not in lines(theirs, counts)
+    project.write(rows(200, 100))
+    (counts,) = check(ctx).values()
+    assert "language" not in lines(ctx, counts)
+
+
+def test_a_begun_release_is_not_looked_at_again(make_project):
+    project = make_project()
+    planned, shards = begun(project.context())
+    project.write([row | {"label": "x"} for row in rows(48, 20)])
+    assert partition(project.context("dataset.same_source=true"), planned) == shards
+
+
+def test_counts_hold_no_text_unit_or_undeclared_label(make_project):
+    project = make_project()
+    written = [
+        row | {"text": f"{row['text']} {CANARY}", "unit": row["unit"] + CANARY}
+        for row in rows(48, 20)
+    ]
+    written[0]["label"] = "billing"
+    written[1]["label"] = CANARY
+    written[2]["text"] = ""
+    project.write(written)
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert (counts["rows"], counts["kept"], counts["dropped"]) == (48, 45, 3)
+    assert counts["reasons"] == {
+        "label: differs from 'Billing' by capitals, spaces or punctuation alone": 1,
+        "label: not declared": 1,
+        "text: missing or empty": 1,
+    }
+    assert sum(counts["labels"].values()) == 45
+    assert set(counts["labels"]) == set(LABELS)
+    assert (counts["units"], counts["records_per_unit_at_most"]) == (20, 3)
+    assert counts["records_above_the_bound"] == sum(
+        3 - 2 for _ in range(counts["units_above_the_bound"])
+    )
+    said = json.dumps(counts) + json.dumps(lines(ctx, counts))
+    assert CANARY not in said
+    assert "dataset.max_records_per_unit" in said
+    left = 45 - counts["records_above_the_bound"]
+    assert lines(ctx, counts)["used"].startswith(f"{left} texts, some {left / 4:.0f} of them kept")
+
+
+def test_a_check_costs_and_writes_nothing(make_project):
+    project = make_project()
+    check(project.context())
+    assert not (project.root / ".privsyn").exists()
+
+
+def test_a_partition_keeps_its_counts_for_the_owner_alone(make_project):
+    project = make_project()
+    project.write([*rows(48, 20), {"unit": "u", "label": "secret", "text": "t"}])
+    ctx = project.context()
+    planned, _ = begun(ctx)
+    folder = ctx.workspace.internal(planned.id)
+    found = json.loads((folder / "check.json").read_text())
+    (counts,) = check(ctx).values()
+    assert found == {"class": "internal"} | counts
+    assert (folder / "check.json").stat().st_mode & 0o077 == 0
+    assert kept(folder, planned) == (
+        "48 of 49 rows can be used, 40 after at most 2 a person; dropped most often: 1, label: "
+        "not declared. All reasons: privsyn check"
+    )
+    before = (folder / "check.json").read_bytes()
+    partition(project.context(), planned)  # nothing is counted where it is there already
+    assert (folder / "check.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), "settings and number of records fit."),
+        (("methods.invisible_ink.batch_size=400",), "buckets of batch_size=400 suit some"),
+        (("methods.invisible_ink.batch_size=400",), "and the private file leaves"),
+        (("models.language=/no/such/model",), None),
+    ],
+)
+def test_settings_are_weighed_against_the_records_that_are_there(make_project, settings, said):
+    ctx = make_project().context(*settings)
+    (counts,) = check(ctx).values()
+    found = sizes(ctx, counts, "invisible_ink")
+    assert [said in one for one in found] == ([] if said is None else [True])
+
+
+def test_a_label_that_nobody_has_and_one_that_is_written_in_two_ways_are_named(make_project):
+    project = make_project()
+    project.write([*rows(48, 20), *(row | {"label": LABELS[0].lower()} for row in rows(4, 2))])
+    ctx = project.context(f"dataset.labels={json.dumps([*LABELS, 'Nobody'])}")
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)
+    assert said["label Nobody"].startswith(
+        "0: no record has it, so its texts would be made of noise"
+    )
+    assert "They are dropped: correct them in the file." in said["  reason 1"]
+
+
+def people(count: int, people: int) -> list[dict[str, str]]:
+    """Rows with an id of their own, of fewer people."""
+    return [
+        row | {"visit": f"v{number}", "patient no.": f"p{number % people}", "sex": "fm"[number % 2]}
+        for number, row in enumerate(rows(count, people))
+    ]
+
+
+@pytest.mark.parametrize("unit", ["visit", None])
+def test_ids_of_rows_are_noticed_where_another_column_repeats(make_project, unit):
+    own = {"unit": unit, "max_records_per_unit": 1}
+    account = {"unit": "visit"} if unit else {"unit": "record", "adjacency": "replace_null"}
+    project = make_project(dataset=own, account=account)
+    project.write(people(60, 25))
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert counts["other_units"] == {"patient no.": 25, "unit": 25}
+    said = lines(ctx, counts)["who is protected"]
+    assert "'patient no.' has 25 values on 60 rows" in said
+    assert "'sex'" not in said
+    assert ("every id in 'visit' is on one row alone" in said) == (unit is not None)
+    assert ("rows, not people, are protected" in said) == (unit is None)
+    assert "p1" not in json.dumps(counts)
+
+
+def test_ids_of_people_are_not_suspected(make_project):
+    project = make_project(dataset={"unit": "patient no.", "max_records_per_unit": 1})
+    project.write(people(60, 25))
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert "other_units" not in counts
+    project.write(people(60, 60))  # all write once, and no other column repeats
+    (counts,) = check(project.context()).values()
+    assert counts["other_units"] == {}
+    assert "who is protected" not in lines(ctx, counts)
+
+
+def test_records_that_are_far_longer_than_the_texts_are_said(make_project):
+    project = make_project()
+    project.write([row | {"text": "word " * 4000} for row in rows(48, 20)])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    said = lines(ctx, counts)
+    assert said["length"] == "half of the texts have 4,000 words or more"
+    assert "methods.invisible_ink.max_tokens=6 tokens" in said["too long"]
+    project.write([row | {"text": "Please call me."} for row in rows(48, 20)])
+    (counts,) = check(project.context()).values()
+    assert "too long" not in lines(ctx, counts)
+
+
+def test_one_label_far_smaller_than_the_others_is_said(make_project):
+    project = make_project(methods={"invisible_ink": {"batch_size": 20, "texts_per_label": 3}})
+    many = [row | {"label": LABELS[0], "unit": f"a{n}"} for n, row in enumerate(rows(150, 150))]
+    few = [row | {"label": LABELS[1], "unit": f"b{n}"} for n, row in enumerate(rows(30, 30))]
+    project.write([*many, *few])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    [said] = sizes(ctx, counts, "invisible_ink")
+    assert f"too few records of {LABELS[1]}" in said
+    assert LABELS[0] not in said
+    assert "Settings are published" in said
+
+
+@pytest.mark.parametrize("method", ["invisible_ink", "private_evolution", "dp_lora"])
+def test_advice_by_exact_counts_names_no_number_to_set(make_project, method):
+    from tests.integration.e2e.small_project import METHODS
+
+    big = {
+        "invisible_ink": {"batch_size": 400},
+        "private_evolution": {"population": 400},
+        "dp_lora": {"expected_batch": 800},
+    }
+    project = make_project(methods={method: METHODS[method] | big[method]})
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    [said] = sizes(ctx, counts, method)
+    assert "Settings are published, so take the new number from what was known" in said
+    advised = said[said.index(" at most: ") :]
+    assert not any(letter.isdigit() for letter in advised), advised
+
+
+def test_what_helps_first_is_said_before_money_is_spent(make_project):
+    project = make_project()
+    found = " ".join(first_steps(project.context(), "invisible_ink"))
+    assert "dataset.document is not set" in found
+    assert "models.language=tiny" in found
+    planned = plan(project.context(), "invisible_ink")
+    assert [note for note in planned.warnings if "dataset.document" in note]
+    document = "dataset.document=letter to a clinic"
+    assert "dataset.document" not in " ".join(
+        first_steps(project.context(document), "invisible_ink")
+    )
+    german = "dataset.document=Beschwerde eines Kunden"
+    for told in (
+        first_steps(project.context(german), "invisible_ink"),
+        plan(project.context(german), "invisible_ink").warnings,
+    ):
+        assert "another language than English" in " ".join(told)
+
+
+def test_ids_that_may_be_of_one_person_are_counted_and_not_merged(make_project):
+    """By case, width, spaces or zeros alone; and ids that went through floats are told."""
+    project = make_project()
+    ids = ["Ann", "ann", "ANN", "\uff21nn", "a nn", "007", "7", "Bea", "12.0", "1.2e+05", "9e+18"]
+    texts = [row | {"unit": unit} for row, unit in zip(rows(len(ids), 20), ids, strict=True)]
+    project.write(texts)
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert (counts["kept"], counts["units"], counts["units_alike"]) == (10, 10, 5)
+    said = lines(ctx, counts)
+    assert said["ids alike"].startswith("5 persons have an id that differs from another by case")
+    assert said["ids as floats"].startswith("3 ids are written as floats are")
+    assert counts["reasons"] == {"unit: a float that has lost digits": 1}
+
+
+def test_of_ids_that_are_apart_nothing_is_said(make_project):
+    project = make_project()
+    project.write([row | {"unit": f"{n}.5 e{n}"} for n, row in enumerate(rows(12, 20))])
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert not {"ids alike", "ids as floats"} & lines(ctx, counts).keys()
+    assert counts["units"] == 12
+
+
+@pytest.mark.parametrize(("encoding", "wrong"), [("latin-1", 48), ("utf-8", 0)])
+def test_a_file_of_utf_8_that_is_read_as_another_encoding_is_noticed(make_project, encoding, wrong):
+    project = make_project(dataset={"encoding": encoding})
+    text = "F\u00fcr \u00c4rzte \u2013 na\u00efve caf\u00e9s, \u00c2 la carte"
+    lines_ = [json.dumps(row | {"text": text}, ensure_ascii=False) for row in rows(48, 20)]
+    project.data.write_text("\n".join(lines_), encoding="utf-8")
+    ctx = project.context()
+    (counts,) = check(ctx).values()
+    assert counts["decoded_wrongly"] == wrong
+    assert ("wrong letters" in lines(ctx, counts)) == bool(wrong)
+
+
+@pytest.mark.parametrize("look", ["true", "false"])
+def test_a_file_whose_rows_run_together_is_refused_before_anything_is_spent(make_project, look):
+    """Also where the first record is fine, and nobody is to look whether there is any."""
+    project = make_project(dataset={"path": "private.csv", "check": look == "true"})
+    lines = [f'"{r["unit"]}","{r["label"]}","{r["text"]}"' for r in rows(48, 20)]
+    lines[30] = lines[30][:-1] + f' {CANARY} 27\\""'
+    text = "\n".join(["unit,label,text", *lines, ""])
+    (project.root / "private.csv").write_text(text)
+    ctx = project.context()
+    with pytest.raises(DataError, match=r"cannot be told apart.*set dataset.escape: ") as caught:
+        begun(ctx)
+    assert CANARY not in str(caught.value)
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "RESERVED"
+    assert settle(ctx, plan(ctx, "invisible_ink")) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+    with pytest.raises(DataError, match="cannot be told apart"):
+        check(ctx)
+    escaped = project.context("dataset.escape=\\")
+    (counts,) = check(escaped).values()
+    assert counts["kept"] == 48
+    planned, shards = begun(escaped)
+    assert planned.dataset.escape == "\\"
+    assert shards == 2

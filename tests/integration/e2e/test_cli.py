@@ -1,0 +1,265 @@
+"""The command line as a user meets it: answers, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sqlite3
+
+import pytest
+from rich.console import Console
+
+from privsyn import cli
+from privsyn.methods.base import Backends
+from tests.integration.e2e.small_project import stand_in
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command in a project folder; returns exit code, stdout, stderr."""
+
+    def invoke(project, *arguments: str):
+        monkeypatch.chdir(project.root)
+        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return invoke
+
+
+def test_plan_as_json_names_cost_event_and_account(make_project, run):
+    project = make_project()
+    project.data.unlink()
+    code, out, _ = run(project, "plan", "--method", "invisible_ink", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon"] <= 8.0
+    assert {"delta", "rho", "adjacency", "unit", "event"} <= answer.keys()
+    assert answer["derived"]["clip_bound"] > 0
+    assert {"cap", "spent", "left", "fits"} <= answer["account"].keys()
+    assert answer["account"]["fits"] is True
+    assert not (project.root / ".privsyn").exists()
+
+
+@pytest.mark.parametrize("every", [(), ("--all",)], ids=["one", "all"])
+def test_plan_of_what_does_not_fit_answers_and_ends_as_a_refusal(make_project, run, every):
+    project = make_project()
+    code, out, err = run(project, "plan", *every, "--json", "-S", "privacy.epsilon=25")
+    answer = json.loads(out)
+    assert (code, err) == (3, "")
+    assert answer.get("together", answer.get("account"))["fits"] is False
+    code, out, _ = run(project, "plan", *every, "-S", "privacy.epsilon=25")
+    assert code == 3
+    assert "fits" in out
+
+
+def test_plan_for_people_says_what_it_costs(make_project, run):
+    project = make_project()
+    code, out, _ = run(project, "plan")
+    assert code == 0
+    assert "fits" in out
+    assert "clip_bound" not in out
+    assert "clip_bound" in run(project, "plan", "--details")[1]
+
+
+def on_a_terminal(monkeypatch):
+    """What the commands show of their progress to a person who looks on."""
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=120, color_system=None)
+    monkeypatch.setattr("privsyn.cli.run.err", console)
+    return shown
+
+
+@pytest.mark.parametrize("command", [("plan", "--json"), ("plan", "--all", "--json")], ids=" ".join)
+def test_a_plan_says_on_a_terminal_what_it_computes_and_nothing_of_it_on_stdout(
+    make_project, run, monkeypatch, command
+):
+    project = make_project(pipeline=["invisible_ink"])
+    code, quiet, err = run(project, *command)
+    assert (code, err) == (0, "")  # a log hears nothing
+    shown = on_a_terminal(monkeypatch)
+    code, out, _ = run(project, *command)
+    assert (code, out) == (0, quiet)
+    assert json.loads(out)
+    assert "plan invisible_ink: noise and cost" in shown.getvalue()
+    assert "plan" not in shown.getvalue().rpartition("\x1b[2K")[2]  # its line is cleared
+
+
+def test_a_run_names_each_stage_on_a_terminal_while_it_lasts(make_project, run, monkeypatch):
+    project = make_project()
+    models = Backends({"language": stand_in()})
+    monkeypatch.setattr("privsyn.stages.run.load_models", lambda *_: models)
+    shown = on_a_terminal(monkeypatch)
+    assert run(project, "run", "--no-publish")[0] == 0
+    rows = [row.split()[1:] for row in re.split(r"\x1b\[\w+|[\r\n]", shown.getvalue()) if row]
+    seen = list(dict.fromkeys(" ".join(row[:2]) for row in rows if row))
+    at = {
+        stage: next(place for place, row in enumerate(seen) if row.startswith(stage))
+        for stage in ("settings", "plan", "reserve", "load models", "preflight", "partition",
+                      "generate", "certify", "validate")
+    }  # fmt: skip
+    assert list(at) == sorted(at, key=lambda stage: at[stage])
+    last = max(place for place, row in enumerate(rows) if row[:1] == ["generate"])
+    first = min(place for place, row in enumerate(rows) if row[:1] == ["validate"])
+    assert last < first  # its bar does not outlive it
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("plan", "-S", "privacy.epsilon=0"), 2, "privacy.epsilon=0"),
+        (("plan", "-S", "privacy.epsilon=.nan"), 2, "privacy.epsilon"),
+        (("plan", "-S", "privacy.delta=1.5"), 2, "privacy.delta=1.5"),
+        (("plan", "-S", "methods.invisible_ink.max_tokens=0"), 2, "max_tokens=0"),
+        (("plan", "--method", "invisible_inck"), 2, "Did you mean invisible_ink?"),
+        (("plan", "--params", "nowhere.yaml"), 2, "nowhere.yaml does not exist"),
+        (("plan", "--date", "yesterday"), 2, "YYYY-MM-DD"),
+        (("plan", "-S", "models.language=/no/such/model"), 2, "models.language"),
+        (("run", "-S", "dataset.path=nowhere.jsonl"), 2, "nowhere.jsonl"),
+        (("run", "-S", "dataset.text=body"), 2, "body"),
+        (("run", "-S", "privacy.epsilon=25"), 3, "left"),
+        (("run", "-S", "methods.invisible_ink.max_reference_tokens=900"), 2, "context"),
+        (("run", "-S", "services.ledger=sqlite:////proc/nowhere/ledger.db"), 3, "ledger"),
+        (
+            ("plan", "-S", "services.ledger=postgresql+psycopg://root:secret@127.0.0.1:1/none"),
+            3,
+            "ledger",
+        ),
+        (("verify", "nowhere"), 2, "it is neither a folder nor a release of this project"),
+        (("stage", "generate", "--plan", "nowhere.json"), 2, "nowhere.json does not exist"),
+        (("restore", "invisible_ink-0000000000000000"), 2, "is not here"),
+        (("ledger", "lose", "invisible_ink-0000000000000000"), 3, "does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(make_project, run, arguments, code, message):
+    project = make_project()
+    found, _, err = run(project, *arguments)
+    assert found == code, err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err
+    assert "secret" not in err
+    assert not (project.root / "releases").exists()
+    assert not list((project.root / ".privsyn").glob("scratch/*"))
+
+
+def test_a_locked_ledger_is_said_and_nothing_is_spent(make_project, run, monkeypatch):
+    project = make_project()
+    assert run(project, "stage", "plan")[0] == 0
+    monkeypatch.setattr("privsyn.ledger.store.TIMEOUT", 1)
+    holder = sqlite3.connect(project.root / ".privsyn" / "ledger.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        code, _, err = run(project, "ledger", "show")
+    finally:
+        holder.rollback()
+        holder.close()
+    assert code == 3
+    assert "locked" in err
+
+
+def test_an_unforeseen_error_shows_no_text(make_project, run, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ValueError("the record said: CANARY")
+
+    monkeypatch.delenv("PRIVSYN_DEBUG", raising=False)
+    monkeypatch.setattr("privsyn.stages.plan.preview", broken)
+    code, _, err = run(make_project(), "plan")
+    assert code == 1
+    assert "CANARY" not in err
+    assert "ValueError" in err
+
+
+def test_the_ledger_can_be_shown_and_checked(make_project, run):
+    project = make_project()
+    run(project, "stage", "plan")
+    assert "letters" in run(project, "ledger", "show")[1]
+    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
+    assert shown["account"]["name"] == "letters"
+    assert "the chain holds" in run(project, "ledger", "verify")[1]
+    assert run(project, "ledger", "entries")[1] == ""
+
+
+def test_sample_data_is_written_for_its_owner_alone(make_project, run):
+    project = make_project()
+    code, out, _ = run(project, "sample-data", "--rows", "50")
+    file = project.root / ".privsyn" / "sample" / "messages.jsonl"
+    assert code == 0
+    assert "50 messages" in out
+    assert len(file.read_text().splitlines()) == 50
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", [(), ("--images",)])
+def test_sample_data_leaves_a_file_of_other_content_as_it_is(make_project, run, kind):
+    project = make_project()
+    mine = project.root / "mine.jsonl"
+    mine.write_text("my own")
+    code, _, err = run(project, "sample-data", *kind, "--out", "mine.jsonl")
+    assert code == 2
+    assert "mine.jsonl exists already, with other content. Name another file with --out" in err
+    assert mine.read_text() == "my own"
+    code, _, err = run(project, "sample-data", *kind, "--out", ".")
+    assert code == 2
+    assert "is a folder" in err
+    for _ in range(2):  # the same again is no other content
+        assert run(project, "sample-data", *kind, "--out", "new.data")[0] == 0
+
+
+def test_sample_data_where_nothing_can_be_written_is_no_defect(make_project, run):
+    project = make_project()
+    (project.root / "file").write_text("x")
+    code, _, err = run(project, "sample-data", "--rows", "1", "--out", "file/below/it/a.jsonl")
+    assert code == 2
+    assert "cannot write file/below/it/a.jsonl" in err
+    assert "defect" not in err
+
+
+def test_check_counts_for_the_owner(make_project, run):
+    project = make_project()
+    code, out, _ = run(project, "check")
+    assert code == 0
+    assert "internal: exact counts of records" in out
+    assert "label Billing" in out
+    code, out, err = run(project, "check", "--json", "-S", "dataset.labels=[BILLING, x]")
+    (counts,) = json.loads(out)["files"].values()
+    assert (code, counts["kept"], counts["rows"]) == (2, 0, 48)
+    near = "by capitals, spaces or punctuation alone"
+    assert counts["reasons"][f"label: differs from 'BILLING' {near}"] == 24
+    assert "no record that can be used" in err
+    code, _, err = run(project, "run", "-S", "dataset.labels=[BILLING, x]", "--no-publish")
+    assert code == 2
+    assert "privsyn check" in err
+    assert "Nothing was spent" in err
+    (shown,) = json.loads(run(project, "ledger", "show", "--json")[1])
+    assert shown["balance"]["spent"] == 0
+
+
+def test_the_preflight_is_a_command_and_reserves_nothing(make_project, run):
+    project = make_project()
+    assert run(project, "stage", "plan", "--out", "plan.json")[0] == 0
+    assert run(project, "stage", "preflight", "--plan", "plan.json")[0] == 0
+    assert run(project, "ledger", "entries")[1] == ""
+    (project.root / "releases").write_text("a file")
+    code, _, err = run(project, "stage", "preflight", "--plan", "plan.json")
+    assert code == 2
+    assert "cannot write" in err
+
+
+def test_an_edited_partition_key_is_told_before_anything_begins(make_project, run):
+    project = make_project()
+    run(project, "stage", "plan")
+    file = project.root / ".privsyn" / "ledger.db"
+    for key in ("", "00", "zz" * 32, "0" * 63, "00" * 65, "00" * 32, "\u00e9" * 64, b"\x00" * 64):
+        with sqlite3.connect(file) as book:
+            book.execute("update ledger_account set partition_key = ?", (key,))
+        for command in (("run", "--no-publish"), ("ledger", "verify")):
+            code, _, err = run(project, *command)
+            assert code in (3, 4), (key, err)
+            assert "edited" in err
+            assert len(err.splitlines()) == 1
+        with sqlite3.connect(file) as book:
+            assert book.execute("select count(*) from ledger_entry").fetchone() == (0,)

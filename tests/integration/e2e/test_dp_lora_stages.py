@@ -1,0 +1,556 @@
+"""DP-LoRA through the stages: what is released, neighbours, kills, what is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from functools import partial
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as load_tensors
+
+from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.errors import DataError, LeaseHeld, ModelError, ReleaseLost
+from privsyn.methods.base import Backends
+from privsyn.models.fakes import FakeTrainableModel
+from privsyn.release import certificate, verification
+from privsyn.release.scratch import MODEL, TRAINED_BY
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate, train
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.run import draw, run
+from privsyn.stages.validate import validate
+from privsyn.students import more as more_stage
+from privsyn.students.more import more
+from privsyn.testing import Constant, Dies
+from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.small_project import LABELS, stand_ins
+from tests.integration.e2e.test_kills import attempt, journalled
+
+NAME = "dp_lora"
+STEPS = 5
+SETTINGS = {
+    "sampling_rate": 0.5, "steps": STEPS, "expected_batch": 8, "noise_multiplier": 2.0,
+    "learning_rate": 0.1, "rank": 2, "max_tokens": 6, "texts_per_label": 4,
+}  # fmt: skip
+FILES = {"adapter_model.safetensors", "adapter_config.json", "labels.json"}
+
+
+@pytest.fixture
+def make(make_project):
+    """A project of this method; settings of the method go on top."""
+
+    def get(name="project", performance=(), holdout=0.25, **settings):
+        return make_project(
+            name,
+            methods={NAME: SETTINGS | settings},
+            performance=dict(performance),
+            dataset={"holdout": holdout},
+        )
+
+    return get
+
+
+def begin(ctx):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    return planned, partition(ctx, planned)
+
+
+def release(ctx):
+    planned, shards = begin(ctx)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    return planned, certify(ctx, planned)
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+
+
+def failed(folder, ledger):
+    return [check.name for check in verification.verify(folder, ledger) if check.passed is False]
+
+
+# --- the chain ------------------------------------------------------------------------------------
+
+
+def test_a_model_is_trained_and_writes_a_release_that_verifies(make):
+    project = make()
+    ctx = project.context()
+    seen = []
+    ctx.progress = lambda stage, done, total, things="": seen.append((stage, done, total))
+    planned, folder = release(ctx)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
+    assert [row["id"] for row in rows(folder)] == [f"{planned.id}-{i:06d}" for i in range(8)]
+    assert all(row["text"].strip() for row in rows(folder))
+    assert {path.name for path in (folder / "model").iterdir()} == FILES
+    assert json.loads((folder / "model/labels.json").read_text()) == dict.fromkeys(LABELS, 4)
+    _, sealed = certificate.read(folder)
+    assert set(sealed["model"]) == FILES
+    assert sealed["class"] == "dp-release"
+    assert sealed["plan"]["derived"]["noise_multiplier"] == 2.0
+    assert sealed["plan"]["event"]["kind"] == "sampled_gaussian"
+    assert failed(folder, ctx.ledger) == []
+    assert [step for stage, step, _ in seen if stage == "train"] == list(range(STEPS))
+    validate(ctx, planned)
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+    assert settle(ctx, planned) == "COMMITTED"
+    assert not ctx.workspace.scratch(planned.id).exists()
+
+
+def test_nothing_beside_the_release_is_left_of_the_training(make):
+    project = make()
+    ctx = project.context()
+    planned, shards = begin(ctx)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    scratch = ctx.workspace.scratch(planned.id)
+    (state,) = (scratch / "journal-train.kept").iterdir()
+    moments = load_tensors(state.read_bytes())["moments"].tobytes()[-64:]
+    folder = certify(ctx, planned)
+    settle(ctx, planned)
+    for path in project.root.rglob("*"):
+        if path.is_file():
+            assert moments not in path.read_bytes(), path
+    assert not scratch.exists()
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("shards", [1, 3, 8, 50])
+def test_any_number_of_shards_writes_every_row_once(make, shards):
+    ctx = make(performance={"shards": shards}, label_split={LABELS[0]: 3, LABELS[1]: 5}).context()
+    planned, found = begin(ctx)
+    assert found == min(shards, 8) == planned.shards
+    train(ctx, planned, backends=Backends(stand_ins()))
+    for shard in reversed(range(found)):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    folder = certify(ctx, planned)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 3 + [LABELS[1]] * 5
+    assert len({row["id"] for row in rows(folder)}) == 8
+    assert failed(folder, ctx.ledger) == []
+
+
+class Counted(FakeTrainableModel):
+    """Counts how often a trained model is loaded and merged, to write with."""
+
+    def __init__(self):
+        super().__init__(revision=stand_ins()["base"].revision)
+        object.__setattr__(self, "loads", [])
+
+    def writer(self, training, folder, sampling):
+        self.loads.append(folder)
+        return super().writer(training, folder, sampling)
+
+
+def test_one_process_loads_the_trained_model_once_however_many_shards(make, monkeypatch):
+    ctx = make(performance={"shards": 3}).context("evaluate.embeddings=false")
+    model = Counted()
+    monkeypatch.setattr(
+        "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})
+    )
+    before = plan(ctx, NAME, open_account=True)
+    planned = run(ctx, NAME, published=False)
+    assert len(model.loads) == 1
+    assert planned == before  # the plan says 3, which mapped tasks go by
+    assert planned.shards == 3
+    folder = ctx.workspace.release(planned.id)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
+    assert failed(folder, ctx.ledger) == []
+
+
+def test_what_mapped_tasks_began_one_process_ends_in_their_shards(make, monkeypatch):
+    """Shards that are written stay as they are, and so does what is left of the others."""
+    ctx = make(performance={"shards": 3}).context()
+    planned, shards = begin(ctx)
+    train(ctx, planned, backends=Backends(stand_ins()))
+    written = generate(ctx, planned, 1, Backends(stand_ins()))
+    theirs = {row["text"] for row in json.loads(written.read_bytes())["rows"]}
+    model = Counted()
+    monkeypatch.setattr(
+        "privsyn.stages.run.load_models", lambda ctx, plan: Backends(stand_ins() | {"base": model})
+    )
+    draw(ctx, planned)
+    assert len(model.loads) == shards - 1 == 2
+    folder = ctx.workspace.locate(planned.id)
+    assert [row["label"] for row in rows(folder)] == [LABELS[0]] * 4 + [LABELS[1]] * 4
+    assert theirs <= {row["text"] for row in rows(folder)}
+    assert failed(folder, ctx.ledger) == []
+
+
+def test_training_and_writing_again_change_nothing(make):
+    ctx = make().context()
+    planned, shards = begin(ctx)
+    folder = train(ctx, planned, backends=Backends(stand_ins()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    ctx.noise = lambda: pytest.fail("drew again")
+    assert train(ctx, planned) == folder
+    ctx.noise = OpenDPNoise
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    certify(ctx, planned)
+    assert train(ctx, planned) is None
+    released = ctx.workspace.release(planned.id) / "model"
+    assert {path.name: path.read_bytes() for path in released.iterdir()} == before
+
+
+def test_nothing_is_written_before_the_model_is_trained(make):
+    ctx = make().context()
+    planned, _ = begin(ctx)
+    with pytest.raises(DataError, match="not trained yet"):
+        generate(ctx, planned, 0, Backends(stand_ins()))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    train(ctx, planned, backends=Backends(stand_ins()))
+    generate(ctx, planned, 0, Backends(stand_ins()))
+
+
+def test_a_failure_while_writing_loses_nothing(make):
+    """Texts are made from what is public: another attempt costs nothing."""
+    ctx = make().context()
+    planned, shards = begin(ctx)
+    train(ctx, planned, backends=Backends(stand_ins()))
+
+    class Broken:
+        revision = stand_ins()["base"].revision
+
+        def writer(self, *args, **kwargs):
+            raise ZeroDivisionError("bill was late")
+
+    with pytest.raises(ZeroDivisionError):
+        generate(ctx, planned, 0, Backends(stand_ins() | {"base": Broken()}))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    for shard in range(shards):
+        generate(ctx, planned, shard, Backends(stand_ins()))
+    assert failed(certify(ctx, planned), ctx.ledger) == []
+
+
+DAMAGE = {
+    "changed": lambda folder: (folder / "labels.json").write_text('{"Billing": 9}'),
+    "missing": lambda folder: (folder / "adapter_config.json").unlink(),
+    "extra": lambda folder: (folder / "optimizer.pt").write_bytes(b"x"),
+}
+
+
+def test_a_tampered_adapter_does_not_verify(make, tmp_path):
+    ctx = make().context()
+    _, folder = release(ctx)
+    for name, damage in DAMAGE.items():
+        copy = tmp_path / name
+        shutil.copytree(folder, copy)
+        damage(copy / "model")
+        assert failed(copy, ctx.ledger) == ["model is unchanged"]
+
+
+def test_another_price_than_the_settings_does_not_verify(make, tmp_path):
+    ctx = make().context()
+    _, folder = release(ctx)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    _, sealed = certificate.read(copy)
+    sealed["plan"]["event"]["noise_multiplier"] = 4.0
+    body = {key: value for key, value in sealed.items() if key != "seal"}
+    body["seal"] = certificate.seal_of(body)
+    (copy / "certificate.json").write_bytes(certificate.canonical(body))
+    assert {"event", "guarantee"} & set(failed(copy, None))
+
+
+def test_a_seeded_sampler_makes_a_release_that_is_not_private(make):
+    ctx = make().context()
+    ctx.noise = lambda: SeededNoise(1)
+    _, folder = release(ctx)
+    _, sealed = certificate.read(folder)
+    assert (sealed["class"], sealed["noise"]) == ("not-private", "seeded")
+    assert failed(folder, ctx.ledger) == []
+
+
+def test_more_texts_come_from_the_released_adapter_at_no_cost(make, monkeypatch):
+    ctx = make(texts_per_label=6).context()
+    planned, folder = release(ctx)
+    validate(ctx, planned)
+    settle(ctx, planned)
+    spent = ctx.ledger.balance("letters").spent
+    monkeypatch.setattr(more_stage, "load_models", lambda *_: Backends(stand_ins()))
+    made = more(ctx, planned.id, 20, published=False)
+    labels = [row["label"] for row in rows(made)]
+    assert [labels.count(label) for label in LABELS] == [10, 10]
+    assert ctx.ledger.balance("letters").spent == spent
+    assert failed(made, ctx.ledger) == []
+    (folder / "model" / "labels.json").unlink()
+    with pytest.raises(Exception, match="model is unchanged"):
+        more(ctx, planned.id, 3, published=False)
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "methods.dp_lora.prompt=Say",
+        "methods.dp_lora.rank=3",
+        "methods.dp_lora.alpha=8",
+        "methods.dp_lora.expected_batch=9",
+        "methods.dp_lora.clip_norm=0.5",
+        "methods.dp_lora.steps=6",
+        "methods.dp_lora.max_tokens=7",
+        "methods.dp_lora.target_modules=[q_proj]",
+        "methods.dp_lora.temperature=0.9",
+        "models.dtype=bfloat16",
+        "privacy.draw=1",
+    ],
+)
+def test_what_shapes_the_release_changes_its_id(make, change):
+    project = make()
+    one = plan(project.context(), NAME, open_account=True)
+    assert plan(project.context(change), NAME, open_account=True).id != one.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "performance.checkpoint_steps=2",
+        "performance.gradient_checkpointing=true",
+        "performance.shards=1",
+    ],
+)
+def test_what_shapes_no_output_keeps_its_id(make, change):
+    project = make()
+    one = plan(project.context(), NAME, open_account=True)
+    assert plan(project.context(change), NAME, open_account=True).id == one.id
+
+
+# --- neighbours -----------------------------------------------------------------------------------
+
+
+def ramp(place):
+    """Noise instead of any sum: something of everything, far beyond what is clipped."""
+    return (place % 7 - 3) << 40
+
+
+def every_second(place):
+    return place % 2 == 0
+
+
+constant = partial(Constant, gaussian=ramp, sample=every_second)
+"""The mechanism replaced by a constant: sums and samples of the data are dropped."""
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(make, noisy):
+    project = make(label_noise=8.0 if noisy else None)
+    found = published_by_neighbours(project, NAME, constant, release)
+    assert_alike(found)
+    assert {f"model/{name}" for name in FILES} <= set(found["base"])
+
+
+def test_a_training_that_divides_by_the_sample_would_be_seen(make, monkeypatch):
+    """The check above on the code most people write."""
+    from privsyn.methods.dp_lora import method as dp_lora
+
+    def by_sample(cfg, mechanism, trainer, units, noise, steps, progress):
+        for t in steps:
+            chosen = mechanism.sample(len(units), noise)
+            noisy = mechanism.draw(np.zeros(trainer.size, np.int64), noise)
+            trainer.update(noisy / max(1, chosen.sum()) ** (t + 1), cfg.rate(t))
+        return trainer.state()
+
+    everybody = partial(Constant, gaussian=ramp)
+    monkeypatch.setattr(dp_lora, "_advance", by_sample)
+    found = published_by_neighbours(make(holdout=0.0), NAME, everybody, release)
+    assert found["longer"] == found["base"]
+    assert found["added"] != found["base"] != found["unit removed"]
+    with pytest.raises(AssertionError):
+        assert_alike(found)
+
+
+# --- kills ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kills", [(1, 2, 6, 0), (4, 1, 0)])
+def test_killed_at_any_call_it_ends_at_the_planned_cost(make, tmp_path, kills):
+    """Each step is two calls, sample and noise; before them, the histogram of labels."""
+    project = make(performance={"checkpoint_steps": 2, "shards": 2}, label_noise=8.0)
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    died = 0
+    for kill_at in kills:
+        code = attempt(project, counter, kill_at)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        died += 1
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+    assert died >= 2
+    # A kill costs the calls after the newest checkpoint, at most.
+    assert counter.stat().st_size <= 1 + 2 * STEPS + died * (2 * 2 + 1)
+    ctx = project.context()
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "COMMITTED"
+    planned = plan(ctx, NAME, open_account=True)
+    assert dict(entry.event) == planned.event
+    assert ctx.ledger.balance("letters").spent == pytest.approx(entry.loss)
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert failed(folder, ctx.ledger) == []
+    assert len(rows(folder)) == 8
+
+
+def dying(make, error=MemoryError):
+    ctx = make(performance={"checkpoint_steps": 1}).context()
+    ctx.noise = lambda: Dies(4, at=4, error=error("bill was late"))
+    planned, _ = begin(ctx)
+    return ctx, planned
+
+
+def test_what_fails_from_outside_is_resumed(make):
+    ctx, planned = dying(make)
+    with pytest.raises(MemoryError):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    ctx.noise = lambda: SeededNoise(9)
+    assert train(ctx, planned, backends=Backends(stand_ins())) is not None
+    assert len(ctx.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, ModelError])
+def test_a_failure_of_our_own_after_a_step_loses_the_release(make, error):
+    ctx, planned = dying(make, error)
+    with pytest.raises(ReleaseLost) as lost:
+        train(ctx, planned, backends=Backends(stand_ins()))
+    assert "bill" not in f"{lost.value} {lost.value.hint}"
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.balance("letters").spent > 0
+    with pytest.raises(ReleaseLost):
+        train(ctx, planned, backends=Backends(stand_ins()))
+
+
+def test_an_adapter_that_did_not_move_loses_the_release(make):
+    ctx = make().context()
+    ctx.noise = partial(Constant, sample=every_second)  # zeros for every sum
+    planned, _ = begin(ctx)
+    with pytest.raises(ReleaseLost):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+
+
+@pytest.mark.parametrize("gone", ["scratch", "journal", "checkpoint", "checkpoint changed"])
+def test_a_release_whose_draws_are_gone_is_lost(make, gone):
+    ctx, planned = dying(make)
+    with pytest.raises(MemoryError):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    scratch = ctx.workspace.scratch(planned.id)
+    (checkpoint,) = (scratch / "journal-train.kept").iterdir()
+    match gone:
+        case "scratch":
+            shutil.rmtree(scratch)
+        case "journal":
+            (scratch / "journal-train").unlink()
+        case "checkpoint":
+            checkpoint.unlink()
+        case _:
+            checkpoint.write_bytes(b"\0" + checkpoint.read_bytes()[1:])
+    calls = []
+
+    class Watched(SeededNoise):
+        def gaussian(self, values, sigma):
+            calls.append(sigma)
+            return super().gaussian(values, sigma)
+
+    ctx.noise = lambda: Watched(1)
+    with pytest.raises(ReleaseLost):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    assert not calls
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+    with pytest.raises(ReleaseLost):
+        reserve(ctx, planned)
+
+
+def test_a_release_is_trained_by_one_process_at_a_time(make):
+    ctx = make().context()
+    refused = []
+
+    class Second(SeededNoise):
+        def sample(self, units, rate):
+            if not refused:
+                with pytest.raises(LeaseHeld) as held:
+                    train(ctx, planned, backends=Backends(stand_ins()))
+                refused.append(held.value)
+            return super().sample(units, rate)
+
+    noise = Second(1)
+    ctx.noise = lambda: noise
+    planned, _ = begin(ctx)
+    assert train(ctx, planned, backends=Backends(stand_ins())) is not None
+    assert refused
+
+
+def test_a_run_may_not_change_its_noise_source_halfway(make):
+    ctx, planned = dying(make)
+    with pytest.raises(MemoryError):
+        train(ctx, planned, backends=Backends(stand_ins()))
+    ctx.noise = OpenDPNoise
+    with pytest.raises(Exception, match="noise"):
+        train(ctx, planned, backends=Backends(stand_ins()))
+
+
+def test_another_model_than_the_planned_one_is_not_trained(make):
+    ctx = make().context()
+    planned, _ = begin(ctx)
+
+    class Other:
+        revision = "another"
+
+    with pytest.raises(ModelError, match="base model"):
+        train(ctx, planned, backends=Backends({"base": Other()}))
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def test_a_killed_copy_of_the_model_is_made_anew(make):
+    """Killed while the trained files were put down: they come out of the last checkpoint again."""
+    ctx = make().context()
+    planned, _ = begin(ctx)
+    folder = train(ctx, planned, backends=Backends(stand_ins()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    scratch = ctx.workspace.scratch(planned.id)
+    (scratch / TRAINED_BY).unlink()
+    (folder / "labels.json").unlink()
+    (folder / "stale.bin").write_bytes(b"x")
+    assert train(ctx, planned, backends=Backends(stand_ins())) == scratch / MODEL
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+# --- a real model ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # asked by peft
+def test_the_embedded_model_is_adapted_and_asked_for_more(make):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    from privsyn.models.references import BUILTIN
+
+    project = make(target_modules=["q_proj"], steps=2, texts_per_label=3)
+    ctx = project.context("evaluate.enabled=false", "validation.min_chars=0")
+    planned = run(ctx, NAME, published=False)
+    folder = ctx.workspace.release(planned.id)
+    assert len(rows(folder)) == 6
+    assert failed(folder, ctx.ledger) == []
+    made = more(ctx, planned.id, 5, published=False)
+    assert len(rows(made)) == 5
+    adapted = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(BUILTIN), str(folder / "model")
+    )
+    moved = [p for name, p in adapted.named_parameters() if "lora_B" in name]
+    assert moved
+    assert all(part.any() for part in moved)
+    assert torch.isfinite(torch.cat([part.flatten() for part in moved])).all()

@@ -1,0 +1,319 @@
+"""Releases side by side, and as folders for others' tools."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+from rich.console import Console
+
+from privsyn import cli
+from privsyn.display import comparison as comparing
+from privsyn.display.comparison import compare, write
+from privsyn.dp.accountant import shown
+from privsyn.errors import ConfigError, DataError, ValidationFailed, VerificationError
+from privsyn.handover.export import FORMATS, dataset_card, export
+from privsyn.methods.registry import METHODS
+from privsyn.release import certificate, verification
+from privsyn.stages.base import Context
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate, write_report
+from tests.integration.e2e.small_project import CANARY, build_project, finish, rows, stand_in, times
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Two releases of different epsilon, which somebody measured."""
+    from privsyn.methods.base import Backends
+
+    made = build_project(tmp_path_factory.mktemp("handover") / "p")
+    made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+    for epsilon, accuracy in ((2, 0.4), (8, 0.7)):
+        ctx = made.context(f"privacy.epsilon={epsilon}")
+        planned = plan(ctx, "invisible_ink", open_account=True)
+        reserve(ctx, planned)
+        finish(ctx, planned, Backends({"language": stand_in()}))
+        validate(ctx, planned)
+        settle(ctx, planned)
+        measured(ctx, planned.id, accuracy)
+    return made
+
+
+def measured(ctx: Context, name: str, accuracy: float) -> None:
+    values = {"accuracy": accuracy, "accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.1}
+    values |= {"public": 0.3, "real": 0.8, "chance": 0.25}
+    folder = ctx.workspace.internal(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    metrics = [{"name": f"vectors.{key}", "value": value} for key, value in values.items()]
+    (folder / "evaluation.json").write_text(json.dumps({"metrics": metrics}))
+
+
+@pytest.fixture(scope="module")
+def folder(project) -> Path:
+    return sorted((project.root / "releases").glob("invisible_ink-????????????????"))[0]
+
+
+def test_releases_side_by_side_say_cost_utility_and_that_it_is_a_query(project):
+    ctx = project.context()
+    found = compare(ctx, comparing.paid(ctx))
+    assert [round(one.epsilon) for one in found.releases] == [2, 8]
+    assert [str(one.utility) for one in found.releases] == [
+        "0.400 [0.300, 0.500]",
+        "0.700 [0.600, 0.800]",
+    ]
+    assert 0 < found.releases[0].takes < found.releases[1].takes < 1
+    shown = compare(ctx, comparing.paid(ctx), internal=True)
+    for said in (repr(shown), shown._repr_html_(), found.page()):
+        assert "a query on the data" in said
+        assert "0.400 [0.300, 0.500]" in said
+        assert "(internal)" in said
+        assert CANARY not in said
+    for said in (repr(found), found._repr_html_()):  # what was not asked for is not shown
+        assert "internal=True" in said
+        assert not any(number in said for number in ("0.4", "0.7", "base64"))
+        assert "2 " in said or ">2<" in said
+    assert found.releases[0].samples[0][1] in found.page().replace("&#39;", "'")
+    assert (found.plot() or b"").startswith(b"\x89PNG")
+
+
+def test_a_comparison_stands_in_a_terminal_of_80_columns(project):
+    ctx = project.context()
+    found = compare(ctx, comparing.paid(ctx), internal=True)
+    longest = max(METHODS, key=len)
+    wide = replace(
+        found,
+        releases=tuple(
+            replace(one, name=f"{longest}-{'0' * 16}", epsilon=9.99999, rows=1_000_000)
+            for one in found.releases
+        ),
+    )
+    stream = io.StringIO()
+    wide.print(Console(file=stream, width=80, force_terminal=True, color_system=None))
+    said = stream.getvalue()
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.count(f"{longest}-{'0' * 16}") == 4  # two tables, and no id is cut
+    assert "1,000,000" in said
+    assert max(len(line) for line in repr(wide).splitlines() if "note" not in line) <= 80
+
+
+def test_the_page_of_a_comparison_stays_inside(project):
+    ctx = project.context()
+    page = write(ctx, compare(ctx, comparing.paid(ctx)))
+    assert page.is_relative_to(ctx.workspace.state / "internal")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    text = page.read_text()
+    assert "<script" not in text
+    assert "stays inside" in text
+
+
+def test_what_is_not_measured_is_said_to_be_so_and_has_no_curve(project, tmp_path):
+    bare = project.copy(tmp_path / "copy")
+    shutil.rmtree(bare.root / ".privsyn/internal")
+    ctx = bare.context()
+    found = compare(ctx, comparing.paid(ctx), internal=True)
+    assert "not measured" in repr(found)
+    assert found.plot() is None
+
+
+def test_only_releases_of_one_dataset_that_passed_are_compared(project, folder, tmp_path):
+    ctx = project.context()
+    with pytest.raises(DataError, match="no release to compare"):
+        compare(ctx, [])
+    with pytest.raises(DataError, match="is not here"):
+        compare(ctx, ["invisible_ink-0000000000000000"])
+    copied = project.copy(tmp_path / "copy")
+    failed(copied.root / "releases" / folder.name)
+    with pytest.raises(VerificationError, match="validation reports"):
+        compare(copied.context(), [folder.name])
+
+
+def failed(folder: Path) -> None:
+    report = json.loads((folder / "validation.json").read_text())
+    (folder / "validation.json").write_text(json.dumps(report | {"success": False}))
+    write_report(folder)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_others_tools_read_an_export(folder, tmp_path, form, monkeypatch):
+    from datasets import load_dataset
+
+    made = export(folder, form, tmp_path / "out", licence="cc-by-4.0")
+    read = load_dataset(str(made), cache_dir=str(tmp_path / "cache"))["train"]
+    with (folder / "synthetic.jsonl").open() as stream:
+        texts = [json.loads(line)["text"] for line in stream]
+    assert read["txt" if form == "webdataset" else "text"] == texts
+    assert all(check.passed is not False for check in verification.verify(made / "release", None))
+    assert (made / "certificate.json").read_bytes() == (folder / "certificate.json").read_bytes()
+    assert times(made) == times(folder)
+    assert len(times(folder)) == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["out"]
+
+
+def test_the_card_has_front_matter_guarantee_unit_use_limits_and_verification(folder, tmp_path):
+    from datasets import DatasetInfo
+    from huggingface_hub import DatasetCard
+
+    made = export(folder, "hf", tmp_path / "out", licence="cc-by-4.0")
+    card = DatasetCard.load(made / "README.md")
+    assert card.data.license == "cc-by-4.0"
+    assert card.data.task_categories == ["text-classification"]
+    assert card.data.size_categories == ["n<1K"]
+    assert {"synthetic", "differential-privacy"} <= set(card.data.tags)
+    assert card.data.configs[0]["data_files"] == [{"split": "train", "path": "data/train.parquet"}]
+    info = DatasetInfo._from_yaml_dict(card.data.dataset_info)
+    assert list(info.features) == ["id", "label", "text"]
+    sealed = certificate.read(folder)[1]
+    epsilon = f"| epsilon | {shown(sealed['plan']['epsilon'])} |"
+    for said in (
+        "## Guarantee", "## Intended use", "## Limits", "## How to verify", epsilon,
+        "person", "add_remove", "privsyn verify release", certificate.digest(sealed),
+    ):  # fmt: skip
+        assert said in card.text, said
+
+
+def test_words_of_settings_are_no_mark_up_on_the_card(folder):
+    sealed = certificate.read(folder)[1]
+    sealed["plan"]["dataset"]["labels"] = ["a|b\n---\nlicense: mit", "<script>", "[x](y)"]
+    card = dataset_card(sealed, "hf", None)
+    assert "<script>" not in card
+    assert "license" not in yaml.safe_load(card.split("---\n")[1])
+    assert "| a\\|b --- license: mit, \\<script\\>, \\[x\\](y) |" in card
+
+
+def test_a_cell_that_a_spreadsheet_would_compute_is_text(tmp_path, folder):
+    cells = ["=cmd|'/C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "plain", 'a "b", c\nd']
+    written = [{"id": str(n), "text": cell} for n, cell in enumerate(cells)]
+    FORMATS["csv"](written, tmp_path, folder)
+    with (tmp_path / "train.csv").open(encoding="utf-8", newline="") as stream:
+        read = [row["text"] for row in csv.DictReader(stream)]
+    assert read == [f"'{cell}" for cell in cells[:6]] + cells[6:]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A release of images."""
+    from tests.integration.e2e import tiny_images
+
+    with pytest.MonkeyPatch.context() as patch:
+        tiny_images.register(patch)
+        made = tiny_images.image_project(tmp_path_factory.mktemp("pictures") / "p")
+        ctx = made.context()
+        planned = plan(ctx, "tiny_images", open_account=True)
+        reserve(ctx, planned)
+        for shard in range(partition(ctx, planned)):
+            generate(ctx, planned, shard)
+        certify(ctx, planned)
+        folder = validate(ctx, planned)
+        settle(ctx, planned)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_others_tools_read_an_export_of_images(pictures, tmp_path, form, monkeypatch):
+    """By ``datasets`` as the card says; Parquet, CSV and JSON Lines by pandas, too."""
+    from datasets import DatasetInfo, load_dataset
+    from huggingface_hub import DatasetCard
+
+    from tests.integration.e2e import tiny_images
+
+    tiny_images.register(monkeypatch)
+    made = export(pictures, form, tmp_path / "out")
+    rows = [json.loads(line) for line in (pictures / "synthetic.jsonl").read_text().splitlines()]
+    pixels = [Image.open(pictures / row["file"]).tobytes() for row in rows]
+    card = DatasetCard.load(made / "README.md").data
+    assert card.task_categories == ["image-classification"]
+    found = load_dataset(str(made), cache_dir=str(tmp_path / "cache"))["train"]
+    if form == "webdataset":
+        assert [one["png"].tobytes() for one in found] == pixels
+        said = [{"id": row["id"], "label": row["label"]} for row in rows]
+        assert list(found["json"]) == said
+    elif form in ("hf", "parquet"):
+        assert found.features == DatasetInfo._from_yaml_dict(card.dataset_info).features
+        assert [one["image"].tobytes() for one in found] == pixels
+        frame = pd.read_parquet(made / "data/train.parquet")
+        read = [Image.open(io.BytesIO(one["bytes"])).tobytes() for one in frame["image"]]
+        assert (read, list(frame["label"])) == (pixels, [row["label"] for row in rows])
+    else:
+        frame = (
+            pd.read_csv(made / "train.csv", dtype=str)
+            if form == "csv"
+            else pd.read_json(made / "train.jsonl", lines=True, dtype=False)
+        )
+        assert list(frame["file"]) == list(found["file"]) == [row["file"] for row in rows]
+        assert [Image.open(made / name).tobytes() for name in frame["file"]] == pixels
+
+
+def test_what_is_not_a_whole_valid_private_release_is_not_exported(project, folder, tmp_path):
+    copy = tmp_path / folder.name
+
+    def fresh() -> Path:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        return copy
+
+    with pytest.raises(ConfigError, match="Did you mean parquet"):
+        export(folder, "parqet", tmp_path / "out")
+    with pytest.raises(ConfigError, match="exists already"):
+        export(folder, "csv", fresh())
+    with pytest.raises(ConfigError, match="in the release itself"):
+        export(folder, "csv", folder / "inner")
+    with (fresh() / "synthetic.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(VerificationError, match="artifact is unchanged"):
+        export(copy, "csv", tmp_path / "out")
+    failed(fresh())
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        export(copy, "csv", tmp_path / "out")
+    (fresh() / "validation.json").unlink()
+    with pytest.raises(VerificationError, match="report"):
+        export(copy, "csv", tmp_path / "out")
+    fresh()
+    sealed = certificate.read(copy)[1] | {"class": "not-private", "noise": "seeded"}
+    sealed["seal"] = certificate.seal_of(sealed)
+    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    write_report(copy)
+    with pytest.raises(VerificationError, match="predictable noise"):
+        export(copy, "csv", tmp_path / "out")
+    with pytest.raises(VerificationError, match="ledger digests"):
+        export(copy, "csv", tmp_path / "out", ledger=project.context().ledger)
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_full_disk_leaves_no_half_of_an_export(folder, tmp_path, full_disk):
+    from privsyn.errors import StorageError
+
+    with full_disk(2000), pytest.raises(StorageError, match="cannot write"):
+        export(folder, "csv", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_by_the_command_line(project, folder, monkeypatch, capsys):
+    def said(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(project.root)
+    shown_all = said("compare")
+    assert "page (internal)" in shown_all
+    assert "0.400 [0.300, 0.500]" in shown_all  # a terminal is not saved and sent about
+    named = json.loads(said("compare", folder.name, "--json"))
+    assert named["class"] == "internal"
+    assert [one["name"] for one in named["releases"]] == [folder.name]
+    assert "nothing was pushed" in said("export", folder.name, "--to", "csv")
+    assert (project.root / "exports" / f"{folder.name}-csv" / "README.md").is_file()

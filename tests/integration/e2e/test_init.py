@@ -1,0 +1,521 @@
+"""privsyn init: a project in an empty folder, from the header of a private file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from privsyn import cli
+from privsyn.api.interview import label_list, likely, word_of
+from privsyn.api.new_project import TEMPLATE, yaml_of
+from privsyn.cli import project
+from privsyn.config import load_config
+
+ROOT = Path(__file__).parents[3]
+CANARY = "vermilion-ocelot-90210"
+TICKETS = ("--data", "My tickets.csv", "--rows-are-units")
+
+
+@pytest.fixture
+def init(monkeypatch, capsys, tmp_path):
+    """Runs `privsyn init` in an empty folder; a person answers if there are answers."""
+
+    def run(*arguments: str, answers: dict[str, str] | None = None):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["privsyn", "init", *arguments])
+        monkeypatch.setattr("sys.stdin.isatty", lambda: answers is not None, raising=False)
+        asked: list[str] = []
+
+        def ask(question: str, proposal: str) -> str:
+            asked.append(question)
+            found = [value for key, value in (answers or {}).items() if key in question]
+            return found[0] if found else proposal
+
+        monkeypatch.setattr(project, "_ask", ask)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err, asked
+
+    return run
+
+
+@pytest.fixture
+def tickets(tmp_path) -> Path:
+    file = tmp_path / "My tickets.csv"
+    file.write_text(f"no,kind,customer_id,body\n1,Bug,c1,{CANARY}\n{CANARY},{CANARY}\n")
+    return file
+
+
+def test_what_is_shipped_is_the_repositorys_own():
+    assert (TEMPLATE / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    assert (TEMPLATE / "dvc.yaml").read_text() == (ROOT / "dvc.yaml").read_text()
+    names = {file.name for file in (ROOT / "dags").iterdir()}
+    assert {file.name for file in (TEMPLATE / "dags").iterdir()} == names
+
+
+def test_without_data_it_is_the_project_of_the_invented_messages(init, tmp_path):
+    code, out, _, asked = init("new")
+    assert (code, asked) == (0, [])
+    assert (tmp_path / "new/params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    assert (tmp_path / "new/dvc.yaml").read_text() == (ROOT / "dvc.yaml").read_text()
+    dags = {file.name for file in (ROOT / "dags").iterdir() if file.is_file()}
+    assert {file.name for file in (tmp_path / "new/dags").iterdir()} == dags
+    assert ".privsyn/" in (tmp_path / "new/.gitignore").read_text().splitlines()
+    assert (tmp_path / "new/.dvc/config").is_file()
+    assert "no_scm" in (tmp_path / "new/.dvc/config.local").read_text()  # there is no git here
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()[-8:-1]] == [
+        "privsyn sample-data",
+        "privsyn models fetch smollm2",
+        "params.yaml",
+        "privsyn check",
+        "privsyn plan",
+        "privsyn run",
+        "privsyn ledger show",
+    ]
+
+
+def test_flags_say_everything_and_nothing_of_the_records_is_read(init, tickets, tmp_path):
+    code, out, err, asked = init(
+        *("new", "--data", str(tickets), "--label", "kind", "--labels", 'Bug,"A, or B",Yes'),
+        *("--unit", "customer_id", "--method", "private_evolution", "--document", "bug report"),
+    )
+    assert (code, err, asked) == (0, "", [])
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.dataset.path == tickets
+    assert (config.dataset.text, config.dataset.document) == ("body", "bug report")
+    assert config.dataset.labels == ("Bug", "A, or B", "Yes")
+    assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
+    assert config.account.adjacency == "add_remove"
+    assert config.dataset.name == config.account.name == "My-tickets"
+    assert config.pipeline == ("private_evolution",)
+    assert config.validation.forbid == ("email", "phone", "record_number")
+    written = "".join(file.read_text() for file in (tmp_path / "new").rglob("*") if file.is_file())
+    assert CANARY not in written + out
+
+
+@pytest.mark.parametrize(("answer", "masks"), [("", 3), ("no", 0), ("perhaps", 3)])
+def test_masking_is_asked_for_and_the_default(init, tickets, tmp_path, answer, masks):
+    answers = {"record numbers masked": answer} if answer else {}
+    answers = {"neither yes nor no": "yes"} | answers | {"whose row": "customer_id"}
+    code, _, _, asked = init(*TICKETS[:2], "--label=-", answers=answers)
+    assert code == 0
+    assert sum("masked" in text for text in asked) == 1 + (answer == "perhaps")
+    assert len(load_config(tmp_path / "params.yaml").validation.forbid) == masks
+
+
+def test_a_document_is_kept_without_its_article_and_said_in_its_sentence(init, tickets, tmp_path):
+    code, out, _, asked = init(*TICKETS, "--label=-", answers={"what is one text": "An SMS."})
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.document == "SMS"
+    assert "prompts: The following is an SMS." in out
+    [question] = [text for text in asked if "The following is a ..." in text]
+    assert "(none: the prompts do not say it, and texts come from anywhere)" in question
+
+
+def test_a_person_is_asked_for_the_rest(init, tickets, tmp_path):
+    answers = {
+        "holds the label": "kind",
+        "Which labels": "Bug, Praise",
+        "whose row": "customer_id",
+        "one of them called": "client",
+    }
+    code, _, _, asked = init("--data", str(tickets), answers=answers)
+    config = load_config(tmp_path / "params.yaml")
+    assert code == 0
+    assert "no, kind, customer_id, body" in asked[0]
+    assert config.dataset.labels == ("Bug", "Praise")
+    assert config.account.unit == "client"
+    assert CANARY not in " ".join(asked)
+
+
+def test_an_answer_that_names_no_column_is_asked_for_again_at_once(init, tickets, tmp_path):
+    wrong = {"holds the text": "nosuch", "holds the label": "-"}
+    code, _, err, asked = init("--data", str(tickets), answers=wrong)
+    assert code == 2
+    assert "column 'nosuch' (text) is not in" in err
+    assert "--" not in err
+    assert "dataset." not in err
+    assert len(asked) == 3
+    assert "column 'nosuch'" in asked[1]
+    assert asked[1].endswith(asked[0])
+    answers = {"column 'nosuch'": "body", "holds the text": "nosuch", "holds the label": "-"}
+    code, _, _, asked = init("--data", str(tickets), "--unit", "customer_id", answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.text == "body"
+    assert sum("holds the text" in question for question in asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "answers", "size"),
+    [
+        (("--public-size", "5000"), {}, 5000),
+        ((), {"how many customers are there": "800"}, 800),
+        ((), {"not a whole number": "20", "how many customers are there": "many"}, 20),
+        ((), {"how many customers are there": "-"}, None),
+        ((), None, None),
+    ],
+)
+def test_a_public_size_is_asked_for_and_never_counted(
+    init, tickets, tmp_path, option, answers, size
+):
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "-")
+    code, _, _, asked = init(*given, *option, answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").account.public_size == size
+    assert any("without the file" in question for question in asked) == (
+        answers is not None and not option
+    )
+
+
+@pytest.mark.parametrize("size", ["0", "-3"])
+def test_a_public_size_below_one_is_refused(init, tickets, tmp_path, size):
+    code, _, err, _ = init("--data", str(tickets), "--rows-are-units", f"--public-size={size}")
+    assert code == 2
+    assert f"--public-size={size} is not a whole number from 1 on. Write a public estimate" in err
+    assert not (tmp_path / "params.yaml").exists()
+
+
+def test_rows_may_be_units(init, tickets, tmp_path):
+    assert init("--data", str(tickets), "--rows-are-units")[0] == 0
+    config = load_config(tmp_path / "params.yaml")
+    assert (config.dataset.unit, config.account.adjacency) == (None, "replace_null")
+    assert config.account.unit == "record"
+
+
+@pytest.mark.parametrize("answer", ["", "-", " "])
+def test_who_is_protected_has_no_default_and_enter_asks_again(init, tickets, tmp_path, answer):
+    given = ("--data", str(tickets), "--label", "none")
+    code, _, err, asked = init(*given, answers={"whose row": answer})
+    asked_for = [question for question in asked if "whose row" in question]
+    assert (code, len(asked_for)) == (2, 3)
+    assert "nobody but you can say who is protected" in asked_for[1]
+    assert "customer_id looks like one" in asked_for[0]
+    assert "none only if no two rows can be the same person's" in asked_for[0]
+    assert not (tmp_path / "params.yaml").exists()
+    answers = {"needs an answer": "none", "whose row": answer}
+    code, out, err, _ = init(*given, answers=answers)
+    assert code == 0, err
+    assert load_config(tmp_path / "params.yaml").dataset.unit is None
+    assert "rows, not people, are protected" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [
+        ("uid", "unit"),
+        ("id", "unit"),
+        ("UUID", "unit"),
+        ("user_uuid", "user"),
+        ("userid", "user"),
+        ("patient no.", "patient"),
+        ("PatientID", "patient"),
+        ("customerId", "customer"),
+        ("grid", "grid"),
+        ("author", "author"),
+        ("Größe", "unit"),
+        ("1", "unit"),
+    ],
+)
+def test_the_unit_is_called_after_its_column_where_that_says_a_word(column, word):
+    assert word_of(column) == word
+
+
+@pytest.mark.parametrize(
+    ("size", "labels", "texts", "each"),
+    [
+        ((), "Bug,Praise", (), 20),
+        (("--public-size", "1500"), "Bug,Praise", (), 75),
+        (("--public-size", "1500"), "Bug,Praise", ("--texts", "200"), 100),
+        (("--public-size", "100000"), "Bug,Praise", (), 150),
+    ],
+)
+def test_how_many_texts_are_wanted_sets_the_sizes_of_every_method(
+    init, tickets, tmp_path, size, labels, texts, each
+):
+    given = ("new", "--data", str(tickets), "--unit", "customer_id", "--label", "kind")
+    code, _, err, _ = init(*given, "--labels", labels, *size, *texts)
+    assert code == 0, err
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.method("private_evolution").population == each
+    assert config.method("invisible_ink").texts_per_label == each
+    assert config.method("dp_lora").texts_per_label == each
+    assert config.method("keyphrase_seeding").sequences_per_label == each
+    prediction = config.method("private_prediction")
+    assert 0 <= prediction.max_texts * prediction.buckets_per_label - each <= 1
+    if size:
+        train = int(0.8 * int(size[1]))
+        evolution = config.method("private_evolution")
+        assert evolution.expansion == max(2, min(8, train // (2 * each)))
+        assert config.method("invisible_ink").batch_size == train // (2 * each)
+        assert config.method("dp_lora").expected_batch == round(0.1 * train)
+
+
+def test_a_person_may_say_who_answers_for_releases(init, tickets, tmp_path):
+    answers = {
+        "whose row": "customer_id",
+        "Which labels": "Bug",
+        "publishes the releases": "City council: archive",
+        "may a reader": "archive@council.example",
+        "meant for": "To train classifiers.",
+    }
+    code, _, _, asked = init("new", "--data", str(tickets), answers=answers)
+    assert code == 0
+    raw = yaml.safe_load((tmp_path / "new/params.yaml").read_text())
+    assert raw["deployment"] == {
+        "curators": ["City council: archive"],
+        "contact": "archive@council.example",
+        "intended_use": "To train classifiers.",
+    }
+    assert sum("not stated yet" in question for question in asked) == 4
+
+
+def test_nobody_has_to_say_who_answers_for_releases(init, tickets, tmp_path):
+    answers = {"whose row": "customer_id", "Which labels": "Bug"}
+    code, _, _, asked = init("new", "--data", str(tickets), answers=answers)
+    assert code == 0
+    assert "deployment" not in yaml.safe_load((tmp_path / "new/params.yaml").read_text())
+    assert sum("not stated yet" in question for question in asked) == 1
+
+
+def test_a_person_is_asked_how_many_texts_they_want(init, tickets, tmp_path):
+    answers = {"how many customers": "1500", "How many synthetic": "many", "--texts": "90"}
+    answers = {"not a whole number": "90"} | answers
+    given = ("--data", str(tickets), "--unit", "customer_id", "--label", "none")
+    code, _, err, _ = init(*given, answers=answers)
+    assert code == 0, err
+    assert load_config(tmp_path / "params.yaml").method("private_evolution").population == 90
+
+
+def test_what_next_quotes_a_folder_with_spaces(init, tickets, tmp_path):
+    code, out, _, _ = init("a folder 文", *TICKETS)
+    assert code == 0
+    assert "cd 'a folder 文'" in out
+    assert f"PRIVSYN_PARAMS='{tmp_path}/a folder 文/params.yaml'" in out
+
+
+def test_a_folder_of_csv_parts_is_a_table(init, tmp_path):
+    (tmp_path / "parts").mkdir()
+    for name in ("a.csv", "b.csv", "_SUCCESS"):
+        (tmp_path / "parts" / name).write_text("id,patient,text\n1,p,hello\n")
+    given = ("new", "--data", "parts", "--unit", "patient")
+    code, _, err, _ = init(*given)
+    assert code == 0, err
+    dataset = load_config(tmp_path / "new/params.yaml").dataset
+    assert (dataset.text, dataset.unit, dataset.images) == ("text", "patient", None)
+
+
+def test_a_folder_of_images(init, tmp_path):
+    (tmp_path / "scans" / "benign").mkdir(parents=True)
+    given = ("new", "--data", "scans", "--labels", "benign,malignant", "--image-size", "28")
+    code, out, err, _ = init(*given)
+    assert code == 0, err
+    config = load_config(tmp_path / "new/params.yaml")
+    assert config.dataset.images.size == 28
+    assert config.dataset.unit == "file"
+    assert config.pipeline == ("private_evolution",)
+    assert config.method("private_evolution").modality == "image"
+    assert config.method("private_evolution").population == 60
+    assert config.method("private_evolution").expansion == 1
+    assert "models fetch" not in out  # no text is written
+    assert "files, not people, are protected" in " ".join(out.split())
+
+
+def test_json_lines_and_parquet_show_their_columns(init, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"text": CANARY, "patient": "p"}] * 3 + [{"text": CANARY, "patient": "p", "rare": 1}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = pyarrow.table({"text": [CANARY], "patient": ["p"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    for name in ("a.jsonl", "b.parquet"):
+        _, _, _, asked = init(f"of-{name}", "--data", name, answers={"whose row": "patient"})
+        assert "(text, patient)" in asked[0]
+        assert "rare" not in asked[0]
+        assert load_config(tmp_path / f"of-{name}" / "params.yaml").dataset.unit == "patient"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "My tickets.csv"), "--unit COLUMN or --rows-are-units is missing"),
+        (("--data", "My tickets.csv", "--unit", "cust"), "column 'cust'"),
+        (
+            ("--data", "My tickets.csv", "--rows-are-units", "--label", "kind"),
+            "--labels is missing",
+        ),
+        (("--data", "My tickets.csv", "--rows-are-units", "--text", "{body} {nosuch}"), "'nosuch'"),
+        (("--data", "My tickets.csv", "--rows-are-units", "--unit", "a"), "exclude each other"),
+        (("--data", "My tickets.csv", "--rows-are-units", "-m", "nothing"), "not known"),
+        (("--data", "nowhere.csv"), "does not exist. Set --data to the private file."),
+        (("--data", "plain.txt"), ".jsonl, .ndjson, .json, .csv, .tsv and .parquet"),
+        (("--data", "empty.csv"), "empty.csv is empty. Check the export."),
+        (("--data", "empty.jsonl"), "empty.jsonl holds no line that is a JSON object"),
+        (("--data", "list.json"), "is a JSON list, not an object a line. Write one object a line"),
+        (("--data", "My tickets.csv", "--text", ""), "--text='' names no column"),
+        (("--data", "My tickets.csv", "--unit", ""), "--unit is empty"),
+        (("--data", "My tickets.csv", "--label", ""), "--label is empty"),
+        (("--data", "My tickets.csv", "--label", "knd"), "column 'knd' (--label) is not in"),
+        (
+            (*TICKETS, "--label", "kind", "--labels", "Bug;Question"),
+            "--labels='Bug;Question' is one label: labels have commas between them, not ';'. "
+            "Write Bug,Question",
+        ),
+        (
+            (*TICKETS, "--label", "kind", "--labels", "Bug, Praise; Question"),
+            "'Praise; Question' is one label: labels have commas between them, not ';'. "
+            "Write Praise,Question",
+        ),
+        ((*TICKETS, "--label", "kind", "--labels", " , "), "--labels=' , ' names no label"),
+        ((*TICKETS, "--document", "x" * 201), "--document has 201 characters, of at most 200"),
+        (("--data", "My tickets.csv", "--unit", "customer_id", "--protects", "a b"), "--protects="),
+        (("--data", "headless.csv"), "does not look like column names"),
+        (("--unit", "x"), "--unit needs --data"),
+        (("taken", "--data", "My tickets.csv", "--rows-are-units"), "exists already"),
+        (("plain.txt",), "is not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(init, tickets, tmp_path, arguments, message):
+    (tmp_path / "plain.txt").write_text("x")
+    for name in ("empty.csv", "empty.jsonl"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "list.json").write_text(json.dumps([{"text": CANARY}] * 3))
+    (tmp_path / "headless.csv").write_text(f"1,{CANARY} and a long sentence of a record it is,2\n")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "params.yaml").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err, _ = init(*arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert CANARY not in err
+    assert "dataset." not in err  # there is no params.yaml yet
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_below_a_git_repository_dvc_uses_it(init, tmp_path):
+    (tmp_path / ".git").mkdir()
+    assert init("new")[0] == 0
+    assert (tmp_path / "new/.dvc/config").is_file()
+    assert not (tmp_path / "new/.dvc/config.local").exists()
+
+
+def test_files_that_are_there_are_kept(init, tmp_path):
+    (tmp_path / "dvc.yaml").write_text("mine")
+    (tmp_path / ".gitignore").write_text("mine\n.venv/\n")
+    code, out, _, _ = init()
+    assert code == 0
+    assert "left dvc.yaml as it is" in out
+    assert (tmp_path / "dvc.yaml").read_text() == "mine"
+    lines = (tmp_path / ".gitignore").read_text().splitlines()
+    assert lines[:2] == ["mine", ".venv/"]
+    assert ".privsyn/" in lines
+    assert len(lines) == len(set(lines))
+
+
+def test_words_of_yaml_are_quoted():
+    for value in ("Yes", "null", "1", "a: b", "# c", "2024-01-01", "ü, é", "-", "'", "{x}"):
+        assert yaml.safe_load(f"x: {yaml_of([value])}")["x"] == [value]
+        assert yaml.safe_load(f"x: {yaml_of(value)}")["x"] == value
+    assert yaml.safe_load(f"x: {yaml_of(1e-6)}")["x"] == 1e-6
+
+
+def test_labels_and_likely_columns():
+    assert label_list('a, "b, c" ,, d') == ("a", "b, c", "d")
+    assert likely(["Uid", "Patient ID", "x"], "unit") == "Patient ID"
+    assert likely(["order_id", "row_id"], "unit") is None
+    assert likely(["A", "Body"], "text") == "Body"
+    assert likely([], "text") is None
+    assert likely(["id", "Category", "text"], "label") == "Category"
+    assert likely(["kindness"], "label") is None
+
+
+def test_a_label_column_is_proposed_to_a_person_alone(init, tmp_path):
+    file = tmp_path / "notes.csv"
+    file.write_text("id,category,text\n1,a,hello\n2,b,world\n")
+    answers = {"Which labels": "a, b"}
+    code, _, _, _ = init("--data", str(file), "--rows-are-units", answers=answers)
+    assert code == 0
+    assert load_config(tmp_path / "params.yaml").dataset.label == "category"
+
+
+@pytest.mark.parametrize(
+    ("question", "wrong", "right", "said"),
+    [
+        ("holds the text", "", "body", "text='' names no column"),
+        ("Which labels", "Bug;Praise", "Bug,Praise", "not ';'"),
+        ("Which labels", "", "Bug,Praise", "names no label"),
+        ("what is one text", "x" * 201, "a ticket", "of at most 200"),
+        ("one of them called", "a b", "client", "protects='a b' must be up to 64 letters"),
+    ],
+)
+def test_an_answer_that_would_not_do_is_asked_for_again(
+    init, tickets, tmp_path, question, wrong, right, said
+):
+    answers = {said: right, question: wrong, "holds the label": "kind", "whose row": "customer_id"}
+    answers.setdefault("Which labels", "Bug,Praise")
+    code, _, err, asked = init("--data", str(tickets), answers=answers)
+    assert code == 0, err
+    assert sum(question in text for text in asked) == 2
+    dataset = load_config(tmp_path / "params.yaml").dataset
+    assert (dataset.text, dataset.labels) == ("body", ("Bug", "Praise"))
+
+
+def test_labels_with_another_mark_in_them_may_be_meant(init, tickets, tmp_path):
+    assert init("new", *TICKETS, "--label", "kind", "--labels", '"Bug; or so"')[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.labels == ("Bug; or so",)
+
+
+def test_a_key_that_few_rows_have_may_be_named_but_is_not_shown(init, tmp_path):
+    rows = [{"id": 1, "body": CANARY}, {"id": 2, "body": CANARY, "topic": "Bug"}, {"id": 3}]
+    lines = "".join(json.dumps(row) + "\n" for row in [*rows, {"id": 4, "body": CANARY}])
+    (tmp_path / "a.jsonl").write_text(lines)
+    given = ("--data", "a.jsonl", "--text", "body", "--rows-are-units", "--labels", "Bug")
+    assert init("new", *given, "--label", "topic")[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.label == "topic"
+    code, _, err, _ = init("other", *given, "--label", "nosuch")
+    assert code == 2
+    assert "columns: 'id', 'body'." in err
+
+
+def test_a_json_file_of_an_object_a_line_is_read_as_check_reads_it(init, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"text": CANARY}) + "\n")
+    assert init("new", "--data", "a.json", "--rows-are-units")[0] == 0
+    assert load_config(tmp_path / "new/params.yaml").dataset.path.name == "a.json"
+
+
+def test_at_a_terminal_enter_does_not_say_who_is_protected(tickets, tmp_path):
+    """The command itself, with a terminal for its input, as a person has it."""
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "privsyn", "init", "new", "--data", str(tickets)]
+    with subprocess.Popen(
+        [*command, "--label", "none"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,
+        env=os.environ | {"COLUMNS": "200", "TERM": "dumb", "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        heard, answers = "", iter(["", "ticket", "", "customer_id", "", "800", "", ""])
+        while True:
+            try:
+                heard += os.read(ours, 4096).decode()
+            except OSError:
+                break
+            if heard.rstrip(" ").endswith(":") and not heard.endswith("\n"):
+                os.write(ours, next(answers, "").encode() + b"\n")
+                heard += "\n"
+        os.close(ours)
+        assert process.wait() == 0, heard
+    assert "This needs an answer: nobody but you can say who is protected." in heard
+    config = load_config(tmp_path / "new/params.yaml")
+    assert (config.dataset.text, config.dataset.document) == ("body", "ticket")
+    assert (config.dataset.unit, config.account.unit) == ("customer_id", "customer")
+    assert config.account.public_size == 800
+    assert config.method("private_evolution").population == 80

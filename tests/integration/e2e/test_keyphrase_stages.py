@@ -1,0 +1,146 @@
+"""Keyphrase seeding through the stages: phrases as records, neighbours, what is published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from functools import partial
+
+import numpy as np
+import pytest
+
+from privsyn.display.releases import outcome
+from privsyn.errors import ConfigError
+from privsyn.release import certificate, verification
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.test_kills import attempt
+
+NAME = "keyphrase_seeding"
+SETTINGS = {
+    "vocabulary_size": 20, "features": 32, "sequence_length": 3, "sequences_per_label": 4,
+    "use_llm": False, "ensemble": "logarithmic",
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(methods={NAME: SETTINGS})
+
+
+def release(ctx):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard)
+    return planned, certify(ctx, planned)
+
+
+def test_phrases_become_a_release(project):
+    ctx = project.context()
+    planned, folder = release(ctx)
+    assert planned.epsilon <= 8.0
+    assert planned.shards == 1
+    lines = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in lines] == ["Billing"] * 4 + ["Symptoms"] * 4
+    assert all(len(line["text"].split(", ")) == 3 for line in lines)
+    _, sealed = certificate.read(folder)
+    assert sealed["drawn"]["phrases"] == 24
+    assert sealed["plan"]["derived"]["structures"] == 2
+    assert set(planned.models) == {"embedder"}
+    assert outcome(ctx, planned)[planned.things] == "8"
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    validate(ctx, planned)
+    assert settle(ctx, planned) == "COMMITTED"
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+
+
+def named(project, *overrides):
+    """The plan under these overrides; a file of terms lies in the project, by any name."""
+    return plan(project.context(*overrides), NAME, open_account=True)
+
+
+def test_the_same_terms_by_another_path_or_name_are_the_same_release(project):
+    terms = "\n".join(f"term{i}" for i in range(30)).encode()
+    digest = hashlib.sha256(terms).hexdigest()
+    for place in ("terms.txt", "elsewhere-of-alice.txt"):
+        (project.root / place).write_bytes(terms)
+    setting, pin = f"methods.{NAME}.vocabulary", f"methods.{NAME}.vocabulary_digest={digest}"
+    declared = f"files.glossary={{path: elsewhere-of-alice.txt, digest: {digest}}}"
+    plans = [
+        named(project, f"{setting}=terms.txt", pin),
+        named(project, f"{setting}={project.root / 'elsewhere-of-alice.txt'}", pin),
+        named(project, f"{setting}=glossary", declared),
+    ]
+    assert len({planned.id for planned in plans}) == 1
+    assert plans[0].settings["vocabulary"] == f"sha256:{digest}"
+    for planned in plans:
+        for where in ("terms.txt", "alice", "glossary", str(project.root)):
+            assert where not in planned.model_dump_json()
+
+
+def test_terms_that_moved_are_found_where_the_config_says(project):
+    first, second = project.root / "first.txt", project.root / "second.txt"
+    first.write_text("\n".join(f"term{i}" for i in range(30)))
+    pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(first.read_bytes()).hexdigest()}"
+    ctx = project.context(f"methods.{NAME}.vocabulary=first.txt", pin)
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    first.rename(second)
+    ctx = project.context(f"methods.{NAME}.vocabulary=second.txt", pin)
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard)
+    folder = certify(ctx, planned)
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert "first.txt" not in (folder / "certificate.json").read_text()
+
+
+def test_planned_terms_that_the_config_names_no_more_are_asked_for(project):
+    terms = project.root / "terms.txt"
+    terms.write_text("\n".join(f"term{i}" for i in range(30)))
+    pin = f"methods.{NAME}.vocabulary_digest={hashlib.sha256(terms.read_bytes()).hexdigest()}"
+    ctx = project.context(f"methods.{NAME}.vocabulary=terms.txt", pin)
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    with pytest.raises(ConfigError, match=r"vocabulary=builtin has the digest .*, not "):
+        generate(project.context(), planned, 0)
+
+
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project):
+    alike = partial(np.full_like, fill_value=2**24)
+    constant = partial(Constant, laplace=np.flip, gaussian=alike)
+    found = published_by_neighbours(project, NAME, constant, release)
+    assert_alike(found)
+
+
+def test_draws_survive_kills(make_project, tmp_path):
+    """Draws on file never change, and a kill costs one call of the mechanism at most."""
+    project = make_project(methods={NAME: SETTINGS})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    kills = 0
+    for kill_at in (1, 2, 0):
+        code = attempt(project, counter, kill_at)
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
+        scratch = list(project.root.glob(".privsyn/**/journal-00000"))
+        if scratch:
+            lines = [json.loads(line[9:]) for line in scratch[0].read_text().splitlines()[1:]]
+            drawn = {line["k"]: line["v"] for line in lines}
+            assert drawn.items() >= seen.items(), "a draw on file changed"
+            seen = drawn
+    assert kills == 2
+    assert "vocabulary" in seen
+    assert counter.stat().st_size <= 5 + kills
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]

@@ -1,0 +1,131 @@
+"""SIGKILL after mechanism calls: nothing is drawn twice but what was never written."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from privsyn.release import verification
+from tests.integration.e2e.small_project import METHODS
+
+ROOT = Path(__file__).parents[3]
+
+
+@cache
+def server() -> subprocess.Popen[str]:
+    """Forks the attempts; ends with this process, whose end closes its stdin."""
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.e2e.dying_run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        env=env,
+    )
+    atexit.register(started.__exit__, None, None, None)
+    return started
+
+
+def attempt(project, counter: Path, kill_at: int) -> int:
+    """How an attempt in a process of its own ended: 0, or less the signal that killed it."""
+    asked = server()
+    asked.stdin.write(json.dumps([str(project.root), str(counter), kill_at]) + "\n")
+    answer = asked.stdout.readline()
+    assert answer, "the server of attempts ended; see its stderr"
+    return int(answer)
+
+
+def journalled(project) -> dict[str, object]:
+    """Every draw on file, by key."""
+    draws = {}
+    scratch = project.root / ".privsyn" / "scratch"
+    for file in sorted(f for f in scratch.glob("*/journal-*") if f.is_file()):
+        for line in file.read_bytes().splitlines()[1:]:
+            entry = json.loads(line[9:])
+            draws[entry["k"]] = entry["v"]
+    return draws
+
+
+def test_killed_after_many_calls_draws_each_token_once(make_project, tmp_path):
+    """Killed after the 1st, 2nd, 4th, 9th ... call of each attempt, until one runs through."""
+    project = make_project(methods={"invisible_ink": {"max_tokens": 4, "texts_per_label": 4}})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    kills = 0
+    for kill_at in (1, 2, 4, 9, 1, 0):
+        code = attempt(project, counter, kill_at)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+    ctx = project.context()
+    (entry,) = ctx.ledger.entries()
+    assert entry.state == "COMMITTED"
+    (folder,) = (project.root / "releases").glob("*-*")
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert len(rows) == 8
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    # Planned: one call per token of each text, at most; a kill adds at most the unwritten one.
+    planned_calls = 8 * 4
+    assert counter.stat().st_size <= planned_calls + kills
+    assert ctx.ledger.balance("letters").entries == 1
+
+
+def test_private_prediction_keeps_thresholds_and_rounds_through_kills(make_project, tmp_path):
+    """A threshold drawn anew within its round would be a round that nobody paid for."""
+    project = make_project(methods={"private_prediction": METHODS["private_prediction"]})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    for kill_at in (1, 2, 3, 8, 21, 0):
+        if attempt(project, counter, kill_at) == 0:
+            break
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+        for cell in (0, 1):
+            rounds = [key for key in seen if key.startswith(f"{cell}/threshold/")]
+            assert len(rounds) <= 12
+    assert len(seen) > 5
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+
+
+@pytest.mark.parametrize("kill_at", [1, 5])
+def test_calls_exceed_the_journal_by_one_at_most(make_project, tmp_path, kill_at):
+    project = make_project()
+    counter = tmp_path / "calls"
+    assert attempt(project, counter, kill_at) == -signal.SIGKILL
+    assert counter.stat().st_size - len(journalled(project)) <= 1
+
+
+def test_a_killed_run_may_be_taken_over_at_once_and_its_text_keeps_its_prefix(
+    make_project, tmp_path
+):
+    project = make_project()
+    counter = tmp_path / "calls"
+    attempt(project, counter, 11)
+    before = journalled(project)
+    spent = project.context().ledger.balance("letters").spent
+    assert attempt(project, counter, 12) == -signal.SIGKILL
+    after = journalled(project)
+    assert after.items() >= before.items()
+    assert project.context().ledger.balance("letters").spent == spent

@@ -1,0 +1,192 @@
+"""`privsyn ledger` and `privsyn sweep`: they say what is true, and end accordingly."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pwd
+import sqlite3
+import sys
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from privsyn.cli import main
+from privsyn.display.accounts import accounts
+from privsyn.display.tables import INDENT
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.events import Gaussian
+from privsyn.errors import BudgetExceeded
+from privsyn.ledger.decisions import What
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from tests.integration.e2e.small_project import Project, finish
+from tests.integration.e2e.weekly_releases import ledger_at, release_id, weekly
+
+Told = tuple[int, str, str]
+Run = Callable[..., Told]
+
+
+@pytest.fixture
+def project(make_project) -> Project:
+    return make_project()
+
+
+@pytest.fixture
+def run(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
+    """The command line in this process: exit code, standard output, standard error."""
+    monkeypatch.chdir(project.root)
+
+    def call(*arguments: str) -> Told:
+        monkeypatch.setattr(sys, "argv", ["privsyn", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return call
+
+
+def released(project: Project, fake):
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    return planned, finish(ctx, planned, fake)
+
+
+def test_verify_says_that_there_is_no_ledger(project: Project, run: Run) -> None:
+    code, said, wrong = run("ledger", "verify")
+    assert (code, said) == (3, "")
+    assert "there is no ledger at" in wrong
+    assert "nothing was verified" in wrong
+    state = project.root / ".privsyn"
+    state.mkdir()
+    (state / "ledger.db").touch()  # an empty database is no ledger either
+    assert run("ledger", "verify")[0] == 3
+    assert (state / "ledger.db").stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("account.epsilon=1", "Lower privacy.epsilon to"),
+        ('account.period={"days": 30, "epsilon": 1}', "more than the whole of account.period"),
+    ],
+)
+def test_a_first_release_that_cannot_be_paid_opens_no_account(
+    project: Project, run: Run, setting: str, why: str
+) -> None:
+    """An open account is fixed for its life: a slip in its terms, which paid nothing, is not."""
+    code, _, said = run("run", "-S", setting)
+    assert code == 3
+    assert "cannot pay for release of invisible_ink" in said
+    assert "Nothing was spent" in said
+    assert why in said
+    assert project.context().ledger.accounts() == []
+    assert plan(project.context(), "invisible_ink", open_account=True).account == "letters"
+    code, _, said = run("run", "-S", setting)
+    assert code == 3
+    assert "which is fixed for its life" in said or "was opened with" in said
+
+
+def test_verify_says_that_the_ledger_does_not_know_the_releases_here(
+    project: Project, run: Run, fake
+) -> None:
+    planned, _ = released(project, fake)
+    code, said, _ = run("ledger", "verify")
+    assert (code, said.startswith("the chain holds: 4 rows")) == (0, True)
+    for setting in ("services.ledger=sqlite:///other.db", "services.ledger=sqlite:///none.db"):
+        if "other" in setting:
+            plan(project.context("account.name=x", "dataset.name=x", setting), "invisible_ink")
+        code, said, wrong = run("ledger", "verify", "-S", setting)
+        assert (code, said) == (4, "")
+        assert f"does not know 1 of the releases here, {planned.id} among them" in wrong
+        assert not (project.root / "none.db").exists()
+
+
+def test_a_wrong_url_is_no_reason_to_throw_a_release_away(run: Run, project: Project, fake) -> None:
+    _, folder = released(project, fake)
+    code, said, wrong = run("verify", str(folder), "--ledger", "sqlite:////nowhere/x.db")
+    assert code == 3
+    assert "there is no ledger at sqlite:////nowhere/x.db" in wrong
+    assert "do not use this copy" not in said + wrong
+
+
+def test_show_tells_who_and_what_was_refused(project: Project, run: Run, fake) -> None:
+    planned, _ = released(project, fake)
+    ctx = project.context("privacy.draw=1", "privacy.epsilon=19")
+    with pytest.raises(BudgetExceeded):
+        reserve(ctx, plan(ctx, "invisible_ink", open_account=True))
+    code, _, wrong = run("plan", "--method", "invisible_ink", "-S", "account.epsilon=21")
+    assert code == 3
+    me = pwd.getpwuid(os.getuid()).pw_name
+    code, said, wrong = run("ledger", "show")
+    assert (code, wrong) == (0, "")
+    assert planned.id in said
+    assert "letters: 1 refused, at no cost" in said
+    assert "BudgetExceeded: account letters cannot pay" in said
+    code, said, _ = run("stage", "plan", "-S", "account.epsilon=21")
+    assert code == 3
+    code, said, _ = run("ledger", "show", "--json")
+    refusals = json.loads(said)[0]["refusals"]
+    assert [refusal["error"] for refusal in refusals] == ["BudgetExceeded", "AccountMismatch"]
+    assert refusals[1]["refused_by"] == {"user": me, "driver": "cli"}
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_show_fits_the_terminal_and_leaves_nothing_out(project: Project, width: int) -> None:
+    ctx = project.context('account.approval={"publish": true}')
+    weekly(ctx, 3, lost=1)
+    late = ledger_at(ctx, ctx.clock(), user="zoe", driver="cli")
+    for comment in ("as agreed", "the quarterly report has to wait for the board's next meeting"):
+        late.decide(
+            release_id(2),
+            What.PUBLISH,
+            "b" * 64,
+            approved=comment == "as agreed",
+            approver="officer",
+            comment=comment,
+        )
+    large = Gaussian(0.1)
+    with pytest.raises(BudgetExceeded):
+        late.reserve("letters", release_id(9), large, method="x", guarantee=guarantee(large, 1e-6))
+
+    def told(console: Console) -> list[str]:
+        accounts(console, late.statements())
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().splitlines()
+
+    wide = told(Console(file=io.StringIO(), width=width, force_terminal=False))
+    shown = told(Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None))
+    assert max(map(len, wide)) > 100, "nothing had to be set in"
+    # What is to be copied stays whole: here a release with the digest of its certificate.
+    longest = max(width, INDENT + max(len(word) for word in " ".join(wide).split()))
+    assert max(map(len, shown)) <= longest
+    assert sorted(" ".join(shown).split()) == sorted(" ".join(wide).split())
+
+
+def test_show_shows_an_edited_ledger_and_says_so(project: Project, run: Run, fake) -> None:
+    released(project, fake)
+    with sqlite3.connect(project.root / ".privsyn" / "ledger.db") as edited:
+        edited.execute("update ledger_entry set loss = 0")
+    code, said, wrong = run("ledger", "show")
+    assert code == 4
+    assert "letters: cap" in said
+    assert wrong.startswith("The ledger was edited: what follows may be false")
+    assert "was edited, loss" in wrong
+    assert run("plan")[0] == 4
+    assert run("ledger", "show", "--json")[0] == 4
+
+
+def test_leftovers_are_named_and_swept(project: Project, run: Run, fake) -> None:
+    planned, _ = released(project, fake)
+    assert run("sweep")[1] == "nothing to wipe\n"
+    left = project.root / ".privsyn" / "scratch" / planned.id / "buckets"
+    left.mkdir(parents=True)
+    said = run("ledger", "show")[1]
+    assert f"still in scratch: {planned.id}. Wipe them: privsyn sweep" in said
+    assert f"wiped the scratch of {planned.id}" in run("sweep")[1]
+    assert not left.exists()
+    assert "still in scratch" not in run("ledger", "show")[1]

@@ -1,0 +1,157 @@
+"""The mechanism between plan and run: solved for once, and never believed from a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from privsyn.dp.accountant import guarantee
+from privsyn.dp.events import Pure, dump
+from privsyn.errors import BudgetError, ConfigError, PrivsynError, VerificationError
+from privsyn.methods.base import Backends
+from privsyn.methods.registry import load_method
+from privsyn.release import certificate, verification
+from privsyn.release.plan import Plan
+from privsyn.stages.draw import begun, train
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from tests.integration.e2e.small_project import METHODS, build_project, finish, stand_ins
+
+SOLVED = {
+    "invisible_ink": "clip_bound",
+    "private_evolution": "noise_multiplier",
+    "keyphrase_seeding": "noise_multiplier",
+    "dp_lora": "noise_multiplier",
+}
+"""What each method solves for; private_tokens of private prediction are set in small_project."""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_release_is_solved_for_once_and_again_by_verify_alone(tmp_path, monkeypatch, name):
+    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
+    ctx = project.context("performance.shards=3")
+    method, calls = type(load_method(name)), []
+    solve = method.calibrate
+
+    def counted(*arguments):
+        calls.append(name)
+        return solve(*arguments)
+
+    monkeypatch.setattr(method, "calibrate", staticmethod(counted))
+    backends = Backends(stand_ins())
+    planned = plan(ctx, name, open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    train(ctx, planned, backends=backends)
+    folder = finish(ctx, planned, backends)
+    settle(ctx, planned)
+    assert len(calls) == 1
+    checks = verification.verify(folder, ctx.ledger)
+    assert [check for check in checks if not check.passed] == []
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("name", "key"), SOLVED.items())
+@pytest.mark.parametrize("factor", [0.01, 0.5, 2.0, 100.0])
+def test_an_edited_number_is_priced_as_it_would_draw(tmp_path, name, key, factor):
+    """Whoever edits the solved number draws what the edited event costs, or draws nothing."""
+    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
+    ctx = project.context()
+    honest = plan(ctx, name, open_account=True)
+    said = json.loads(honest.model_dump_json())
+    said["derived"][key] *= factor
+    forged = Plan.model_validate(said)
+    with pytest.raises(
+        ConfigError, match=r"made from other settings|would cost epsilon|cannot be planned"
+    ):
+        reserve(ctx, forged)  # its event is not that of the number
+    try:
+        event = forged.mechanism().event
+    except (PrivsynError, ValueError):
+        return  # no mechanism has such a number
+    cost = guarantee(event, forged.target_delta)
+    consistent = forged.model_copy(
+        update={"event": dump(event), "epsilon": cost.epsilon, "delta": cost.delta}
+    )
+    dearer = cost.epsilon > honest.target_epsilon
+    try:
+        entry = reserve(ctx, consistent)
+    except (ConfigError, BudgetError, VerificationError):
+        assert ctx.ledger.find(forged.id) is None
+        return
+    assert not dearer
+    assert dict(entry.event) == dump(event)  # charged for what it would draw
+
+
+LINEAR = {"ensemble": "linear", "sequence_length": 3}
+"""Of keyphrase seeding: several estimates a label, so that their number can be lied about."""
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [*SOLVED.items(), ("private_prediction", "private_tokens")]
+)
+def test_only_the_solved_number_is_taken_from_a_plan(tmp_path, name, key):
+    """Counts, scales and costs that stand beside it in the file are computed, not believed."""
+    settings = METHODS[name] | (LINEAR if name == "keyphrase_seeding" else {})
+    project = build_project(tmp_path / "project", methods={name: settings})
+    honest = plan(project.context(), name, open_account=True)
+    for factor in (0.0, 0.5, 3.0):
+        lied = {k: v if k == key else v * factor for k, v in honest.derived.items()}
+        assert len(lied) > 1
+        forged = honest.model_copy(update={"derived": lied})
+        assert forged.mechanism() == honest.mechanism()
+        assert dump(forged.charged_event()) == honest.event
+
+
+@pytest.mark.parametrize("name", ["private_evolution", "dp_lora"])
+def test_noise_that_is_set_too_small_for_the_target_is_refused(tmp_path, name):
+    project = build_project(tmp_path / "project", methods={name: METHODS[name]})
+    with pytest.raises(ConfigError, match="would cost epsilon"):
+        plan(project.context(f"methods.{name}.noise_multiplier=0.1"), name)
+
+
+@pytest.mark.parametrize("where", ["ledger", "plan", "version"])
+def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, where):
+    """Before a draw the ledger, the plan and what this version would run say the same."""
+    project = build_project(
+        tmp_path / "project", methods={"invisible_ink": METHODS["invisible_ink"]}
+    )
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    assert begun(ctx, planned) is not None
+    other = dump(Pure(epsilon=0.01))
+    if where == "ledger":
+        entry = ctx.ledger.entry(planned.id)
+        monkeypatch.setattr(type(ctx.ledger), "entry", lambda *_: replace(entry, event=other))
+    elif where == "plan":
+        planned = planned.model_copy(update={"event": other})
+    else:
+        mechanism = planned.mechanism()
+        longer = replace(mechanism, tokens=mechanism.tokens + 1)
+        monkeypatch.setattr(Plan, "mechanism", lambda _: longer)
+    with pytest.raises(VerificationError, match="charged for another event"):
+        begun(ctx, planned)
+
+
+def test_verify_holds_a_release_to_its_target(tmp_path):
+    """With noise that is set, not solved for, the event does not follow the target."""
+    name = "private_evolution"
+    settings = METHODS[name] | {"noise_multiplier": 5.0}
+    project = build_project(tmp_path / "project", methods={name: settings})
+    ctx, backends = project.context(), Backends(stand_ins())
+    planned = plan(ctx, name, open_account=True)
+    reserve(ctx, planned)
+    folder = finish(ctx, planned, backends)
+    _, sealed = certificate.read(folder)
+
+    def failed(target):
+        asked = planned.model_copy(update={"target_epsilon": target})
+        return {check.name for check in verification._cost(asked, sealed) if not check.passed}
+
+    assert failed(planned.target_epsilon) == set()
+    assert "guarantee" in failed(planned.epsilon / 2)

@@ -1,0 +1,323 @@
+"""Records of a release that registries, catalogues and reviewers read, from its certificate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from privsyn import cli as command
+from privsyn.data.artifacts import ArtifactRef, sha256_file
+from privsyn.errors import ConfigError, VerificationError
+from privsyn.release import certificate
+from privsyn.release.metadata.checklist import checklist
+from privsyn.release.metadata.croissant import croissant
+from privsyn.release.metadata.deployment import deployment
+from privsyn.release.metadata.facts import WANTED, Facts, one_line
+from privsyn.release.plan import release_id
+from privsyn.release.settings import DeploymentConfig
+from privsyn.stages.plan import plan
+from privsyn.stages.publish import record
+from tests.integration.e2e.small_project import build_project
+from tests.integration.e2e.test_golden_releases import GOLDEN, RELEASES
+
+SCHEMA = os.environ.get("PRIVSYN_TEST_REGISTRY_SCHEMA")
+"""File of the registry's schema, deployments-schema.yaml, which is not ours to bring along."""
+
+STATED = DeploymentConfig(
+    name="Letters to a council",
+    curators=("Council",),
+    authors=("Its archive",),
+    intended_use="To train classifiers.",
+    region="Utopia",
+    sector="Government",
+    contact="archive@council.example",
+    url="https://council.example/letters",
+    license="CC-BY-4.0",
+    published=date(2026, 11, 21),
+    data_source="Static",
+    domain="All letters one could write.",
+    tuning="By an earlier, public set.",
+    access="Two archivists.",
+    biases="Those who write letters.",
+    notes="The first of its kind.",
+)
+
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)>",
+    "- a: !!python/object/apply:os.system [x]\n[evil](https://evil.example) | cell | $x$ {{7*7}}",
+)
+
+
+def of(name: str, stated: DeploymentConfig = STATED) -> Facts:
+    return Facts(certificate.read(GOLDEN / name)[1], stated)
+
+
+def hostile(folder: Path) -> Path:
+    """A release whose certificate agrees with itself and says what it should not."""
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    sealed = certificate.read(folder)[1]
+    plan = sealed["plan"]
+    plan["dataset"]["labels"] = list(HOSTILE)
+    plan["dataset"]["unit"] = HOSTILE[0]
+    plan["unit"] = HOSTILE[1]
+    sealed["method"]["title"] = HOSTILE[0]
+    plan["release_id"] = release_id(plan)
+    write(folder, sealed)
+    return folder
+
+
+def write(folder: Path, sealed: dict) -> None:
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, tmp_path):
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["privsyn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        shown = capsys.readouterr()
+        return ended.value.code, " ".join((shown.out + shown.err).split())
+
+    return run
+
+
+def test_a_release_is_recorded_from_its_folder_alone(cli, tmp_path):
+    code, shown = cli("record", GOLDEN / RELEASES[0])
+    assert code == 0
+    folder = tmp_path / "records" / RELEASES[0]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "checklist.md",
+        "croissant.json",
+        "deployment.yaml",
+    ]
+    for name in WANTED:
+        assert f"(deployment.{name})" in shown
+    assert yaml.safe_load((folder / "deployment.yaml").read_text())["deployment"]["basic"][
+        "data_curators"
+    ] == ["Not stated."]
+    first = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert cli("record", GOLDEN / RELEASES[0], "--out", tmp_path / "again")[0] == 0
+    assert {f.name: f.read_bytes() for f in (tmp_path / "again").iterdir()} == first
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_registry_entry_is_of_tier_three(name):
+    """Fields of every section that the registry's schema names for tier 1 to 3, and their types."""
+    facts = of(name)
+    entry = yaml.safe_load(yaml.safe_dump(deployment(facts)))
+    assert set(entry) == {"url_slug", "status", "tier", "deployment"}
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", entry["url_slug"])
+    assert (entry["status"], entry["tier"]) == ("Draft", 3)
+    found = entry["deployment"]
+    assert {section: set(fields) for section, fields in found.items()} == {
+        "basic": {
+            *("name", "data_curators", "description", "intended_use", "data_product_type"),
+            *("data_product_region", "publication_date", "data_product_sector"),
+        },
+        "dp_variant": {"variant_name", "data_domain", "unprotected_quantities"},
+        "privacy_loss": {
+            *("privacy_unit", "privacy_unit_details"),
+            *("privacy_parameters", "privacy_parameters_details"),
+        },
+        "deployment_model": {
+            *("model_name", "actors", "release_type", "release_type_details"),
+            *("data_source_type", "access_type", "access_type_details"),
+        },
+        "accounting": {"post_processing", "composition"},
+        "implementation": {
+            *("preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"),
+        },
+        "administrative": {"registry_authors", "sources", "notes"},
+    }
+    basic, loss = found["basic"], found["privacy_loss"]
+    assert basic["data_curators"] == ["Council"]
+    assert basic["data_product_type"] == "Synthetic data"
+    assert basic["data_product_sector"] == "Government"
+    assert basic["publication_date"] == "2026-11-21"
+    assert found["administrative"]["registry_authors"] == ["Its archive"]
+    assert found["dp_variant"]["variant_name"] == "Approximate DP"
+    plan = facts.plan
+    numbers = {"epsilon": plan.epsilon, "delta": plan.delta}
+    assert loss["privacy_parameters"] == numbers | ({"rho": plan.rho} if plan.rho else {})
+    assert plan.unit in loss["privacy_unit"]
+    assert "add_remove" in loss["privacy_unit_details"]
+    assert found["deployment_model"]["model_name"] == "Central"
+    assert found["deployment_model"]["access_type"] == "Non-interactive"
+    assert "epsilon 30" in found["accounting"]["composition"]
+    for fields in found.values():
+        for value in fields.values():
+            assert value, fields
+    assert facts.certificate_sha256 in found["administrative"]["notes"]
+
+
+@pytest.mark.skipif(SCHEMA is None, reason="PRIVSYN_TEST_REGISTRY_SCHEMA names no schema")
+@pytest.mark.parametrize("stated", [STATED, DeploymentConfig()], ids=["stated", "bare"])
+@pytest.mark.parametrize("name", RELEASES)
+def test_the_registry_s_own_schema_takes_the_entry(name, stated):
+    from jsonschema import Draft202012Validator, FormatChecker
+
+    schema = yaml.safe_load(Path(str(SCHEMA)).read_text())
+    entry = yaml.safe_load(yaml.safe_dump(deployment(of(name, stated))))
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(entry)
+
+
+def test_the_checklist_asks_what_a_review_asks_and_says_where_it_is_checked():
+    rows = checklist(of(next(name for name in RELEASES if name.startswith("dp_lora-"))))
+    asked = " ".join(row.question for row in rows)
+    for topic in ("unit", "neighbours", "epsilon", "mechanisms", "floating point", "budget"):
+        assert topic in asked
+    for topic in ("tuned", "invariants", "models", "threat", "reach", "side channels", "bias"):
+        assert topic in asked
+    assert all(row.answer and row.where for row in rows)
+    answers = {row.question: row.answer for row in rows}
+    assert "Poisson" in answers["Which mechanisms read the records?"]
+    assert answers["Were settings tuned on the records?"].startswith("By an earlier, public set.")
+    bare = {r.question: r.answer for r in checklist(of(RELEASES[0], DeploymentConfig()))}
+    assert bare["Who may reach the private records?"] == "Not stated."
+
+
+MLCROISSANT = """
+import json, sys
+import mlcroissant as mlc
+dataset = mlc.Dataset(jsonld=sys.argv[1])
+issues = dataset.metadata.ctx.issues
+assert not issues.errors, issues.report()
+print(json.dumps([
+    {key: value.decode() if isinstance(value, bytes) else str(value) for key, value in row.items()}
+    for row in dataset.records("records")
+]))
+"""
+
+
+def read_by_others(folder: Path) -> list[dict]:
+    """The rows of a release as mlcroissant reads them by the description that lies beside them."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MLCROISSANT, str(folder / "croissant.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_mlcroissant_reads_the_records_by_the_description(tmp_path):
+    folder = tmp_path / "handed-out"
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    _, written = record(GOLDEN / RELEASES[0], tmp_path / "records", STATED, None)
+    for file in written:
+        shutil.copy(file, folder)
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    read = read_by_others(folder)
+    assert [row["records/text"] for row in read] == [row["text"] for row in rows]
+    assert [row["records/label"] for row in read] == [row["label"] for row in rows]
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_description_names_files_by_digest_and_says_what_is_not_known(name):
+    facts = of(name, DeploymentConfig())
+    described = croissant(facts)
+    files = {file["@id"]: file["sha256"] for file in described["distribution"]}
+    assert files == {
+        file: sha256_file(GOLDEN / name / file) for file in ("synthetic.jsonl", "certificate.json")
+    }
+    assert described["conformsTo"][0] == "http://mlcommons.org/croissant/1.1"
+    assert facts.numbers in described["rai:personalSensitiveInformation"][0]
+    assert described["license"] == "Not stated."
+    for field in ("dataCollection", "dataLimitations", "dataUseCases", "dataBiases"):
+        assert described[f"rai:{field}"]
+
+
+def test_hostile_words_are_escaped_wherever_they_go(tmp_path, cli):
+    folder = hostile(tmp_path / "hostile")
+    code, shown = cli("record", folder, "--out", tmp_path / "out")
+    assert code == 0, shown
+    sealed = certificate.read(folder)[1]
+    entry = yaml.safe_load((tmp_path / "out" / "deployment.yaml").read_text())
+    assert "!!python" not in (tmp_path / "out" / "deployment.yaml").read_text().replace("\\!", "")
+    for text in strings(entry):
+        assert not re.search(r"(?<!\\)[<>\[|$]|://", text), text
+    page = (tmp_path / "out" / "checklist.md").read_text()
+    for line in page.splitlines()[6:]:
+        assert line.count("|") - line.count("\\|") == 4, line  # it stays in its cell
+        assert not re.search(r"(?<!\\)[<\[]|://", line)
+    described = (tmp_path / "out" / "croissant.json").read_text()
+    assert "<" not in described
+    assert HOSTILE[0] in json.loads(described)["rai:dataCollection"]
+    rows = checklist(Facts(sealed, DeploymentConfig(), one_line))
+    assert any(HOSTILE[0] in row.answer for row in rows)  # as it is, for a page that escapes it
+
+
+def strings(value):
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path, cli):
+    folder = tmp_path / "derived"
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    parent = certificate.read(folder)[1]
+    file = folder / "synthetic.jsonl"
+    artifact = ArtifactRef(file, sha256_file(file), "application/jsonl", parent["artifact"]["rows"])
+    for name in ("../../evil", "/evil", "a\nb", "", "x" * 300):
+        derived = certificate.derive(parent, artifact, name=name, how={"more": 1}, root=tmp_path)
+        write(folder, derived)
+        shutil.rmtree(folder / "exhibits", ignore_errors=True)
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        code, shown = cli("record", folder)
+        assert code == 4, shown
+        assert "names a release" in shown
+    assert not (tmp_path / "records").exists()
+
+
+def test_what_may_not_be_published_is_not_recorded(tmp_path):
+    folder = tmp_path / "release"
+    shutil.copytree(GOLDEN / RELEASES[0], folder)
+    out = tmp_path / "out"
+    with pytest.raises(ConfigError, match="nothing else may lie"):
+        record(folder, folder, STATED, None)
+    (folder / "validation.json").write_text('{"success": false}')
+    with pytest.raises(VerificationError, match="report"):
+        record(folder, out, STATED, None)
+    (folder / "validation.json").unlink()
+    sealed = certificate.read(folder)[1]
+    write(folder, sealed | {"noise": "seeded", "class": "not-private"})
+    with pytest.raises(VerificationError, match="predictable noise, so it has no guarantee"):
+        record(folder, out, STATED, None)
+    with (folder / "synthetic.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(VerificationError, match="artifact is unchanged"):
+        record(folder, out, STATED, None)
+    assert not out.exists()
+
+
+def test_what_is_said_of_a_deployment_is_no_part_of_a_release_s_name(tmp_path):
+    """Nor is the key that signs it."""
+    plain = build_project(tmp_path / "plain")
+    said = build_project(
+        tmp_path / "said",
+        deployment={"curators": ["Council"], "region": "Utopia"},
+        signing={"key": str(tmp_path / "none.pem")},
+    )
+    one, other = (plan(p.context(), "invisible_ink", open_account=True) for p in (plain, said))
+    assert other.model_dump(exclude={"release_id", "partition_key"}) == one.model_dump(
+        exclude={"release_id", "partition_key"}
+    )

@@ -1,0 +1,172 @@
+"""A shard is drawn while the ledger's PostgreSQL restarts, and while it is away."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from privsyn.data.artifacts import write_json_atomic
+from privsyn.data.journal_lines import parsed
+from privsyn.errors import LedgerUnavailable
+from privsyn.release import verification
+from privsyn.release.plan import Plan
+from privsyn.stages.base import Context
+from privsyn.stages.certify import certify
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.vault.deployment_key import VARIABLE
+from tests.integration.e2e.small_project import CANARY, METHODS, Project, environment, rows
+from tests.integration.ledger.postgres_server import Server, postgres_server
+
+PART = "shard-0"
+TOKENS = 64
+PATIENCE = 300.0
+"""Seconds after which a process hangs."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def project(
+    server: Server,
+    make_project: Callable[..., Project],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    monkeypatch.setenv(VARIABLE, base64.b64encode(bytes(range(32))).decode())
+    made = make_project(
+        methods={"invisible_ink": METHODS["invisible_ink"] | {"max_tokens": TOKENS}},
+        services={"ledger": server.url, "vault": f"file://{tmp_path / 'vault'}"},
+        performance={"shards": 1},
+    )
+    made.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(48, 20)])
+    return made
+
+
+class Drawing:
+    """A process that draws the shard, and what it says."""
+
+    def __init__(self, project: Project, said: Path) -> None:
+        self._said = said
+        command = [sys.executable, "-m", "privsyn", "stage", "generate", "--plan", "plan.json"]
+        with said.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*command, "--shard", "0"],
+                cwd=project.root,
+                stdout=stream,
+                stderr=stream,
+                env=environment(project),
+            )
+
+    def __enter__(self) -> Drawing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def until(self, there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not there():
+            assert self.process.poll() is None, self._said.read_text()[-2000:]
+            assert time.monotonic() < deadline, "it hangs"
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        code = self.process.wait(PATIENCE)
+        said = self._said.read_text()
+        assert CANARY not in said
+        assert "Traceback" not in said
+        return code, said
+
+
+@pytest.mark.slow
+def test_a_restart_in_mid_draw_costs_no_draw_that_is_on_file(
+    server: Server, project: Project, tmp_path: Path
+) -> None:
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    assert partition(ctx, planned) == 1
+    write_json_atomic(project.root / "plan.json", planned.model_dump(mode="json"))
+    spent = ctx.ledger.balance("letters").spent
+
+    def on_file() -> list[bytes]:
+        return ctx.ledger.draws(planned.id, PART)
+
+    def cut_off(more: int, fault: Callable[[], None]) -> list[bytes]:
+        """Draw until there are so many rows more, then the fault: the rows of just before it."""
+        had = len(on_file())
+        seen: list[bytes] = []
+
+        def enough() -> bool:
+            seen[:] = on_file()
+            return len(seen) >= had + more
+
+        with Drawing(project, tmp_path / "said") as drawing:
+            drawing.until(enough)
+            fault()
+            code, said = drawing.end()
+        assert code == LedgerUnavailable.exit_code, said
+        *_, last = said.splitlines()
+        assert re.match("privsyn: ledger postgresql://.* cannot be used: ", last), said
+        return seen
+
+    before = cut_off(8, server.restart)
+    first = on_file()
+    assert first[: len(before)] == before  # what one process saw on file, a crash leaves there
+
+    before = cut_off(40, server.stop)
+    with pytest.raises(LedgerUnavailable) as refused:
+        on_file()
+    assert refused.value.retryable
+    server.start()
+    second = on_file()
+    assert before[: len(first)] == first
+    assert second[: len(before)] == before
+    entry = ctx.ledger.entry(planned.id)
+    assert entry.state == "BEGUN"
+
+    with Drawing(project, tmp_path / "said") as drawing:
+        code, said = drawing.end()
+    assert code == 0, said
+    whole = on_file()
+    assert len(whole) > len(second)
+    assert whole[: len(second)] == second
+    keys = keys_of(ctx, planned, whole)
+    assert len(set(keys)) == len(keys)  # nothing twice
+
+    folder = certify(project.context(), planned)
+    assert settle(ctx, planned) == "COMMITTED"
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    ctx.ledger.verify()
+    [entry] = ctx.ledger.entries()
+    assert (entry.release_id, dict(entry.event)) == (planned.id, planned.event)
+    assert ctx.ledger.balance("letters").spent == spent
+    assert on_file() == []
+
+
+def keys_of(ctx: Context, planned: Plan, sealed: list[bytes]) -> list[str]:
+    """Names of the draws in a part's rows, each found whole and in its place."""
+    assert ctx.vault is not None
+    vault = ctx.vault.find(ctx.ledger, planned.id)
+    assert vault is not None
+    keys, crc = [], 0
+    for number, body in enumerate(sealed):
+        line = vault.key.open_entry(PART, number, body)
+        value, crc = parsed(PART, number + 1, line, crc)
+        if number:
+            keys.append(str(value["k"]))
+    return keys

@@ -1,0 +1,146 @@
+"""Private evolution of texts through the stages: rows, exhibits, neighbours, kills, scratch."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+from functools import partial
+
+import numpy as np
+import pytest
+
+from privsyn.methods.base import Backends
+from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.models.fakes import FakeTextModel
+from privsyn.release import certificate, verification
+from privsyn.stages import certify as certify_stage
+from privsyn.stages.measure import public_alone
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.small_project import finish, stand_ins
+from tests.integration.e2e.test_kills import attempt, journalled
+
+NAME = "private_evolution"
+SETTINGS = {
+    "modality": "text",
+    "rounds": 3,
+    "lookahead": 1,
+    "population": 5,
+    "text": {"max_tokens": 8},
+}
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(methods={NAME: SETTINGS})
+
+
+def release(ctx):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    assert planned.shards == 1
+    return planned, finish(ctx, planned, Backends(stand_ins()))
+
+
+def test_the_public_model_alone_is_the_generator_without_votes(project):
+    """The prompt of the first population, kept once written; None where no text model is loaded."""
+    ctx = project.context()
+    planned = plan(ctx, NAME, open_account=True)
+    models = stand_ins()
+    labels = ["Billing", "Symptoms", "Billing"]
+    texts = public_alone(ctx, planned, labels, Backends(models))
+    prompt = planned.settings["text"]["random_prompt"]
+    prompts = len(models["text"].prompts)  # with those asked again for a text that broke off
+    assert len(texts) == 3 <= prompts
+    assert all(asked.startswith(prompt.partition("{")[0]) for asked in models["text"].prompts)
+    assert public_alone(ctx, planned, labels, Backends(models)) == texts
+    assert len(models["text"].prompts) == prompts
+    without = Backends({"language": models["language"]})
+    assert public_alone(ctx, planned, labels[:2], without) is None
+
+    models["text"] = FakeTextModel(script=lambda prompt, before: "", revision="silent")
+    assert public_alone(ctx, planned, labels, Backends(models)) is None
+    assert list((ctx.workspace.cache / "alone").iterdir()) != []
+
+
+def test_releases_the_population_of_every_label_and_what_the_rounds_told(project):
+    ctx = project.context()
+    planned, folder = release(ctx)
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == ["Billing"] * 5 + ["Symptoms"] * 5
+    assert all(row["text"].strip() for row in rows)
+    _, sealed = certificate.read(folder)
+    assert set(sealed["exhibits"]) == {"rounds.json"}
+    assert len(json.loads((folder / "exhibits" / "rounds.json").read_text())) == 3
+    assert sealed["plan"]["derived"]["histograms"] == 3
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    validate(ctx, planned)
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+    assert 7.99 < planned.epsilon <= 8.0
+    assert settle(ctx, planned) == "COMMITTED"
+
+
+@pytest.mark.parametrize(("noisy", "expansion"), [(False, 1), (True, 1), (True, 3)])
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
+    make_project, monkeypatch, noisy, expansion
+):
+    seeded = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=0: seeded(seed))
+    settings = SETTINGS | {"noisy_label_split": noisy, "expansion": expansion}
+    project = make_project(methods={NAME: settings})
+    constant = partial(Constant, gaussian=lambda place: place << 22)
+    found = published_by_neighbours(project, NAME, constant, release)
+    assert_alike(found)
+    assert "exhibits/rounds.json" in found["base"]
+
+
+def test_no_clean_histogram_lies_anywhere_in_the_project(project, monkeypatch):
+    clean: list[np.ndarray] = []
+    votes = private_evolution._Private.votes
+
+    def watched(self, vectors):
+        clean.append(votes(self, vectors))
+        return clean[-1]
+
+    monkeypatch.setattr(private_evolution._Private, "votes", watched)
+    monkeypatch.setattr(certify_stage, "wipe_place", lambda ctx, entry: None)  # the scratch stays
+    ctx = project.context()
+    release(ctx)
+    assert len(clean) == 3
+    assert any(path.name == "journal-00000" for path in project.root.rglob("*"))
+    arrays = [v * steps for v in clean for steps in (1, private_evolution.LATTICE)]
+    forms = [a.astype(kind).tobytes() for a in arrays for kind in ("<i8", "<i4", "<f8", "<f4")]
+    forms += [base64.b64encode(form) for form in forms]
+    forms += [json.dumps(a.tolist()).encode() for a in arrays]
+    for path in project.root.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(form in content for form in forms), path.name
+
+
+def test_killed_after_a_draw_it_goes_on_with_every_draw_on_file(make_project, tmp_path):
+    project = make_project(methods={NAME: SETTINGS | {"noisy_label_split": True}})
+    counter = tmp_path / "calls"
+    seen: dict[str, object] = {}
+    kills = 0
+    for kill_at in (1, 1, 2, 0):
+        code = attempt(project, counter, kill_at)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        kills += 1
+        draws = journalled(project)
+        assert draws.items() >= seen.items(), "a draw on file changed"
+        seen = draws
+    assert "kept population/1/0" in seen
+    # Planned: the label histogram and three rounds; a kill adds at most the unwritten one.
+    assert counter.stat().st_size <= 4 + kills
+    ctx = project.context()
+    assert [entry.state for entry in ctx.ledger.entries()] == ["COMMITTED"]
+    (folder,) = (project.root / "releases").glob("*-*")
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))

@@ -1,0 +1,157 @@
+"""Private prediction through the stages: as many texts as came out, neighbours, structured data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+
+import pytest
+
+from privsyn.display.releases import outcome
+from privsyn.errors import ValidationFailed
+from privsyn.methods.base import Backends
+from privsyn.models.fakes import FakeLogitModel
+from privsyn.release import certificate, verification
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from privsyn.testing import Constant
+from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.small_project import CANARY, METHODS, finish, rows, stand_in
+
+NAME = "private_prediction"
+
+
+@pytest.fixture
+def project(make_project):
+    return make_project(methods={NAME: METHODS[NAME]})
+
+
+def release(ctx, backends=None):
+    planned = plan(ctx, NAME, open_account=True)
+    reserve(ctx, planned)
+    return planned, finish(ctx, planned, backends)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+
+
+def test_holds_as_many_texts_as_the_private_tokens_gave(project, fake):
+    ctx = project.context()
+    planned, folder = release(ctx, fake)
+    found = lines(folder)
+    assert 2 <= len(found) <= planned.rows == 2 * 1000
+    assert [row["id"] for row in found] == [f"{planned.id}-{i:06d}" for i in range(len(found))]
+    labels = [row["label"] for row in found]
+    assert labels == sorted(labels)
+    _, sealed = certificate.read(folder)
+    assert sealed["artifact"]["rows"] == len(found)
+    assert sealed["plan"]["derived"]["private_tokens"] == 12
+    assert 0 <= sealed["drawn"]["public_tokens"] <= sealed["drawn"]["tokens"]
+    assert sealed["drawn"]["tokens"] - sealed["drawn"]["public_tokens"] <= 2 * 12
+    assert "of" in outcome(ctx, planned)["public tokens"]
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert validate(ctx, planned) == folder
+    assert settle(ctx, planned) == "COMMITTED"
+
+
+def test_costs_what_was_planned_and_less_than_the_target(project, fake):
+    ctx = project.context()
+    planned, _ = release(ctx, fake)
+    assert planned.epsilon < 8.0
+    (entry,) = ctx.ledger.entries()
+    assert dict(entry.event) == planned.event
+
+
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(project, fake):
+    found = published_by_neighbours(
+        project, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, fake)
+    )
+    assert_alike(found)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["bill", "visit"]}, "late": {"type": "boolean"}},
+    "required": ["kind", "late"],
+    "additionalProperties": False,
+}
+
+
+def test_neighbours_of_structured_records_show_the_same_fields(make_project):
+    """Names and values of the outward report's fields come from the drawn records alone."""
+    one = {"max_tokens": 1, "keep_unfinished": True, "task": "json"}
+    made = make_project(methods={NAME: METHODS[NAME] | one})
+    said = ["<end>", '{"kind": "bill"}', '{"kind": "visit", "n": 7}', '{"kind": "visit"}']
+    revision = stand_in().revision
+    toy = Backends({"language": FakeLogitModel(said, revision=revision)})
+    made.write(
+        [r | {"text": json.dumps({"kind": CANARY, CANARY: i})} for i, r in enumerate(rows(48, 20))]
+    )
+    found = published_by_neighbours(
+        made, NAME, partial(Constant, choice=2), lambda ctx: release(ctx, toy)
+    )
+    assert_alike(found)
+    sections = json.loads(found["base"]["report.json"])["sections"]
+    (shown,) = (section for section in sections if section["key"] == "fields")
+    assert [block["of"] for block in shown["blocks"][2:]] == ["records by kind", "records by n"]
+    assert not any(CANARY.encode() in content for content in found["base"].values())
+
+
+def structured(make_project, **settings):
+    own = {"private_tokens": 30, "svt_noise": 4.0, "task": "json"} | settings
+    made = make_project(
+        methods={NAME: METHODS[NAME] | own},
+        validation={
+            "json_schema": "schema.json",
+            "json_schema_digest": hashlib.sha256(json.dumps(SCHEMA).encode()).hexdigest(),
+            "max_duplicate_share": 1.0, "min_share": 0.0
+        },
+    )  # fmt: skip
+    (made.root / "schema.json").write_text(json.dumps(SCHEMA))
+    records = rows(240, 120)
+    for number, record in enumerate(records):
+        kind = CANARY if number % 5 == 0 else "bill" if number % 2 else "visit"
+        record["text"] = json.dumps({"kind": kind, "late": bool(number % 3), CANARY: number})
+    made.write(records)
+    return made.context()
+
+
+def test_records_of_a_public_schema(make_project):
+    """Under the grammar every text is a record; the rates are published, the suite checks them."""
+    ctx = structured(make_project, json_schema=SCHEMA, max_tokens=32)
+    planned, folder = release(ctx)
+    assert lines(folder)
+    for row in lines(folder):
+        assert set(json.loads(row["text"])) == {"kind", "late"}
+    validate(ctx, planned)
+    quality = json.loads((folder / "quality.json").read_text())
+    assert quality["json_parse_rate"] == quality["json_valid_rate"] == 1.0
+    internal = evaluate(ctx, planned)
+    inside = json.loads((internal / "report.json").read_text())["sections"]
+    (beside,) = (section for section in inside if section["key"] == "structure")
+    (numbers,) = beside["blocks"]
+    assert [item["name"] for item in numbers["items"]] == ["kind", "late"]
+    assert beside["class"] == "internal"
+    for place in (folder, internal):  # of fields and values that real records alone have, nothing
+        assert not any(CANARY.encode() in f.read_bytes() for f in place.rglob("*") if f.is_file())
+    outward = json.loads((folder / "report.json").read_text())["sections"]
+    counted = {
+        kind: sum(json.loads(r["text"])["kind"] == kind for r in lines(folder))
+        for kind in ("bill", "visit")
+    }
+    (fields,) = (section for section in outward if section["key"] == "fields")
+    shown = next(b for b in fields["blocks"] if b.get("of") == "records by kind")
+    assert dict(shown["items"]) == {kind: count for kind, count in counted.items() if count}
+
+
+def test_without_the_grammar_the_suite_says_how_many_are_none(make_project):
+    ctx = structured(make_project, keep_unfinished=True)
+    planned, _ = release(ctx)
+    with pytest.raises(ValidationFailed, match="json"):
+        validate(ctx, planned)
+    folder = ctx.workspace.quarantine(planned.id)
+    assert json.loads((folder / "quality.json").read_text())["json_valid_rate"] < 1.0

@@ -1,0 +1,608 @@
+"""Projects and releases from Python: the same stages and account, and no record to be seen."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import logging
+import shutil
+import stat
+import subprocess
+import traceback
+import uuid
+from contextlib import contextmanager
+from decimal import Decimal
+
+import pandas as pd
+import pytest
+import yaml
+
+import privsyn
+from privsyn import cli
+from privsyn.config import load_config
+from privsyn.errors import (
+    AccountMismatch,
+    ConfigError,
+    DataError,
+    Defect,
+    LeaseHeld,
+    ValidationFailed,
+    VerificationError,
+)
+from privsyn.methods.base import Backends
+from privsyn.release import certificate
+from privsyn.stages import run as stages
+from privsyn.tracking.base import NullTracker
+from tests.integration.e2e.small_project import CANARY, LABELS, METHODS, rows, stand_in
+
+SETTINGS = {
+    **METHODS["invisible_ink"],
+    "models.language": "tiny",
+    "validation.max_duplicate_share": 1.0,
+    "validation.min_share": 0.0,
+    "performance.threads": 1,
+    "evaluate.enabled": False,
+}
+COLUMNS = {
+    "text": "text",
+    "label": "label",
+    "labels": LABELS,
+    "unit": "unit",
+    "method": "invisible_ink",
+}
+
+
+def frame_of(count: int = 48) -> pd.DataFrame:
+    return pd.DataFrame(
+        [row | {"text": f"{row['text']} {CANARY}", "salary": 1} for row in rows(count, 20)]
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return privsyn.Project.create(
+        tmp_path_factory.mktemp("api") / "project",
+        frame_of(),
+        **COLUMNS,
+        protects="person",
+        account={"epsilon": 20},
+    )
+
+
+@pytest.fixture(scope="module")
+def release(project):
+    return project.release(project.plan(epsilon=8, **SETTINGS), publish=False)
+
+
+def shown(*things: object) -> str:
+    """All that a terminal or a notebook would print of things."""
+    return "".join(
+        repr(thing) + (thing._repr_html_() if hasattr(thing, "_repr_html_") else "")
+        for thing in things
+    )
+
+
+def test_nothing_that_is_shown_or_left_holds_a_record(project, release, caplog):
+    caplog.set_level(logging.DEBUG)
+    planned = project.plan(epsilon=4, **SETTINGS)
+    said = shown(
+        project, project.check(), planned, release, release.verify(), release.report(),
+        project.ledger, project.ledger.accounts(), project.ledger.entries(), project.compare(),
+        project.compare(internal=True),
+        release.certificate,
+    )  # fmt: skip
+    assert len(said) > 10_000
+    assert CANARY not in said
+    assert CANARY not in caplog.text
+    kept = project.folder / ".privsyn/data/project-v1.jsonl"
+    assert CANARY in kept.read_text()
+    others = [file for file in project.folder.rglob("*") if file.is_file() and file != kept]
+    assert len(others) > 15
+    assert [file for file in others if CANARY.encode() in file.read_bytes()] == []
+
+
+def test_a_frame_is_kept_for_its_owner_alone_and_no_column_more_than_is_wanted(project):
+    kept = project.folder / ".privsyn/data/project-v1.jsonl"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert json.loads(kept.read_text().splitlines()[0]).keys() == {"text", "label", "unit"}
+    assert [file.name for file in kept.parent.iterdir()] == [kept.name]
+
+
+def test_a_release_is_a_frame_and_a_dataset_and_verifies(project, release):
+    assert release.verify().authentic
+    frame = release.frame()
+    assert list(frame.columns) == ["id", "label", "text"]
+    assert len(frame) == release.certificate["artifact"]["rows"] == 6
+    assert release.dataset().to_pandas().equals(frame)
+    assert [other.name for other in project.releases()] == [release.name]
+    entries = project.ledger.entries()
+    assert list(entries["state"]) == ["COMMITTED"]
+    assert list(entries["release"]) == [release.name]
+    assert project.ledger.verify().entries == 1
+
+
+def test_the_same_call_again_finds_the_release_and_spends_nothing(project, release):
+    planned = project.plan(epsilon=8, **SETTINGS)
+    assert planned.account.entry is not None
+    assert project.release(planned, publish=False).name == release.name
+    assert len(project.ledger.entries()) == 1
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """The toy model, and no MLflow."""
+    monkeypatch.setattr(stages, "load_models", lambda *_: Backends({"language": stand_in()}))
+    monkeypatch.setattr("privsyn.stages.base.MlflowTracker", lambda **_: NullTracker())
+
+
+def test_command_line_and_python_call_the_same_stages(make_project, monkeypatch, capsys, light):
+    """One path: neither has a copy of a step."""
+    called: list[str] = []
+    names = (
+        "plan", "reserve", "load_models", "preflight", "partition", "train", "generate", "certify",
+        "validate", "evaluate", "publish", "settle",
+    )  # fmt: skip
+
+    def heard(name):
+        work = getattr(stages, name)
+
+        def listen(*args, **kwargs):
+            called.append(name)
+            return {"dvc_revision": "x"} if name == "publish" else work(*args, **kwargs)
+
+        return listen
+
+    by_hand, by_python = make_project("a"), make_project("b")
+    for name in names:
+        monkeypatch.setattr(stages, name, heard(name))
+    monkeypatch.chdir(by_hand.root)
+    monkeypatch.setattr("sys.argv", ["privsyn", "run"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    first, called[:] = called[1:], []  # the plan, which the other was shown before
+    opened = privsyn.Project.open(by_python.root)
+    opened.release(opened.plan())
+    assert called == first
+    assert set(names) - {"train"} == {"plan", *first}  # this method trains no model
+
+
+def interrupted_at(monkeypatch, done_at: int, then) -> None:
+    """A person who looks on, and does something once so much is drawn."""
+
+    @contextmanager
+    def show_progress(console):
+        def update(stage: str, done: int, total: int, things: str = "") -> None:
+            if stage.startswith("generate") and done >= done_at:
+                then()
+
+        yield update
+
+    monkeypatch.setattr("privsyn.api.project.show_progress", show_progress)
+
+
+def begun(make_project):
+    opened = privsyn.Project.open(make_project().root, **{"performance.rows_per_pass": 4})
+    return opened, opened.plan(texts_per_label=6)
+
+
+def test_an_interrupted_kernel_goes_on_and_spends_no_more(make_project, monkeypatch, light):
+    opened, planned = begun(make_project)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 3, stop)
+        with pytest.raises(KeyboardInterrupt, match="goes on from what is drawn") as caught:
+            opened.release(planned, publish=False)
+    assert [frame.name for frame in caught.traceback][1:] == ["held"]
+    before = opened.ledger.accounts()["spent_share"][0]
+    assert list(opened.ledger.entries()["state"]) == ["BEGUN"]
+    finished = opened.release(planned, publish=False)
+    assert finished.verify().authentic
+    assert opened.ledger.accounts()["spent_share"][0] == before
+    assert list(opened.ledger.entries()["state"]) == ["COMMITTED"]
+
+
+def test_of_two_notebooks_that_release_at_once_one_waits_its_turn(make_project, monkeypatch, light):
+    opened, planned = begun(make_project)
+    told: list[str] = []
+
+    def second():
+        if not told:
+            told.append("")
+            with pytest.raises(LeaseHeld) as caught:
+                privsyn.Project.open(opened.folder).release(planned, publish=False)
+            told[0] = str(caught.value)
+
+    interrupted_at(monkeypatch, 1, second)
+    assert opened.release(planned, publish=False).verify().authentic
+    assert told
+    assert len(opened.ledger.entries()) == 1
+
+
+def refused(call) -> str:
+    """What a traceback with all its values shows of an error, the caller's own frame left out."""
+    try:
+        call()
+    except Exception as error:
+        found = traceback.TracebackException.from_exception(error, capture_locals=True)
+        assert found.__cause__ is found.__context__ is None
+        found.stack = traceback.StackSummary.from_list(
+            [frame for frame in found.stack if frame.filename != __file__]
+        )
+        return "".join(found.format())
+    raise AssertionError("nothing was refused")
+
+
+def renamed(name: str) -> pd.DataFrame:
+    return frame_of().rename_axis(index=name)
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        (lambda: frame_of().drop(columns="text"), {}, "column 'text' (argument text) is not in"),
+        (frame_of, {"text": "txt"}, "column 'txt' (argument text) is not in the frame; columns: "),
+        (frame_of, {"text": "Of {unit}: {body}"}, "column 'body' (argument text (2))"),
+        (frame_of, {"unit": "index"}, "row numbers shift"),
+        (lambda: renamed("person"), {"unit": "person"}, "unit='person' is an index"),
+        (lambda: frame_of().reset_index(), {"unit": "index"}, "row numbers shift"),
+        (lambda: pd.concat([frame_of(), frame_of()], axis=1), {}, "two of one name"),
+        (lambda: frame_of()["text"], {}, "data=<Series> must be a string, a path, a"),
+        (frame_of, {"labels": ()}, "label and labels go together"),
+        (frame_of, {"labels": (), "label": None, "account": {"epsilon": -1}}, "account.epsilon=-1"),
+        (frame_of, {"version": "../../x"}, "dataset.version"),
+        (frame_of, {"version": "{date:%Y}"}, "is a template"),
+        (frame_of, {"name": "../x"}, "dataset.name"),
+        (lambda: frame_of().reset_index(names="Unnamed: 0.1"), {"unit": "Unnamed: 0.1"}, "shift"),
+        (lambda: "nowhere.jsonl", {}, "nowhere.jsonl"),
+    ],
+)
+def test_bad_input_is_refused_without_a_record_and_leaves_nothing(tmp_path, data, changes, message):
+    given = data()
+    said = refused(lambda: privsyn.Project.create(tmp_path / "p", given, **COLUMNS | changes))
+    assert message in said
+    assert CANARY not in said
+    assert not (tmp_path / "p").exists()
+
+
+def test_the_index_of_a_frame_is_no_unit_of_a_file_either(tmp_path):
+    saved = tmp_path / "saved.csv"
+    frame_of().rename_axis(index="index").to_csv(saved)
+    with pytest.raises(ConfigError, match="row numbers shift"):
+        privsyn.Project.create(tmp_path / "p", saved, **COLUMNS | {"unit": "index"})
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_frame_is_named_after_its_folder_and_a_file_after_itself(tmp_path, monkeypatch):
+    def named(folder, data, **given):
+        made = privsyn.Project.create(folder, data, **COLUMNS, **given)
+        config = yaml.safe_load((made.folder / "params.yaml").read_text())
+        return config["dataset"]["name"], config["account"]["name"]
+
+    frame_of().to_json(tmp_path / "letters.jsonl", orient="records", lines=True)
+    assert named(tmp_path / "our tickets", frame_of()) == ("our-tickets", "our-tickets")
+    assert named(tmp_path / "a", frame_of(), name="b") == ("b", "b")
+    assert named(tmp_path / "c", tmp_path / "letters.jsonl") == ("letters", "letters")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert named(".", frame_of()) == ("here", "here")
+    # What a project is called stands in its params.yaml, so one of another name stays itself.
+    params = tmp_path / "a/params.yaml"
+    params.write_text(params.read_text().replace("name: b", "name: data"))
+    later = privsyn.Project.open(tmp_path / "a").using(frame_of(), version="v2")
+    assert (tmp_path / "a/.privsyn/data/data-v2.jsonl").is_file()
+    assert "Project of data" in repr(later)
+
+
+def test_git_ignores_the_place_of_a_frame_before_the_frame_is_there(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def dies(frame, columns, target):
+        target.parent.mkdir(parents=True)
+        target.write_text("half a frame")
+        raise Killed
+
+    monkeypatch.setattr("privsyn.api.frames.keep", dies)
+    folder = tmp_path / "p"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    with pytest.raises(Killed):
+        privsyn.Project.create(folder, frame_of(), **COLUMNS)
+    seen = subprocess.run(
+        ["git", "-C", tmp_path, "ls-files", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert "p/.gitignore" in seen
+    assert ".privsyn" not in seen
+    assert not (folder / "params.yaml").exists()
+    monkeypatch.undo()
+    privsyn.Project.create(folder, frame_of(), **COLUMNS, version="v2")
+
+
+def test_what_is_not_ours_shows_its_type_and_place_alone(project, monkeypatch):
+    def broken(frame, columns, target):
+        raise ValueError(f"cannot hold {frame['text'][0]}")
+
+    monkeypatch.setattr("privsyn.api.frames.keep", broken)
+    said = refused(lambda: project.using(frame_of(), version="v9"))
+    assert "ValueError in test_python_api.py" in said
+    assert CANARY not in said
+    with pytest.raises(Defect, match="PRIVSYN_DEBUG=1"):
+        project.using(frame_of(), version="v9")
+    monkeypatch.setenv("PRIVSYN_DEBUG", "1")
+    with pytest.raises(ValueError, match=CANARY):
+        project.using(frame_of(), version="v9")
+
+
+def test_rows_of_mixed_types_are_dropped_by_the_rule_of_files(tmp_path):
+    frame = frame_of().astype(object)
+    odd = [7, None, float("nan"), pd.NaT, pd.NA, {"a": 1}, b"\xff", " "]
+    frame["text"] = pd.Series([*odd, *frame["text"][len(odd) :]], dtype=object)
+    ids = [pd.Timestamp("2026-01-01"), 12.0, 12]
+    frame["unit"] = pd.Series([*frame["unit"][:10], *ids, *frame["unit"][13:]], dtype=object)
+    counts = privsyn.Project.create(tmp_path / "p", frame, **COLUMNS).check()
+    (found,) = counts.files.values()
+    assert (found["rows"], found["kept"], found["dropped"]) == (48, 40, 8)  # a date is an id
+    assert CANARY not in shown(counts)
+
+
+def test_a_frame_without_a_usable_record_is_said_to_be_such(tmp_path):
+    made = privsyn.Project.create(tmp_path / "p", frame_of().assign(text=None), **COLUMNS)
+    with pytest.raises(
+        DataError, match=r"no record that can be used: text \(column 'text'\): missing"
+    ):
+        made.check()
+    rows = [{"text": f"text {n}", "unit": n, "label": 7.5} for n in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = COLUMNS | {"labels": ["7.5"]}
+    made = privsyn.Project.create(tmp_path / "q", tmp_path / "a.jsonl", **columns)
+    wanted = r"label .column 'label'.: of another type .a number.*is a string, a whole number"
+    with pytest.raises(DataError, match=wanted):
+        made.check()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("text", pd.Timestamp("2026-01-01"), r"'text' \(argument text\) .* is of type datetime64"),
+        ("text", 7, r"type int64; it must hold texts: strings.*frame\['text'\].astype\('string'\)"),
+        ("text", True, "type bool; it must hold texts"),
+        ("text", Decimal("1"), "type Decimal; it must hold texts"),
+        ("text", uuid.uuid4(), "type UUID; it must hold texts"),
+        ("unit", True, "type bool; it must hold ids: strings, whole numbers, dates or UUIDs"),
+        ("unit", 1.5, "type float64: floats lose the last digits"),
+        ("unit", pd.Timedelta(1), "type timedelta64"),
+        ("label", pd.Timedelta(1), "type timedelta64.*; it must hold labels"),
+    ],
+)
+def test_a_column_of_a_type_that_cannot_be_is_refused_with_the_way_out(
+    tmp_path, column, values, said
+):
+    frame = frame_of()
+    frame[column] = [values] * len(frame)
+    for kind in (frame, frame.astype({column: "category"})):
+        with pytest.raises(DataError, match=said):
+            privsyn.Project.create(tmp_path / "p", kind, **COLUMNS)
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)]),
+        pd.Series([pd.Timestamp("2026-01-01"), pd.Timestamp("2026-01-02 10:00")]),
+        pd.Series([1, 2]),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([Decimal("1"), Decimal("2")]),
+        pd.Series([uuid.UUID(int=1), uuid.UUID(int=2)]),
+        pd.Series(["a", "b"], dtype="string"),
+        pd.Series(["a", "b"], dtype="category"),
+        pd.Series([1, 2], dtype="category"),
+    ],
+    ids=lambda values: f"{values.dtype}-{type(values[0]).__name__}",
+)
+def test_columns_of_these_types_are_ids_and_labels(tmp_path, values):
+    frame = pd.DataFrame({"text": ["a", "b"], "unit": values, "label": values})
+    labels = [str(value).removesuffix(" 00:00:00") for value in values.dropna()]
+    for data in (frame, frame.astype(object).to_dict("records")):
+        shutil.rmtree(tmp_path / "p", ignore_errors=True)
+        made = privsyn.Project.create(tmp_path / "p", data, **COLUMNS | {"labels": labels})
+        (found,) = made.check().files.values()
+        assert found["kept"] == found["units"] == len(labels)
+        assert list(found["labels"].values()) == [1] * len(labels)
+
+
+def test_a_list_of_dicts_keeps_whole_numbers_where_one_is_missing(tmp_path):
+    rows = [{"text": f"text {n}", "unit": 10**18 + n, "label": n % 2 == 0} for n in range(20)]
+    rows.append({"text": "nobody's", "label": True})
+    columns = COLUMNS | {"labels": ["true", "False"]}
+    (found,) = privsyn.Project.create(tmp_path / "p", rows, **columns).check().files.values()
+    assert (found["kept"], found["units"]) == (20, 20)
+    assert found["labels"] == {"true": 10, "False": 10}
+
+
+def test_labels_that_are_no_strings_are_told_by_their_place(tmp_path):
+    with pytest.raises(ConfigError, match=r"labels\[1\] is of type int: write '2'"):
+        privsyn.Project.create(tmp_path / "p", frame_of(), **COLUMNS | {"labels": ["1", 2]})
+
+
+def test_another_month_is_another_version_of_the_same_account(project, release):
+    later = project.using(frame_of(60), version="v2")
+    planned = later.plan(epsilon=8, **SETTINGS)
+    assert planned.plan.dataset.version == "v2"
+    assert planned.plan.account == release.plan.account
+    assert 0 < planned.account.balance.share < 1
+    assert planned.plan.release_id != release.name
+    with pytest.raises(ConfigError, match="exists with different data"):
+        project.using(frame_of(59), version="v2")
+    project.using(frame_of(60), version="v2")
+
+
+def test_an_account_with_other_terms_is_not_joined(project, release, tmp_path):
+    twin = privsyn.Project.create(
+        tmp_path / project.folder.name,
+        frame_of(),
+        **COLUMNS,
+        protects="person",
+        account={"epsilon": 50},
+    )
+    url = f"sqlite:///{project.folder / '.privsyn/ledger.db'}"
+    with pytest.raises(AccountMismatch):
+        privsyn.Project.open(twin.folder, **{"services.ledger": url}).plan(**SETTINGS)
+
+
+def test_what_was_planned_is_what_is_drawn(project, release):
+    planned = project.plan(epsilon=2, **SETTINGS)
+    changed = planned.plan.model_copy(update={"rows": 7})
+    with pytest.raises(ConfigError, match="rows changed"):
+        project.release(type(planned)(**vars(planned) | {"plan": changed}), publish=False)
+    assert len(project.ledger.entries()) == 1
+    with pytest.raises(ConfigError, match=r"epsilon=<DataFrame> must be a number"):
+        project.plan(epsilon=frame_of())
+
+
+def test_a_release_opens_where_there_is_no_ledger(release, tmp_path):
+    shutil.copytree(release.folder, tmp_path / release.name)
+    handed = privsyn.Release.open(tmp_path / release.name)
+    assert handed.frame().equals(release.frame())
+    assert not handed.verify().authentic
+    assert "anyone can make one so" in repr(handed.verify())
+    with pytest.raises(ConfigError, match="opened without its project"):
+        handed.more(3)
+    with (handed.folder / "synthetic.jsonl").open("a") as stream:
+        stream.write("{}\n")
+    with pytest.raises(VerificationError, match="artifact is unchanged"):
+        handed.frame()
+
+
+def seal_reports(folder, **changes: object) -> None:
+    """Change what validation wrote as another version of privsyn would have written it."""
+    said = json.loads((folder / "validation.json").read_text())
+    said |= {**changes, "privsyn": "99.1.0.dev3"}
+    del said["seal"]
+    said["seal"] = certificate.seal_of(said)
+    (folder / "validation.json").write_bytes(certificate.canonical(said))
+
+
+def test_a_release_of_a_newer_privsyn_says_so(release, tmp_path):
+    folder = tmp_path / release.name
+    shutil.copytree(release.folder, folder)
+
+    def rewrite(change) -> None:
+        sealed = release.certificate
+        change(sealed)
+        sealed["seal"] = certificate.seal_of(sealed)
+        (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+        seal_reports(folder, certificate_sha256=certificate.digest(sealed))
+
+    def newer(sealed) -> None:
+        sealed["software"]["privsyn"] = "99.1.0.dev3"
+
+    def unknown(sealed) -> None:
+        newer(sealed)
+        sealed["plan"]["settings"]["surprise"] = 1
+
+    rewrite(newer)
+    assert "99.1.0" in repr(privsyn.Release.open(folder))
+    checks = {check.name: check for check in privsyn.Release.open(folder).verify().checks}
+    assert checks["privsyn is as new"].passed is None
+    rewrite(lambda sealed: newer(sealed) or sealed.pop("artifact"))
+    with pytest.raises(VerificationError, match=r"that this privsyn reads.*99\.1\.0: upgrade"):
+        privsyn.Release.open(folder)
+    rewrite(unknown)
+    with pytest.raises(VerificationError, match=r"made by privsyn 99\.1\.0.*: upgrade privsyn"):
+        privsyn.Release.open(folder).verify()
+
+
+def test_records_that_failed_their_suite_are_not_handed_out(release, tmp_path):
+    folder = tmp_path / release.name
+    shutil.copytree(release.folder, folder)
+    seal_reports(folder, success=False)
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        privsyn.Release.open(folder).frame()
+    with pytest.raises(ValidationFailed, match="not passed its suite"):
+        privsyn.Release.open(folder).export("csv", tmp_path / "out")
+
+
+def test_a_notebook_gets_one_display_that_moves(monkeypatch):
+    from rich.console import Console
+
+    from privsyn.display import progress
+
+    seen: list[str] = []
+
+    class Handle:
+        def update(self, shown):
+            seen.append(shown.data)
+
+    monkeypatch.setattr(progress, "_display", lambda shown: (seen.append(shown.data), Handle())[1])
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with progress.show_progress(console) as update:
+        update("generate", 1, 4, "<b>tokens")
+        update("generate", 4, 4, "<b>tokens")
+    assert "1 of 4 &lt;b&gt;tokens" in seen[1]
+    assert "4 of 4" in seen[2]
+    assert seen[-1] == ""
+
+
+def test_create_takes_settings_by_their_dotted_names_and_keeps_them(tmp_path):
+    frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
+    settings = {
+        "models.language": "tiny",
+        "privacy.epsilon": 3,
+        "methods.private_evolution.population": 7,
+        "methods.private_evolution.text.max_tokens": 9,
+        "methods.private_evolution.label_split": None,
+        "performance.threads": 2,
+        "dataset.holdout": 0.5,
+        "alerts.email.to": ["a@example.org"],
+        "schedule.dp_lora.retries": 3,
+    }
+    privsyn.Project.create(tmp_path / "p", frame, unit="who", texts=40, **settings)
+    config = load_config(tmp_path / "p/params.yaml")
+    assert (config.models.language, config.privacy.epsilon) == ("tiny", 3)
+    assert config.method("private_evolution").population == 7
+    assert config.method("private_evolution").text.max_tokens == 9
+    assert config.method("invisible_ink").texts_per_label == 40
+    assert (config.performance.threads, config.dataset.holdout) == (2, 0.5)
+    assert config.alerts.email.to == ("a@example.org",)
+    assert config.schedule["dp_lora"].retries == 3
+    assert "# or tiny (for tests)" in (tmp_path / "p/params.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lables": ["A"]}, "no argument 'lables'"),
+        ({"lables": ["A"]}, "Did you mean labels?"),
+        ({"qwertz": 1}, "A setting has its dotted name"),
+        ({"models.lm": "tiny"}, "models.lm is not a known setting"),
+        ({"privacy.epsilon": -1}, "privacy.epsilon=-1"),
+        ({"texts": 0}, "texts=0 is not a whole number from 1 on"),
+    ],
+)
+def test_create_refuses_a_slip_in_an_argument_and_leaves_nothing(tmp_path, settings, said):
+    frame = pd.DataFrame({"text": ["a", "b"], "who": ["p", "q"]})
+    with pytest.raises(ConfigError) as caught:
+        privsyn.Project.create(tmp_path / "p", frame, unit="who", **settings)
+    assert said in str(caught.value)
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_dataset_of_the_hub_s_library_is_taken_as_its_rows(tmp_path):
+    """Known by its module: the library is no dependency, so this is a stand-in with its method."""
+
+    class Dataset:
+        __module__ = "datasets.arrow_dataset"
+
+        def to_list(self):
+            return [{"text": f"text {n}", "unit": n or None, "label": LABELS[0]} for n in range(9)]
+
+    made = privsyn.Project.create(tmp_path / "p", Dataset(), **COLUMNS)
+    (found,) = made.check().files.values()
+    assert (found["kept"], found["units"]) == (8, 8)

@@ -1,0 +1,312 @@
+"""The report of a release: written by evaluate, shown by `privsyn report`, internal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from privsyn import cli
+from privsyn.data.records import Record
+from privsyn.errors import ModelError
+from privsyn.evaluation.circumstances import Circumstances
+from privsyn.evaluation.report import sections
+from privsyn.methods.base import Backends
+from privsyn.methods.registry import load_method
+from privsyn.release import verification
+from privsyn.report.outward import outward
+from privsyn.stages.evaluate import evaluate
+from privsyn.stages.measure import MEASURES, Failures
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import longest, plan
+from privsyn.stages.report import _levers, _proportions, _rows, report
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.validate import validate
+from tests.integration.e2e.small_project import (
+    CANARY,
+    EMBEDDED,
+    METHODS,
+    build_project,
+    finish,
+    rows,
+    stand_ins,
+)
+from tests.unit.report import recomputed
+from tests.unit.report.recomputed import NUMBER, forms
+
+INK = {"invisible_ink": METHODS["invisible_ink"] | EMBEDDED["invisible_ink"]}
+
+
+def released(root, **changes):
+    """A project with a release that is validated and measured, its context and its plan."""
+    project = build_project(root, methods=INK, **({"dataset": {"holdout": 0.4}} | changes))
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(120, 60)])
+    ctx, backends = project.context(), Backends(stand_ins())
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, backends)
+    settle(ctx, planned)
+    validate(ctx, planned)
+    return project, ctx, planned, evaluate(ctx, planned, backends=backends)
+
+
+def command(monkeypatch, *arguments):
+    """Give a command; its exit code."""
+    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code
+
+
+def test_evaluate_leaves_a_report_and_the_command_names_both_documents(
+    tmp_path, monkeypatch, capsys
+):
+    project, ctx, planned, folder = released(tmp_path / "project")
+    page, numbers = folder / "report.html", folder / "report.json"
+    said = json.loads(numbers.read_text())
+    assert said["release"]["release_id"] == planned.id
+    assert {s["key"] for s in said["sections"] if s["grade"]} == {
+        "downstream",
+        "likeness",
+        "disclosure",
+    }
+    assert "reading" in {s["key"] for s in said["sections"]}
+    assert (said["schema"], said["class"]) == ("privsyn-report/1", "internal")
+    for file in (page, numbers):
+        assert file.stat().st_mode & 0o077 == 0
+        assert CANARY not in file.read_text()
+    assert "stays inside" in page.read_text()
+    outward = json.loads((ctx.workspace.release(planned.id) / "report.json").read_text())
+    assert {s["class"] for s in outward["sections"]} == {outward["class"]} == {"dp-release"}
+    assert CANARY not in (ctx.workspace.release(planned.id) / "report.html").read_text()
+    inside = {s["key"]: s for s in said["sections"] if s["class"] == "dp-release"}
+    assert inside == {s["key"]: s for s in outward["sections"] if s["key"] != "short"}
+    first = page.read_bytes()
+    monkeypatch.chdir(project.root)
+    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert str(page.relative_to(project.root)) in out
+    assert f"releases/{planned.id}/report.html" in out
+    assert "UNAVAILABLE:" not in out  # what is measured and not graded is not called so
+    assert page.read_bytes() == first  # from the same numbers the same page
+    assert command(monkeypatch, "report", planned.id, "--out", "handed_out.html") == 0
+    own = ctx.workspace.release(planned.id) / "report.html"
+    assert (project.root / "handed_out.html").read_text() == own.read_text()
+    inside_it = f"releases/{planned.id}/page.html"
+    assert command(monkeypatch, "report", planned.id, "--out", inside_it) == 2
+    capsys.readouterr()
+    monkeypatch.setattr("sys.argv", ["privsyn", "report", planned.id, "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert json.loads(capsys.readouterr().out) == said
+
+
+def test_every_number_that_may_leave_follows_from_the_release_folder_alone(tmp_path, monkeypatch):
+    """The folder lies elsewhere, without its project, ledger, settings and real records."""
+    project, ctx, planned, _ = released(tmp_path / "project")
+    alone = tmp_path / "elsewhere" / planned.id
+    shutil.copytree(ctx.workspace.release(planned.id), alone)
+    shutil.rmtree(project.root)
+    assert outward(alone).to_html() == (alone / "report.html").read_text()
+    said = json.dumps(outward(alone).to_json())
+    assert json.loads(said) == json.loads((alone / "report.json").read_text())
+    assert recomputed.check(alone) > 40
+    known = {form for value in recomputed.numbers(alone).values() for form in forms(value)}
+    assert recomputed.on_page(alone) <= recomputed.sayable(alone) | known | {
+        "10"
+    }  # of powers of ten
+    shutil.copytree(alone, tmp_path / "received")
+    monkeypatch.chdir(tmp_path)
+    assert command(monkeypatch, "report", "received", "--out", "page.html") == 0
+    assert (tmp_path / "page.html").read_text() == (alone / "report.html").read_text()
+    assert command(monkeypatch, "report", "received", "--out", "received/page.html") == 2
+    (tmp_path / "received" / "exhibits").symlink_to(tmp_path)
+    assert command(monkeypatch, "report", "received", "--out", "page.html") == 4
+    rows = (alone / "synthetic.jsonl").read_text().splitlines()
+    (alone / "synthetic.jsonl").write_text("".join(f"{row}\n" for row in rows[:-3]))
+    with pytest.raises(AssertionError):  # the search is not blind
+        recomputed.check(alone)
+
+
+def test_a_release_that_was_not_measured_has_one_that_says_why(tmp_path):
+    _, ctx, planned, folder = released(tmp_path / "project", dataset={"holdout": 0.0})
+    assert folder is None
+    page, numbers = report(ctx, planned)
+    said = json.loads(numbers.read_text())
+    assert not any(section["grade"] for section in said["sections"])
+    assert "UNAVAILABLE, since no real records are held out" in page.read_text()
+
+
+def test_an_evaluation_that_was_killed_leaves_the_release_and_says_so(tmp_path):
+    _, ctx, planned, folder = released(tmp_path / "project")
+    whole = (folder / "evaluation.json").read_bytes()
+    for left in (None, whole[: len(whole) // 2]):
+        (folder / "evaluation.json").unlink()
+        if left is not None:
+            (folder / "evaluation.json").write_bytes(left)
+        page, _ = report(ctx, planned)
+        assert "evaluate did not run or was cut off" in page.read_text()
+        (folder / "evaluation.json").write_bytes(whole)
+    found = verification.verify(ctx.workspace.release(planned.id), ctx.ledger)
+    assert all(check.passed for check in found)
+
+
+def test_the_records_of_a_release_are_counted_and_not_those_it_might_have_held(tmp_path):
+    _, ctx, planned, _ = released(tmp_path / "project")
+    more = planned.model_copy(update={"rows": 10_000})
+    assert _rows(ctx, more) == planned.rows
+    shutil.rmtree(ctx.workspace.release(planned.id))
+    assert _rows(ctx, more) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("private_evolution", {}, "Set methods.m.noisy_label_split, which pays"),
+        ("private_evolution", {"noisy_label_split": True}, "follow methods.m.noisy_label_split"),
+        ("private_evolution", {"label_split": {"a": 1}}, "those of methods.m.label_split"),
+        ("dp_lora", {}, "Set methods.m.label_noise, which pays"),
+        ("dp_lora", {"label_noise": 3}, "follow methods.m.label_noise"),
+        ("private_prediction", {}, "every label alike, on purpose"),
+        ("keyphrase_seeding", {}, "every label alike, on purpose"),
+    ],
+)
+def test_the_settings_of_label_shares_and_of_length_are_those_that_the_method_has(
+    method, settings, said
+):
+    config = load_method(method).Config(**settings)
+    assert said in _proportions("methods.m", config)
+    part = "text." if method == "private_evolution" else ""
+    assert longest("methods.m", config)[0] == f"methods.m.{part}max_tokens"
+
+
+def written(folder, count, labels):
+    """A synthetic file of short texts that are all different."""
+    lines = [
+        {"id": str(i), "label": labels[i % len(labels)], "text": f"please call me back {i} times"}
+        for i in range(count)
+    ]
+    (folder / "synthetic.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "synthetic.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "held_out", "names", "why"),
+    [
+        (5, ("Billing", "Symptoms"), 60, ("Billing", "Symptoms"), "5 records, fewer than 20"),
+        (40, ("Billing", "Symptoms"), 5, ("Billing", "Symptoms"), "one side has fewer than 20"),
+        (40, ("Billing", "Symptoms"), 0, ("Billing", "Symptoms"), "one side has fewer than 20"),
+        (40, ("Billing",), 60, ("Billing",), None),
+        (40, ("Billing",), 60, ("Billing", "Symptoms"), None),
+        (40, (None,), 60, (None,), "one side has fewer than 20"),
+        (1, ("Billing",), 1, ("Symptoms",), "1 records, fewer than 20"),
+    ],
+)
+def test_little_to_measure_by_is_said_and_breaks_nothing(
+    make_project, tmp_path, rows, labels, held_out, names, why
+):
+    """Five texts, one label, a hold-out that is smaller than a metric needs, or empty."""
+    ctx = make_project(methods=INK).context("evaluate.perplexity_texts=0")
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    real = [
+        Record(str(i), names[i % len(names)], f"a bill came for {i} euros") for i in range(held_out)
+    ]
+    artifact = written(tmp_path, rows, labels)
+    metrics, _ = MEASURES["text"].beside(
+        ctx, planned, artifact, real, Backends(stand_ins()), Failures()
+    )
+    about = Circumstances(
+        texts=True, held_out=True, labelled=True, embedded=True, rows=rows, levers="the dial"
+    )
+    found = {one.key: one for one in sections([metric.to_json() for metric in metrics], about)}
+    shown = {key: json.dumps(section.to_json()) for key, section in found.items()}
+    for key, section in found.items():
+        assert section.grade or "UNAVAILABLE" in shown[key] or "Not graded" in section.advice
+    if why:
+        assert found["downstream"].grade is None
+        assert why in shown["downstream"]
+    elif len(names) == 1:  # one label: whatever is trained on is always right
+        assert found["downstream"].grade == "poor"
+    assert "NaN" not in "".join(shown.values())
+
+
+@pytest.mark.parametrize("held_out", [0, 60])
+def test_an_embedder_that_does_not_load_is_said_whether_a_record_is_held_out_or_not(
+    make_project, tmp_path, monkeypatch, held_out
+):
+    def damaged(*_):
+        raise ModelError("damaged.")
+
+    monkeypatch.setattr("privsyn.stages.measure.load_embedder", damaged)
+    ctx = make_project(methods=INK).context(
+        "evaluate.perplexity_texts=0", "evaluate.public_alone=false"
+    )
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    real = [Record(str(i), "Billing", f"a bill of {i} euros") for i in range(held_out)]
+    with pytest.raises(ModelError, match="damaged"):
+        MEASURES["text"].beside(
+            ctx, planned, written(tmp_path, 40, ("Billing",)), real, None, Failures()
+        )
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_what_is_seen_of_evaluate_does_not_tell_whether_a_record_was_held_out(
+    make_project, tmp_path, monkeypatch, embeddings
+):
+    """Progress and logs leave the machine of a task, by Airflow's log store: one unit in the
+    hold-out, whose only record has no label, or none at all, must look alike there."""
+    project = make_project(methods=INK)
+    loaded = []
+
+    def load(models, role, performance):
+        loaded.append(role)
+        return stand_ins()[role]
+
+    monkeypatch.setattr("privsyn.stages.measure.load_role", load)
+    monkeypatch.setattr("privsyn.stages.measure.load_role", load)
+    monkeypatch.setattr(
+        "privsyn.stages.measure.load_embedder", lambda *_: Backends(stand_ins()).embedder
+    )
+    artifact = written(tmp_path, 40, ("Billing", "Symptoms"))
+
+    def seen(real):
+        shown = []
+        ctx = project.context(f"evaluate.embeddings={json.dumps(embeddings)}")
+        shutil.rmtree(ctx.workspace.cache / "alone", ignore_errors=True)
+        ctx.progress = lambda *counts: shown.append(counts)
+        planned = plan(ctx, "invisible_ink", open_account=True)
+        loaded.clear()
+        metrics, plots = MEASURES["text"].beside(ctx, planned, artifact, real, None, Failures())
+        return bool(metrics), bool(plots(tmp_path)), shown, list(loaded)
+
+    labelled = [Record(str(i), "Billing", f"a bill for {i} euros") for i in range(30)]
+    none, one, many = seen([]), seen([Record("7", None, "a bill")]), seen(labelled)
+    assert none[:2] == (False, False)
+    assert many[:2] == (True, True)
+    assert none[2:] == one[2:] == many[2:]
+    named = [counts for counts in none[2] if counts[-1] == "measurements"]
+    assert [counts[1:3] for counts in named] == [(done, len(named)) for done in range(len(named))]
+    assert len({counts[0] for counts in named}) == len(named) == (5 if embeddings else 3)
+    alone = [counts for counts in none[2] if counts[-1] == "texts"]
+    assert {counts[2] for counts in alone} == ({80} if embeddings else set())  # two draws of 40
+    assert "language" in none[3]
+
+
+@pytest.mark.parametrize("units", [10, 17, 40])
+def test_advice_names_no_count_that_a_public_setting_would_follow(tmp_path, units):
+    changed = METHODS["private_evolution"] | {"population": 4000}
+    project = build_project(tmp_path / "project", methods={"private_evolution": changed})
+    project.write(rows(units, units))
+    ctx = project.context()
+    planned = plan(ctx, "private_evolution", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    said = _levers(ctx, planned, load_method("private_evolution"))
+    assert said.startswith("the number of records (fewer train than the ")
+    assert "set these by public numbers alone" in said
+    public = f"{planned.mechanism().sized_for.records:.0f} {planned.mechanism().sized_for.settings}"
+    assert set(NUMBER.findall(said)) <= set(NUMBER.findall(public))

@@ -1,0 +1,32 @@
+"""A release by SmolLM2 itself, as the default settings have it: planned, drawn, verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privsyn.release import certificate, verification
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from tests.integration.e2e.small_project import METHODS, Project, build_project
+
+
+def test_a_release_by_smollm2(tmp_path: Path, smollm2: Path) -> None:
+    """Reading the model probes that its rows are independent on this machine."""
+    project: Project = build_project(
+        tmp_path / "project",
+        models={"language": "smollm2"},
+        methods={"invisible_ink": METHODS["invisible_ink"] | {"texts_per_label": 1}},
+    )
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    assert planned.models["language"].source == "smollm2"
+    reserve(ctx, planned)
+    for shard in range(partition(ctx, planned)):
+        generate(ctx, planned, shard)
+    folder = certify(ctx, planned)
+    _, sealed = certificate.read(folder)
+    assert sealed["plan"]["models"]["language"]["source"] == "smollm2"
+    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))

@@ -1,0 +1,136 @@
+"""The private file from one run to the next: changed, the same again, by date."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from privsyn.errors import DataError
+from privsyn.stages.certify import certify
+from privsyn.stages.draw import generate
+from privsyn.stages.partition import partition, source_changed
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.workdir import Run
+from tests.integration.e2e.small_project import finish, rows
+
+
+def reserved(ctx):
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    return planned
+
+
+def test_a_file_that_changed_under_its_version_fails_in_reserve(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    finish(ctx, planned, fake)
+    assert reserved(project.context()).id == planned.id  # the same again is found, at no cost
+    spent = ctx.ledger.balance("letters").spent
+    project.write(rows(50, 20))
+    for change in ("privacy.draw=0", "privacy.draw=1"):
+        with pytest.raises(DataError, match=r"dataset\.version=v1: .*made from under this") as told:
+            reserved(project.context(change))
+        assert told.value.exit_code == 2
+    assert ctx.ledger.balance("letters").spent == spent
+    assert [refusal.error for refusal in ctx.ledger.refusals()] == ["DataError"] * 2
+    reserved(project.context("dataset.version=v2", "privacy.epsilon=1"))
+
+
+def test_a_finished_release_needs_its_file_no_more(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    finish(ctx, planned, fake)
+    project.data.unlink()
+    assert reserved(project.context()).id == planned.id
+
+
+def test_a_begun_release_is_resumed_whatever_became_of_its_file(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    partition(ctx, planned)
+    project.write(rows(50, 20))
+    again = project.context()
+    assert reserve(again, planned).state == "BEGUN"
+    assert source_changed(again, planned)
+    for shard in range(partition(again, planned)):
+        generate(again, planned, shard, fake)
+    assert certify(again, planned).is_dir()
+
+
+def test_the_same_file_under_a_new_version_is_not_paid_for_twice_unasked(make_project):
+    project = make_project()
+    reserved(project.context("privacy.epsilon=1"))
+    copy = shutil.copy(project.data, project.root / "export-2.jsonl")
+    new = ("dataset.version=v2", f"dataset.path={copy}", "privacy.epsilon=1")
+    with pytest.raises(DataError, match=r"same content as version v1.*same_source=true"):
+        reserved(project.context(*new))
+    assert project.context().ledger.balance("letters").entries == 1
+    asked = reserved(project.context(*new, "dataset.same_source=true"))
+    plain = plan(project.context(*new), "invisible_ink", open_account=True)
+    assert asked.id == plain.id  # whether it was asked for shapes no output
+    assert project.context().ledger.balance("letters").entries == 2
+
+
+def test_a_file_that_changes_between_reserve_and_partition_is_not_opened(make_project):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    project.write(rows(50, 20))
+    with pytest.raises(DataError, match=r"changed since release .* was reserved"):
+        partition(project.context(), planned)
+    assert ctx.ledger.entry(planned.id).state == "RESERVED"
+    assert settle(ctx, planned) == "VOID"
+    partition(project.context(), reserved(project.context()))
+
+
+def test_a_file_that_changes_after_a_release_began_is_no_part_of_it(make_project, fake):
+    project = make_project()
+    ctx = project.context()
+    planned = reserved(ctx)
+    Run.pin(ctx, planned).begin(ctx, planned)  # and killed before it read a record
+    kept = project.data.read_bytes()
+    project.write(rows(50, 20))
+    with pytest.raises(DataError, match=r"changed since release .* was reserved.*ledger lose"):
+        partition(project.context(), planned)
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+    project.data.write_bytes(kept)
+    finish(project.context(), planned, fake)
+    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+
+
+def test_the_date_of_a_run_chooses_its_file(make_project):
+    project = make_project()
+    dated = ("dataset.version='{date:%Y-%m}'", "dataset.path='in/{date:%Y}/{date:%m}{x}.jsonl'")
+    for month, count in ((9, 40), (10, 60)):
+        file = project.root / "in" / "2026" / f"{month:02d}{{x}}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        project.write(rows(count, 20))
+        project.data.rename(file)
+    found = []
+    for month in (9, 10):
+        ctx = replace(project.context(*dated, "privacy.epsilon=1"), day=date(2026, month, 15))
+        ctx.__dict__["tracker"] = project.context().tracker
+        planned = reserved(ctx)
+        partition(ctx, planned)
+        assert planned.dataset.version == f"2026-{month:02d}"
+        assert not source_changed(ctx, planned)
+        found.append((planned.id, ctx.source(planned).path.name))
+        private = {path.name for _, path in ctx.files._private}  # of every month
+        assert {"09{x}.jsonl", "10{x}.jsonl"} <= private
+        # another process, on another day, with the plan of this one
+        later = replace(project.context(*dated), day=date(2027, 1, 1))
+        again = type(planned).model_validate_json(planned.model_dump_json())
+        assert later.source(again).path == ctx.source(planned).path
+    assert [name for _, name in found] == ["09{x}.jsonl", "10{x}.jsonl"]
+    assert found[0][0] != found[1][0]
+    late = replace(project.context(*dated), day=date(2026, 11, 15))
+    late.__dict__["tracker"] = project.context().tracker
+    with pytest.raises(DataError, match=r"in/2026/11\{x\}\.jsonl does not exist"):
+        reserved(late)  # an export that is late spends nothing on the last one

@@ -1,0 +1,853 @@
+"""The stages over the toy model: idempotence, budget, loss, quarantine, neighbouring data."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import shutil
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privsyn.display.comparison import compare
+from privsyn.display.releases import outcome
+from privsyn.dp.accountant import guarantee, rho
+from privsyn.dp.events import dump
+from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.errors import (
+    BudgetExceeded,
+    ConfigError,
+    DataError,
+    ModelError,
+    ReleaseLost,
+    ValidationFailed,
+    VerificationError,
+)
+from privsyn.methods.base import Backends
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.models.references import BUILTIN
+from privsyn.release import certificate, layout, verification
+from privsyn.release.plan import Plan, release_id
+from privsyn.stages.certify import certify, export
+from privsyn.stages.draw import generate
+from privsyn.stages.evaluate import evaluate, said
+from privsyn.stages.holdout import held_out
+from privsyn.stages.partition import partition
+from privsyn.stages.plan import plan, preview, report
+from privsyn.stages.publish import publish
+from privsyn.stages.reserve import reserve, settle
+from privsyn.stages.run import run
+from privsyn.stages.validate import copy_reports, place, validate
+from privsyn.students.parent import open_parent
+from privsyn.testing import Constant
+from privsyn.tracking.base import NullTracker
+from tests.integration.e2e.neighbours import assert_alike, published_by_neighbours
+from tests.integration.e2e.small_project import CANARY, finish, rows, stand_in, times
+
+
+class Recording(NullTracker):
+    """Keeps what would be attached to runs."""
+
+    def __init__(self):
+        self.files = []
+
+    def log_artifact(self, run_id, path, folder=""):
+        self.files.append(path)
+
+
+class Runs(NullTracker):
+    """Keeps the names of the metrics and files of every run."""
+
+    def __init__(self):
+        self.metrics, self.files = defaultdict(set), defaultdict(set)
+
+    def release_run(self, release_id):
+        return "public"
+
+    def start_stage(self, release_id, stage):
+        return f"internal/{stage}"
+
+    def log_metrics(self, run_id, metrics, step=0):
+        self.metrics[run_id].update(metrics)
+
+    def log_artifact(self, run_id, path, folder=""):
+        self.files[run_id].add((path.name, path.read_bytes()))
+
+
+def release(ctx, backends):
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    return planned, finish(ctx, planned, backends)
+
+
+def test_a_release_is_whole_certified_and_settled(make_project, fake):
+    ctx = make_project().context()
+    planned, folder = release(ctx, fake)
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == ["Billing"] * 3 + ["Symptoms"] * 3
+    assert [row["id"] for row in rows] == [f"{planned.id}-{i:06d}" for i in range(6)]
+    checks = verification.verify(folder, ctx.ledger)
+    assert all(check.passed for check in checks), checks
+    assert settle(ctx, planned) == "COMMITTED"
+    assert not ctx.workspace.scratch(planned.id).exists()
+    assert ctx.ledger.verify().entries == 1
+
+
+TIME = re.compile(r"\d{2}:\d{2}:\d{2}")
+"""A time of a day, wherever it stands."""
+
+
+def released(ctx, planned, backends):
+    """Draw, certify and validate a reserved release; the bytes and times of its folder."""
+    finish(ctx, planned, backends)
+    folder = validate(ctx, planned)
+    at = {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*")}
+    files = {path: (folder / path).read_bytes() for path in at if (folder / path).is_file()}
+    return files, at | {Path(): folder.stat().st_mtime_ns}
+
+
+def test_a_release_tells_the_day_its_cost_was_set_aside_and_no_time(make_project, fake):
+    """How long a release takes depends on the records."""
+    project = make_project()
+    ctx = project.context()
+    start, passed = ctx.clock(), count()
+    ctx.clock = lambda: start + timedelta(seconds=next(passed))
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    base = project.copy(project.root.parent / "slow")
+    files, at = released(ctx, planned, fake)
+    _, sealed = certificate.read(ctx.workspace.release(planned.id))
+    assert sealed["reserved_on"] == "2026-11-20"
+    assert len(set(at.values())) == 1
+    assert str(datetime.fromtimestamp(at[Path()] / 1e9, UTC)).startswith("2026-11-20")
+    assert not [path for path, raw in files.items() if TIME.search(raw.decode("latin-1"))]
+    copies = (export(ctx, planned), ctx.workspace.reports(planned.method))
+    copy_reports(ctx, planned.method, ctx.workspace.release(planned.id))
+    assert [len(times(copy)) for copy in copies] == [1, 1]
+    days = {str(datetime.fromtimestamp(one / 1e9, UTC))[:10] for one in times(*copies)}
+    assert days == {"2026-11-20"}
+
+    slow = base.context()
+    slow.clock = lambda: start + timedelta(days=3, hours=next(passed))
+    slow.noise = ctx.noise = Constant  # the same draws
+    other = base.copy(base.root.parent / "slower").context()
+    other.noise, other.clock = Constant, lambda: start + timedelta(days=1)
+    assert released(slow, planned, fake) == released(other, planned, fake)
+
+
+def test_who_finishes_first_shows_on_no_certificate(make_project, fake):
+    """Neither in the balance nor in numbers of rows: of releases that are reserved, either order
+    of finishing gives the same bytes."""
+    project = make_project(account={"period": {"days": 30, "epsilon": 20.0}})
+    ctx = project.context()
+    plans = []
+    for draw in (0, 1):
+        one = project.context(f"privacy.draw={draw}")
+        plans.append((one, plan(one, "invisible_ink", open_account=True)))
+        reserve(*plans[-1])
+    found = []
+    start = project.context().clock()
+    for order in ((0, 1), (1, 0)):
+        there = project.copy(project.root.parent / f"{order[0]} first")
+        made = {}
+        for number in order:
+            ctx = there.context(f"privacy.draw={number}")
+            ctx.noise = Constant
+            ctx.clock = itertools.repeat(start + timedelta(days=number)).__next__
+            made[number] = released(ctx, plans[number][1], fake)
+        found.append(made)
+    assert found[0] == found[1]
+
+
+def test_planning_writes_nothing_and_needs_no_data(make_project):
+    project = make_project()
+    project.data.unlink()
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink")
+    answer = report(planned, preview(ctx, planned))
+    assert answer["account"]["fits"] is True
+    assert answer["release_id"] is None
+    assert not (project.root / ".privsyn" / "ledger.db").exists()
+
+
+def test_the_same_config_is_the_same_release_at_no_cost(make_project, fake):
+    project = make_project()
+    first, folder = release(project.context(), fake)
+    spent = project.context().ledger.balance("letters").spent
+    bytes_before = (folder / "certificate.json").read_bytes()
+    settle(project.context(), first)
+
+    ctx = project.context()
+    ctx.noise = lambda: pytest.fail("drew again")
+    again, folder_again = release(ctx, None)
+    assert (again.id, folder_again) == (first.id, folder)
+    assert (folder / "certificate.json").read_bytes() == bytes_before
+    assert ctx.ledger.balance("letters").spent == spent
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "dataset.version=v2",
+        "privacy.draw=1",
+        "privacy.epsilon=7.9",
+        "methods.invisible_ink.top_k=50",
+        "methods.invisible_ink.prompt={private: 'Hm {reference} so', public: 'Hm so'}",
+        "models.dtype=bfloat16",
+        "dataset.max_records_per_unit=1",
+        "dataset.holdout=0.3",
+    ],
+)
+def test_what_shapes_the_output_changes_the_release_id(make_project, change):
+    project = make_project()
+    one = plan(project.context(), "invisible_ink", open_account=True)
+    assert plan(project.context(change), "invisible_ink", open_account=True).id != one.id
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["performance.shards=1", "performance.rows_per_pass=4"],
+)
+def test_what_changes_no_output_keeps_the_release_id(make_project, change):
+    project = make_project()
+    one = plan(project.context(), "invisible_ink", open_account=True)
+    assert plan(project.context(change), "invisible_ink", open_account=True).id == one.id
+
+
+def test_a_model_is_what_its_folder_holds_and_not_what_it_is_called(make_project):
+    ctx = make_project().context()
+    used = plan(ctx, "invisible_ink", open_account=True).model_dump(mode="json")
+    used["models"]["language"] = {"source": "one", "revision": "sha256:aa", "dtype": "float32"}
+    one = release_id(used)
+    used["models"]["language"]["source"] = "another"
+    assert release_id(used) == one
+    used["models"]["language"]["revision"] = "sha256:bb"
+    assert release_id(used) != one
+    used["models"]["language"]["revision"] = "0" * 40  # a commit means what its repository holds
+    another = release_id(used)
+    used["models"]["language"]["source"] = "one"
+    assert release_id(used) != another
+
+
+def test_new_versions_are_charged_until_the_account_is_empty(make_project, fake):
+    project = make_project()
+    for version in ("v1", "v2", "v3", "v4", "v5", "v6"):
+        ctx = project.context(f"dataset.version={version}", "dataset.same_source=true")
+        planned = plan(ctx, "invisible_ink", open_account=True)
+        if not preview(ctx, planned).fits:
+            break
+        release(ctx, fake)
+    else:
+        pytest.fail("the cap never held")
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(ctx, planned)
+    assert refused.value.short == pytest.approx(refused.value.asked - refused.value.left)
+    assert refused.value.exit_code == 3
+    assert report(planned, preview(ctx, planned))["account"]["fits"] is False
+
+
+def test_a_seeded_source_taints_the_certificate(make_project, fake):
+    ctx = make_project().context()
+    ctx.noise = lambda: SeededNoise(1)
+    _, folder = release(ctx, fake)
+    _, sealed = certificate.read(folder)
+    assert (sealed["class"], sealed["noise"]) == ("not-private", "seeded")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ModelError])
+def test_an_exception_of_ours_after_a_draw_loses_the_release(make_project, fake, error):
+    """One that says what is wrong, too: it may do so by what was drawn, which is not drawn anew."""
+
+    class Breaks(type(fake.language)):
+        def decode(self, tokens):
+            raise error("the text was: CANARY")
+
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    with pytest.raises(ReleaseLost) as lost:
+        generate(ctx, planned, 0, Backends({"language": stand_in(Breaks)}))
+    assert "CANARY" not in str(lost.value)
+    assert error.__name__ in str(lost.value)
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+    assert ctx.ledger.balance("letters").spent > 0
+    with pytest.raises(ReleaseLost, match=r"privacy\.draw=1"):
+        reserve(ctx, planned)
+    assert settle(ctx, planned) == "LOST"
+
+
+def test_a_failure_from_outside_is_resumed_at_no_cost(make_project, fake):
+    class Dies(OpenDPNoise):
+        left = 7
+
+        def noisy_max(self, *args):
+            Dies.left -= 1
+            if Dies.left == 0:
+                raise MemoryError
+            return super().noisy_max(*args)
+
+    project = make_project()
+    ctx = project.context()
+    ctx.noise = Dies
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    with pytest.raises(MemoryError):
+        generate(ctx, planned, 0, fake)
+    assert settle(ctx, planned) == "BEGUN"
+    spent = ctx.ledger.balance("letters").spent
+    kept = (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes()
+
+    resumed = project.context("performance.shards=1")
+    again = plan(resumed, "invisible_ink", open_account=True)
+    reserve(resumed, again)
+    for shard in range(partition(resumed, again)):
+        generate(resumed, again, shard, fake)
+    assert again.id == planned.id
+    assert project.context().ledger.balance("letters").spent == spent
+    assert (ctx.workspace.scratch(planned.id) / "journal-00000").read_bytes().startswith(kept)
+    folder = certify(resumed, again)
+    assert len((folder / "synthetic.jsonl").read_text().splitlines()) == 6
+
+
+def test_scratch_that_is_gone_loses_the_release(make_project, fake):
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    shutil.rmtree(ctx.workspace.scratch(planned.id))
+    with pytest.raises(ReleaseLost):
+        generate(ctx, planned, 0, fake)
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+
+
+def test_scratch_that_is_gone_loses_the_release_at_the_next_run(make_project):
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    shutil.rmtree(ctx.workspace.scratch(planned.id))
+    with pytest.raises(ReleaseLost):
+        partition(ctx, planned)
+    assert ctx.ledger.entry(planned.id).state == "LOST"
+
+
+def test_an_untouched_reservation_is_given_back(make_project):
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    assert settle(ctx, planned) == "VOID"
+    assert ctx.ledger.balance("letters").spent == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda project: project.data.unlink(), "private.jsonl"),
+        (lambda project: project.data.write_text(""), "private.jsonl"),
+        (lambda project: project.write([{"text": "a", "label": "Billing"}]), "unit"),
+        (lambda project: project.data.write_bytes(b"\xff\xfe\n\n"), "private.jsonl"),
+    ],
+)
+def test_a_bad_input_file_reserves_nothing(make_project, damage, message):
+    project = make_project()
+    damage(project)
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    with pytest.raises(DataError, match=message) as caught:
+        reserve(ctx, planned)
+    assert caught.value.exit_code == 2
+    assert ctx.ledger.find(planned.id) is None
+    assert ctx.ledger.balance("letters").spent == 0
+
+
+def test_a_plan_of_other_settings_is_refused(make_project):
+    project = make_project()
+    planned = plan(project.context(), "invisible_ink", open_account=True)
+    with pytest.raises(ConfigError, match="other settings"):
+        reserve(project.context("methods.invisible_ink.top_k=7"), planned)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"prompt": "Say {label}: {reference}"}},
+        {"dataset": {"labels": ("Billing",)}},
+        {"dataset": {"document": "secret note"}},
+        {"models": {"language": {"revision": "other"}}},
+        {"draw": 1},
+    ],
+    ids=str,
+)
+def test_a_plan_that_is_edited_after_it_is_paid_is_not_drawn(make_project, fake, change):
+    """Its event is what was charged, but what is drawn would not be what the name says."""
+    ctx = make_project().context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    partition(ctx, planned)
+    ctx.noise = lambda: pytest.fail("drew")
+    said = planned.model_dump(mode="json")
+    for name, value in change.items():
+        said[name] = merged(said[name], value) if isinstance(value, dict) else value
+    with pytest.raises(VerificationError, match="was edited"):
+        generate(ctx, Plan.model_validate(said), 0, fake)
+    assert ctx.ledger.entry(planned.id).state == "BEGUN"
+
+
+def merged(held, change):
+    for name, value in change.items():
+        held[name] = merged(held[name], value) if isinstance(value, dict) else value
+    return held
+
+
+def test_a_failed_suite_keeps_the_artifact_in_quarantine(make_project, fake):
+    project = make_project()
+    logged = Recording()
+    strict = ("validation.min_chars=3000", "validation.min_share=1.0")
+    ctx = project.context(*strict, tracker=logged)
+    ctx.as_filed = True
+    planned, folder = release(ctx, fake)
+    logged.files.clear()
+    for _ in range(2):  # a second look leaves it as closed as the first
+        with pytest.raises(ValidationFailed) as failed:
+            validate(ctx, planned)
+    assert failed.value.exit_code == 5
+    assert "characters" in failed.value.message  # in words, not the name of a check alone
+    assert "cost nothing" in failed.value.hint
+    quarantine = ctx.workspace.quarantine(planned.id)
+    assert not folder.exists()
+    assert (quarantine / "report.html").is_file()
+    assert quarantine.parent.stat().st_mode & 0o777 == 0o700
+    for path in (quarantine, *quarantine.rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert logged.files == [], "what failed went to MLflow"
+    assert not ctx.workspace.reports(planned.method).exists(), "what failed went to DVC's folder"
+    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    # A mended suite lets the same artifact out, at no cost.
+    mended = project.context(tracker=logged)
+    assert validate(mended, planned) == folder
+    assert not quarantine.exists()
+    assert {file.name for file in logged.files} == {"report.html", "report.json", "validation.json"}
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+
+
+def test_evaluation_is_internal_and_reads_only_what_was_held_out(make_project, fake):
+    ctx = make_project().context()
+    planned, folder = release(ctx, fake)
+    internal = evaluate(ctx, planned)
+    assert internal == ctx.workspace.internal(planned.id)
+    metrics = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    assert {metric["class"] for metric in metrics} == {"internal"}
+    assert (internal / "evaluation.json").stat().st_mode & 0o077 == 0
+    assert not (folder / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("holdout", [1e-12, 0.25])
+def test_a_log_does_not_tell_whether_a_record_is_held_out(make_project, fake, holdout):
+    """By 1e-12 of the units none is: what is told is the same, and of the same file."""
+    ctx = make_project().context(f"dataset.holdout={holdout}")
+    planned, _ = release(ctx, fake)
+    internal = evaluate(ctx, planned)
+    assert internal == ctx.workspace.internal(planned.id)
+    assert said(internal) == f"internal numbers in {internal}"
+    assert (internal / "evaluation.json").is_file()
+    assert "nothing" not in outcome(ctx, planned)["utility (internal)"]
+
+
+def test_a_log_says_that_no_record_is_set_aside(make_project, fake):
+    ctx = make_project().context("dataset.holdout=0")
+    planned, _ = release(ctx, fake)
+    assert evaluate(ctx, planned) is None
+    assert "dataset.holdout" in said(None)
+
+
+def test_private_numbers_reach_no_public_run(make_project, fake):
+    """A tracker that keeps what it is told: the release's own run has the certificate's facts."""
+
+    ctx = make_project().context()
+    ctx.tracker = tracker = Runs()
+    planned, _ = release(ctx, fake)
+    internal = evaluate(ctx, planned)
+    validate(ctx, planned)
+    listed = json.loads((internal / "evaluation.json").read_text())["metrics"]
+    private = {metric["name"] for metric in listed}
+    assert private
+    assert not private & tracker.metrics["public"]
+    assert private <= tracker.metrics["internal/evaluate"]
+    plots = list(internal.rglob("*.png"))
+    assert plots
+    shown = {(path.name, path.read_bytes()) for path in [*plots, *internal.glob("report.*")]}
+    assert len(shown) == len(plots) + 2
+    assert not shown & tracker.files["public"]
+    assert shown <= tracker.files["internal/evaluate"]
+
+
+class Letters:
+    """An embedder: how often each letter occurs."""
+
+    def embed(self, texts):
+        return np.array([[t.count(c) for c in "abcdefghij"] for t in texts], np.float32)
+
+
+def test_the_headline_stands_beside_what_would_come_for_free(make_project, fake):
+    """Commonest label, the public model alone, as many real records; the alone texts are kept."""
+    project = make_project()
+    project.write(rows(300, 150))
+    ctx = project.context("dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20")
+    planned, folder = release(ctx, fake)
+    models = Backends({**fake.models, "embedder": Letters()})
+    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
+    found = json.loads(file.read_text())
+    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
+    wanted = {"accuracy", "chance", "public", "real", "gain", "gain_low", "gain_high"}
+    assert {f"vectors.{name}" for name in wanted} <= set(metrics)
+    assert {metric["class"] for metric in found["metrics"]} == {"internal"}
+    assert "over the public model alone" in found["verdict"]
+    assert found["verdict"] in outcome(ctx, planned)["utility (internal)"]
+    assert "verdict" not in "".join(path.read_text() for path in folder.glob("*.json"))
+    [kept] = (ctx.workspace.cache / "alone").iterdir()
+    texts = json.loads(kept.read_text())
+    released = len((folder / "synthetic.jsonl").read_text().splitlines())
+    assert len(texts) == 2 * released  # of so small a release two draws
+    kept.write_text(json.dumps(["kept"] * len(texts)))
+    evaluate(ctx, planned, backends=models)
+    assert json.loads(kept.read_text()) == ["kept"] * len(texts)  # computed once per settings
+
+
+@pytest.mark.parametrize(
+    "labels", [("dataset.label=null", "dataset.labels=[]"), ("dataset.labels=['Billing']",)]
+)
+def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, fake, labels):
+    """Nearness to real records, beside the public model alone and as many real ones."""
+    project = make_project()
+    project.write([row | {"text": f"{row['text']} {CANARY}"} for row in rows(300, 150)])
+    ctx = project.context(
+        *labels, "dataset.holdout=0.5", "methods.invisible_ink.texts_per_label=20"
+    )
+    planned, folder = release(ctx, fake)
+    validate(ctx, planned)
+    models = Backends({**fake.models, "embedder": Letters()})
+    file = evaluate(ctx, planned, backends=models) / "evaluation.json"
+    found = json.loads(file.read_text())
+    metrics = {metric["name"]: metric["value"] for metric in found["metrics"]}
+    wanted = {"cosine", "public", "real", "gain", "gain_low", "gain_high"}
+    assert {f"nearness.{name}" for name in wanted} <= set(metrics)
+    assert not [name for name in metrics if name.startswith(("vectors.", "downstream."))]
+    assert found["verdict"].startswith("nearness ")
+    said = outcome(ctx, planned)["utility (internal)"]
+    assert found["verdict"] in said
+    assert "TF-IDF" not in said
+    page = (file.parent / "report.html").read_text()
+    assert "Does it come near what real records say?" in page
+    alone = "".join(path.read_text() for path in (ctx.workspace.cache / "alone").iterdir())
+    assert CANARY not in alone + page + said + file.read_text()
+    assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))
+    [compared] = compare(ctx, [planned.id]).releases
+    assert compared.utility.value == metrics["nearness.cosine"]
+    assert compared.utility.public == metrics["nearness.public"]
+
+
+def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake, monkeypatch):
+    """A record decides neither whether a release is published nor what a log says."""
+
+    def fails(texts, real):
+        raise ValueError(CANARY)
+
+    def draws(*_, **__):
+        raise ZeroDivisionError
+
+    said, project = [], make_project()
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setattr("privsyn.stages.measure.compare_words", fails)
+            monkeypatch.setattr("privsyn.stages.measure.draw_plots", draws)
+        ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
+        heard = []
+        ctx = replace(ctx, progress=lambda *told, heard=heard: heard.append(told))
+        ctx.tracker = NullTracker()
+        planned, _ = release(ctx, fake)
+        settle(ctx, planned)
+        validate(ctx, planned)
+        models = Backends({**fake.models, "embedder": Letters()})
+        inside = evaluate(ctx, planned, backends=models)
+        found = json.loads((inside / "evaluation.json").read_text())
+        page = (inside / "report.html").read_text()
+        assert ("failed" in found) is ("measuring failed" in page) is broken
+        assert CANARY not in page + json.dumps(found)
+        assert publish(ctx, planned)["release_id"] == planned.id
+        said.append([told for told in heard if told[-1] == "measurements"])
+    assert found["failed"].keys() == {"words, lengths, labels", "plots"}
+    assert found["failed"]["plots"].startswith("ZeroDivisionError at test_stages.py:")
+    told = outcome(ctx, planned)["utility (internal)"]
+    assert told.startswith("measuring failed (plots: ZeroDivisionError at test_stages.py:")
+    assert "; words, lengths, labels: ValueError at test_stages.py:" in told
+    assert said[0] == said[1] != []
+
+
+@pytest.fixture
+def lost(make_project, tmp_path):
+    """A project whose language model lies in a folder, and that folder."""
+    model = tmp_path / "model"
+    shutil.copytree(BUILTIN, model)
+    return make_project(models={"language": str(model)}), model
+
+
+def goes(model):
+    """Hears of the stages of a run, and takes the model away once the release is valid."""
+    return lambda stage, _: model.rename(model.with_name("gone")) if stage == "validate" else None
+
+
+def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
+    """The model is gone once the release is valid; with it back, a later run measures it."""
+    project, model = lost
+    heard = []
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", told=goes(model), noted=heard.append)
+    assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
+    assert ctx.ledger.entry(planned.id).state == "COMMITTED"
+    assert heard == [said(ctx.workspace.internal(planned.id))]
+    assert heard[0].startswith("not measured: ModelError at ")
+    assert f"privsyn report --measure {planned.id}" in heard[0]
+    assert "measuring failed (the whole evaluation: " in outcome(ctx, planned)["utility (internal)"]
+    assert (
+        "the whole evaluation: ModelError"
+        in (ctx.workspace.internal(planned.id) / "report.html").read_text()
+    )
+    model.with_name("gone").rename(model)
+    spent = ctx.ledger.balance("letters").spent
+    done = project.cli("report", "--measure", planned.id)
+    assert "measuring failed" not in done.stdout
+    file = ctx.workspace.internal(planned.id) / "evaluation.json"
+    assert "failed" not in json.loads(file.read_text())
+    assert ctx.ledger.balance("letters").spent == spent
+
+
+def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
+    project, model = lost
+    ctx = project.context("evaluate.audit=block")
+    with pytest.raises(ValidationFailed, match="was not audited here"):
+        run(ctx, "invisible_ink", told=goes(model))
+    assert not list((project.root / "releases").glob("*.dvc"))
+
+
+def test_a_failed_stage_of_measuring_ends_well_for_dvc(lost):
+    project, model = lost
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", published=False, told=goes(model))
+    project.cli("stage", "plan", "--out", "plan.json", check=False)
+    plan_file = project.root / "planned.json"
+    plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
+    done = project.cli("stage", "evaluate", "--plan", str(plan_file))
+    assert "not measured: ModelError at " in done.stdout
+
+
+def test_a_release_is_measured_once_per_settings(make_project):
+    """A second run costs nothing, and neither does its evaluation; other settings measure anew."""
+    project = make_project()
+    ctx = project.context()
+    planned = run(ctx, "invisible_ink", published=False)
+    file = ctx.workspace.internal(planned.id) / "evaluation.json"
+    seen = file.stat().st_mtime_ns
+    run(project.context(), "invisible_ink", published=False)
+    assert file.stat().st_mtime_ns == seen
+    run(project.context("evaluate.perplexity_texts=0"), "invisible_ink", published=False)
+    changed = file.stat().st_mtime_ns
+    assert changed != seen
+    evaluate(project.context("evaluate.perplexity_texts=0"), planned, again=True)
+    assert file.stat().st_mtime_ns != changed
+
+
+def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
+    make_project, fake, monkeypatch
+):
+    project = make_project()
+    ctx = project.context("dataset.holdout=0.5")
+    planned, _ = release(ctx, fake)
+    validate(ctx, planned)
+    models = Backends({**fake.models, "embedder": Letters()})
+    evaluate(ctx, planned, backends=models)  # from here on what the public model wrote is on file
+    told = []
+    for real in (held_out(ctx, planned), []):
+        heard = []
+        watched = replace(ctx, progress=lambda *said, heard=heard: heard.append(said))
+        watched.tracker = NullTracker()
+        monkeypatch.setattr("privsyn.stages.evaluate.held_out", lambda *_, real=real: real)
+        evaluate(watched, planned, backends=models)
+        told.append(heard)
+    assert told[0] == told[1]
+    assert told[0]
+
+
+def test_neighbouring_data_gives_the_same_bytes_when_the_mechanism_is_a_constant(
+    make_project, fake
+):
+    """Plan, certificate, validation and artifact: nothing else of the data comes through."""
+    assert_alike(
+        published_by_neighbours(
+            make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
+        )
+    )
+
+
+def test_a_count_of_private_records_on_the_certificate_is_always_seen(
+    make_project, fake, monkeypatch
+):
+    """The check above must not depend on the account's random key."""
+    run = InvisibleInk.run
+
+    def counting(self, cfg, mechanism, buckets, draw):
+        samples = run(self, cfg, mechanism, buckets, draw)
+        for sample, bucket in zip(samples, buckets, strict=True):
+            counts = {"references": len(bucket.contents.reveal())}
+            yield dataclasses.replace(sample, counts=counts)
+
+    monkeypatch.setattr(InvisibleInk, "run", counting)
+    found = published_by_neighbours(
+        make_project(), "invisible_ink", Constant, lambda ctx: release(ctx, fake)
+    )
+    differing = {name for name, published in found.items() if published != found["base"]}
+    seen = {"removed", "unit removed", "added", "label unknown", "nulled"}
+    assert seen <= differing <= seen | {"label moved"}
+
+
+@pytest.mark.parametrize("name", ["synthetic.jsonl", "certificate.json"])
+def test_one_changed_byte_fails_verification(make_project, fake, name):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    file = folder / name
+    original = file.read_bytes()
+    for at in range(0, len(original), max(1, len(original) // 40)):
+        changed = bytearray(original)
+        changed[at] ^= 1
+        file.write_bytes(changed)
+        with pytest.raises(VerificationError) as caught:
+            verification.raise_failed(folder, verification.verify(folder, None))
+        assert caught.value.exit_code == 4
+
+
+def test_a_resealed_lie_is_found_by_recomputing_or_by_the_ledger(make_project, fake):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    _, sealed = certificate.read(folder)
+
+    def forged(edit):
+        body = json.loads(json.dumps({k: v for k, v in sealed.items() if k != "seal"}))
+        edit(body)
+        (folder / "certificate.json").write_bytes(
+            certificate.canonical(body | {"seal": certificate.seal_of(body)})
+        )
+        return {check.name for check in verification.verify(folder, ctx.ledger) if not check.passed}
+
+    def event(body):
+        body["plan"]["event"]["events"][0]["range"] /= 2
+
+    def epsilon(body):
+        body["plan"]["epsilon"] = 0.5
+
+    def solved(body):
+        """A tenth of the clip bound, and all that follows from it."""
+        planned = Plan.model_validate(body["plan"] | {"warnings": (), "shards": 1})
+        derived = planned.derived | {"clip_bound": planned.derived["clip_bound"] / 10}
+        made = planned.model_copy(update={"derived": derived}).mechanism()
+        body["plan"]["derived"], body["plan"]["event"] = dict(made.derived), dump(made.event)
+        body["plan"]["epsilon"] = guarantee(made.event, planned.target_delta).epsilon
+        body["plan"]["rho"] = rho(made.event)
+
+    def unit(body):
+        body["plan"]["max_records_per_unit"] = 1
+
+    def risk(body):
+        body["risk"]["found_at_1_permille"] *= 0.99
+
+    def no_risk(body):
+        body["risk"] = {"advantage": "none"}
+
+    def lower_delta(body):
+        body["plan"]["delta"] /= 10
+
+    def seeded(body):
+        body["noise"] = "seeded"
+
+    def no_rho(body):
+        body["plan"]["rho"] = 0.0
+
+    def more_rows(body):
+        body["artifact"]["rows"] += 1
+
+    def promised(body):
+        body["plan"]["invariants"] = ["count"]
+
+    def bare(body):
+        body["risk"] = {}
+
+    def created(body):
+        body["created"] = "2020-01-01T00:00:00+00:00"
+
+    assert "event" in forged(event)
+    assert "guarantee" in forged(epsilon)
+    assert "event" in forged(solved)
+    assert {"release id", "event"} <= forged(unit)
+    assert forged(created) == {"ledger digests"}
+    assert forged(risk) == {"risk", "ledger digests"}
+    for edit, check in (
+        (no_risk, "risk"), (bare, "risk"), (lower_delta, "guarantee"), (seeded, "class"),
+        (no_rho, "derived facts"), (more_rows, "derived facts"), (promised, "derived facts"),
+    ):  # fmt: skip
+        assert check in forged(edit), edit.__name__
+
+
+def test_a_certificate_that_was_written_by_hand_is_one_line(make_project, fake):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    file = folder / "certificate.json"
+    _, sealed = certificate.read(folder)
+    whole = file.read_text().rstrip().removesuffix("}")
+    written = {
+        f"nested {depth}": whole + ', "more": ' + "[" * depth + "]" * depth + "}"
+        for depth in (400, 2_000, 100_000)
+    }
+    for field in ("exhibits", "artifact", "plan", "parents", "model", "derived"):
+        for value in (["a"], "a", 7, None, {"a": 7}, {"a": {"b": []}}):
+            written[f"{field}={value}"] = json.dumps(sealed | {field: value})
+    for what, text in written.items():
+        file.write_text(text)
+        with pytest.raises(VerificationError) as caught:
+            verification.raise_failed(folder, verification.verify(folder, None))
+        assert len(str(caught.value).splitlines()) == 1, what
+        assert set(ctx.workspace.known_releases("letters")) <= {folder.name}
+
+
+def test_what_goes_into_quarantine_loses_its_signature(make_project, fake):
+    ctx = make_project().context()
+    planned, _ = release(ctx, fake)
+    folder = validate(ctx, planned)
+    (folder / layout.SIGNATURE).write_text("{}")
+    lies = place(ctx, planned.id, folder, released=False)
+    assert layout.in_quarantine(lies)
+    assert not (lies / layout.SIGNATURE).exists()
+
+
+def test_a_certificate_says_how_full_its_account_is_with_it(make_project, fake):
+    ctx = make_project().context()
+    _, folder = release(ctx, fake)
+    account = certificate.read(folder)[1]["account"]
+    assert account["share"] == ctx.ledger.balance(account["name"]).share > 0
+
+
+def test_an_edited_release_is_no_parent(make_project, fake):
+    ctx = make_project().context()
+    planned, folder = release(ctx, fake)
+    open_parent(ctx, planned.id)
+    with (folder / "synthetic.jsonl").open("a") as stream:
+        stream.write('{"id": "x", "label": "Billing", "text": "Jane Roe is ill"}\n')
+    with pytest.raises(VerificationError):
+        open_parent(ctx, planned.id)

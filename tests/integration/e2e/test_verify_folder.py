@@ -1,0 +1,307 @@
+"""Every file of a release folder is covered, named as not covered, or refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+
+import pytest
+
+from privsyn.data.artifacts import sha256_file
+from privsyn.errors import VerificationError
+from privsyn.ledger.chain import VALIDATED
+from privsyn.methods.base import Backends
+from privsyn.release import certificate, verification
+from privsyn.stages.plan import plan
+from privsyn.stages.reserve import reserve
+from privsyn.stages.validate import validate, write_report
+from tests.integration.e2e.small_project import build_project, finish, stand_in
+
+REPORTS = ("validation.json", "report.html", "report.json", "quality.json")
+COVERED = ("synthetic.jsonl", "certificate.json", *REPORTS)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A validated release, its project and its plan."""
+    project = build_project(tmp_path_factory.mktemp("verify") / "project")
+    ctx = project.context()
+    planned = plan(ctx, "invisible_ink", open_account=True)
+    reserve(ctx, planned)
+    finish(ctx, planned, Backends({"language": stand_in()}))
+    return project, planned, validate(ctx, planned)
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    target = tmp_path / made[2].name
+    shutil.copytree(made[2], target)
+    return target
+
+
+def failed(folder, ledger):
+    return [check.name for check in verification.verify(folder, ledger) if check.passed is False]
+
+
+def test_a_validated_release_is_covered_whole(made, copy):
+    ledger = made[0].context().ledger
+    checks = {check.name: check for check in verification.verify(copy, ledger)}
+    assert all(check.passed for check in checks.values())
+    for name in REPORTS:
+        assert name in checks["validation reports"].detail
+    assert verification.authentic(list(checks.values()))
+    assert ledger.verify().entries == 1
+
+
+def test_a_copy_without_reports_is_whole(made, copy):
+    """As dvc.yaml tracks it."""
+    for name in REPORTS:
+        (copy / name).unlink()
+    assert all(check.passed for check in verification.verify(copy, made[0].context().ledger))
+
+
+@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("how", ["changed", "link", "fifo", "folder"])
+def test_whatever_is_done_to_a_file_is_seen(made, copy, name, how):
+    file = copy / name
+    kept = copy.parent / "kept"
+    shutil.copyfile(file, kept)
+    if how == "changed":
+        file.write_bytes(kept.read_bytes().replace(b"a", b"b", 1) + b" ")
+    else:
+        file.unlink()
+        if how == "link":
+            file.symlink_to(kept)
+        elif how == "fifo":
+            os.mkfifo(file)
+        else:
+            file.mkdir()
+    try:
+        found = failed(copy, made[0].context().ledger)
+    except VerificationError:
+        assert name == "certificate.json"
+    else:
+        assert found
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("how", ["a word", "a space", "gone", "empty", "link"])
+def test_without_a_ledger_a_changed_report_is_seen(copy, name, how):
+    file = copy / name
+    kept = file.read_bytes()
+    file.unlink()
+    if how == "a word":
+        file.write_bytes(kept.replace(b"e", b"E", 1))
+    elif how == "a space":
+        file.write_bytes(kept + b" ")
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "link":
+        (copy.parent / name).write_bytes(kept)
+        file.symlink_to(copy.parent / name)
+    assert "report" in failed(copy, None)
+
+
+def sealed_again(folder, **changes):
+    """What validation said with ``changes``, and digests and seal to match, as a forger writes."""
+    file = folder / "validation.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    certificate.seal_reports(folder)
+
+
+@pytest.mark.parametrize("signer", ["", "a" * 64])
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_a_page_that_says_another_thing_than_the_certificate_is_seen(copy, name, signer):
+    """Its digest was put right: it is made again from certificate, records and checks."""
+    sealed_again(copy, signer=signer)
+    write_report(copy)
+    assert failed(copy, None) == []
+    kept = (copy / name).read_text()
+    (copy / name).write_text(kept.replace(" protection", " and perfect protection", 1))
+    assert (copy / name).read_text() != kept
+    sealed_again(copy)
+    assert failed(copy, None) == ["report"]
+
+
+@pytest.mark.parametrize("changes", [{"success": False}, {"cautions": []}, {"deployment": {}}])
+def test_a_page_and_its_checks_are_of_one_validation(copy, changes):
+    sealed_again(copy, deployment={"curators": ["City council"]}, cautions=["a"], success=True)
+    write_report(copy)
+    assert failed(copy, None) == []
+    sealed_again(copy, **changes)
+    assert failed(copy, None) == ["report"]
+
+
+def test_reports_of_another_certificate_are_seen(copy):
+    _, sealed = certificate.read(copy)
+    sealed["software"]["privsyn"] = "0.0.1"
+    sealed["seal"] = certificate.seal_of(sealed)
+    (copy / "certificate.json").write_bytes(certificate.canonical(sealed))
+    (check,) = [one for one in verification.verify(copy, None) if one.passed is False]
+    assert (check.name, check.detail) == ("report", "of another certificate")
+
+
+def test_a_page_of_another_version_is_covered_by_its_digest_and_not_made_again(copy, monkeypatch):
+    monkeypatch.setattr(verification, "__version__", "0.0.1")
+    checks = {check.name: check for check in verification.verify(copy, None)}
+    assert checks["report"].passed is True
+    assert checks["page"].passed is None
+    assert "and this is 0.0.1" in checks["page"].detail
+    (copy / "report.html").write_bytes((copy / "report.html").read_bytes() + b" ")
+    assert failed(copy, None) == ["report"]
+
+
+def test_the_command_refuses_a_changed_page_without_a_ledger(copy, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (copy / "report.html").write_bytes((copy / "report.html").read_bytes().replace(b"10", b"1", 1))
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    assert code == 4
+    assert "report.html" in shown
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.sh", ".hidden", "images", "exhibits", "model", "x\ny", "synthetic.jsonl.bak"]
+)
+@pytest.mark.parametrize("how", ["file", "folder", "link", "fifo"])
+def test_what_is_not_of_the_release_is_refused(made, copy, name, how):
+    extra = copy / name
+    if how == "file":
+        extra.write_text("x")
+    elif how == "folder":
+        extra.mkdir()
+    elif how == "link":
+        extra.symlink_to(copy.parent)
+    else:
+        os.mkfifo(extra)
+    for ledger in (None, made[0].context().ledger):
+        assert failed(copy, ledger)
+        for check in verification.verify(copy, ledger):
+            assert "\n" not in check.detail
+
+
+def test_a_link_among_the_named_files_is_no_file_of_a_release(tmp_path):
+    """It holds the same bytes, and may hold others tomorrow."""
+    folder = tmp_path / "exhibits"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"a")
+    named = [("exhibits/a.png", sha256_file(folder / "a.png"))]
+    assert verification._files("exhibits", folder, named).passed
+    (folder / "a.png").rename(tmp_path / "elsewhere.png")
+    (folder / "a.png").symlink_to(tmp_path / "elsewhere.png")
+    assert not verification._files("exhibits", folder, named).passed
+
+
+def test_derived_numbers_of_another_mechanism_are_seen(made, copy):
+    """Without a ledger, too: they are recomputed."""
+    file = copy / "certificate.json"
+    sealed = json.loads(file.read_text())
+    name, value = next(iter(sealed["plan"]["derived"].items()))
+    sealed["plan"]["derived"][name] = value * 2
+    sealed.pop("seal")
+    sealed["seal"] = certificate.seal_of(sealed)
+    file.write_bytes(certificate.canonical(sealed))
+    assert "event" in failed(copy, None)
+
+
+def test_the_last_digit_of_a_derived_number_is_the_processor_s(made, copy):
+    """A release verifies on another machine than the one that planned it."""
+    file = copy / "certificate.json"
+    sealed = json.loads(file.read_text())
+    derived = sealed["plan"]["derived"]
+    derived |= {name: math.nextafter(value, math.inf) for name, value in derived.items()}
+    sealed.pop("seal")
+    sealed["seal"] = certificate.seal_of(sealed)
+    file.write_bytes(certificate.canonical(sealed))
+    assert "event" not in failed(copy, None)
+
+
+def test_a_page_of_another_release_or_time_is_seen(made, copy):
+    project, _, folder = made
+    (copy / "report.html").write_bytes((folder / "report.html").read_bytes() + b"<!-- -->")
+    assert failed(copy, project.context().ledger) == ["report", "validation reports"]
+    with pytest.raises(VerificationError, match=r"changed since validation: report\.html"):
+        verification.raise_failed(copy, verification.verify(copy, project.context().ledger))
+
+
+def test_validating_again_notes_only_what_changed(made):
+    project, planned, folder = made
+    ctx = project.context()
+    notes = [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED]
+    spent = ctx.ledger.balance("letters").spent
+    (folder / ".validation.json.0123.tmp").write_text("half")  # of a validation that was killed
+    assert validate(ctx, planned) == folder
+    assert [row for row in ctx.ledger.history(planned.id) if row.change == VALIDATED] == notes
+    assert len(notes) == 1
+    assert all(check.passed for check in verification.verify(folder, ctx.ledger))
+    assert ctx.ledger.balance("letters").spent == spent
+
+
+def test_without_a_note_reports_are_named_as_not_covered(made, copy, monkeypatch):
+    """The folder agrees with itself; that this validation was noted, no ledger says."""
+    ledger = made[0].context().ledger
+    rows = ledger.history(made[1].id)
+    monkeypatch.setattr(
+        type(ledger), "history", lambda self, release: [r for r in rows if r.change != VALIDATED]
+    )
+    checks = {check.name: check for check in verification.verify(copy, ledger)}
+    assert [name for name, check in checks.items() if not check.passed] == ["validation reports"]
+    assert checks["validation reports"].passed is None
+    for name in REPORTS:
+        assert name in checks["validation reports"].detail
+    assert verification.authentic(list(checks.values()))
+
+
+def forge(folder):
+    """Another text, with digests and seal to match: what a hash alone cannot tell."""
+    rows = [json.loads(line) for line in (folder / "synthetic.jsonl").read_text().splitlines()]
+    rows[0]["text"] = "forged"
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (folder / "synthetic.jsonl").write_bytes(data)
+    _, sealed = certificate.read(folder)
+    import hashlib
+
+    sealed["artifact"]["sha256"] = hashlib.sha256(data).hexdigest()
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / "certificate.json").write_bytes(certificate.canonical(sealed))
+    write_report(folder)
+
+
+def cli(monkeypatch, capsys, *arguments):
+    from privsyn import cli as command
+
+    monkeypatch.setattr("sys.argv", ["privsyn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    shown = capsys.readouterr()
+    return ended.value.code, " ".join((shown.out + shown.err).split())
+
+
+def test_without_a_ledger_a_release_is_consistent_and_no_more(
+    made, copy, monkeypatch, capsys, tmp_path
+):
+    forge(copy)
+    monkeypatch.chdir(tmp_path)
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), "--params", "none.yaml")
+    assert code == 0
+    assert "consistent, not authenticated" in shown
+    arguments = ("verify", str(copy), "--params", "none.yaml", "--require-ledger")
+    code, shown = cli(monkeypatch, capsys, *arguments)
+    assert code == 6
+    assert "no ledger at hand says who made it" in shown
+    code, shown = cli(monkeypatch, capsys, *arguments, "--json")
+    assert code == 6
+    code, shown = cli(monkeypatch, capsys, "verify", "--help")
+    assert "6: not authenticated (--require-ledger: no ledger confirms it" in shown
+
+
+def test_with_its_ledger_it_is_authentic_and_a_forged_one_is_not(made, copy, monkeypatch, capsys):
+    project, _, folder = made
+    params = ("--params", str(project.params), "--require-ledger")
+    code, shown = cli(monkeypatch, capsys, "verify", str(folder), *params)
+    assert code == 0
+    assert "authentic: the ledger vouches for it" in shown
+    forge(copy)
+    code, shown = cli(monkeypatch, capsys, "verify", str(copy), *params)
+    assert code == 4

@@ -1,0 +1,264 @@
+"""PostgreSQL: the app's role does its work, and cannot rewrite what happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import sqlalchemy as sa
+
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Pure
+from privsyn.errors import (
+    ApprovalNeeded,
+    BudgetExceeded,
+    ConfigError,
+    DataError,
+    LedgerUnavailable,
+)
+from privsyn.ledger import tables
+from privsyn.ledger.database import _parse
+from privsyn.ledger.decisions import What
+from privsyn.ledger.entries import DatasetSource, State
+from privsyn.ledger.grants import PRIVILEGES, grants
+from privsyn.ledger.migrations import MIGRATIONS
+from privsyn.ledger.store import Ledger, open_ledger
+from privsyn.ledger.terms import Terms
+from tests.unit.ledger.ledger_cases import PURE, finish, reserve
+
+SPEC = dataclasses.replace(PURE, epsilon=30.0)
+
+
+class Roles(NamedTuple):
+    owner: str
+    app: str
+
+
+@pytest.fixture
+def roles(postgres_url: str) -> Iterator[Roles]:
+    """A ledger of the owner, and a role of the app that the shipped SQL was run for."""
+    schema = postgres_url.partition("search_path%3D")[2] or postgres_url.rpartition("=")[2]
+    role = f'app "{secrets.token_hex(4)}"'
+    open_ledger(postgres_url).migrate()
+    engine = sa.create_engine(_parse(postgres_url), poolclass=sa.NullPool)
+    quoted = role.replace('"', '""')
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f'CREATE ROLE "{quoted}" LOGIN')
+    run(postgres_url, grants(role, schema))
+    run(postgres_url, grants(role, schema))  # may be run again
+    try:
+        yield Roles(postgres_url, _parse(postgres_url).set(username=role).render_as_string(False))
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f'DROP OWNED BY "{quoted}"')
+            connection.exec_driver_sql(f'DROP ROLE "{quoted}"')
+
+
+def run(url: str, statement: str) -> None:
+    """As psql does: several statements, transactions of their own."""
+    import psycopg
+
+    parsed = _parse(url)
+    with psycopg.connect(
+        host=parsed.host,
+        port=parsed.port,
+        user=parsed.username,
+        password=parsed.password,
+        dbname=parsed.database,
+        options=str(parsed.query["options"]),
+        autocommit=True,
+    ) as connection:
+        connection.execute(statement)
+
+
+@pytest.fixture
+def ledger(roles: Roles) -> Ledger:
+    ledger = open_ledger(roles.app)
+    ledger.open_account(SPEC)
+    finish(ledger, "r1")
+    reserve(ledger, "r2")
+    return ledger
+
+
+def test_every_table_has_its_privileges() -> None:
+    assert set(PRIVILEGES) == set(tables.metadata.tables.values())
+
+
+def test_the_app_does_all_its_work(ledger: Ledger) -> None:
+    cost = Guarantee(1.0, 1e-6)
+    ledger.void("r2", "not wanted")
+    for content in ("one", "two"):  # noted anew: the first run never began
+        source = DatasetSource("v2", content)
+        ledger.reserve("clinic", "r2", Pure(1.0), method="toy", guarantee=cost, source=source)
+        ledger.void("r2", "not wanted")
+    reserve(ledger, "r2")
+    ledger.begin("r2", "/s", "n")
+    with ledger.acquire("r2", "shard-0") as lease:
+        ledger.renew(lease)
+    ledger.acquire("r2", "shard-0")
+    ledger.lose("r2", "given up")
+    ledger.derive("r1", "c" * 64, "d" * 64)
+    ledger.note_validation("r1", "r1", "b" * 64, {"validation.json": "e" * 64})
+    ledger.rename_unit_column("clinic", "person_id", "the export has another name")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "r3", Pure(100.0))
+    audit = ledger.verify()
+    assert audit.entries == 2
+    assert ledger.entry("r2").state is State.LOST
+    assert [refusal.error for refusal in ledger.refusals()] == ["BudgetExceeded"]
+
+
+def test_the_app_tightens_terms_and_decides_and_the_owner_alone_loosens(
+    roles: Roles, ledger: Ledger
+) -> None:
+    ledger.open_account(dataclasses.replace(SPEC, terms=Terms(spend_above=0.5)))
+    with pytest.raises(ApprovalNeeded):
+        reserve(ledger, "r3")
+    digest = ledger.requested("r3").body["digest"]
+    ledger.decide("r3", What.SPEND, digest, approved=True, approver="officer")
+    reserve(ledger, "r3")
+    with pytest.raises(LedgerUnavailable, match="only the owner of the ledger loosens"):
+        ledger.loosen("clinic", Terms(), "in a hurry")
+    assert ledger.terms("clinic").spend_above == 0.5
+    open_ledger(roles.owner).loosen("clinic", Terms(), "a mistake, says the officer")
+    assert ledger.verify().entries == 3
+
+
+BY = "json_build_object('by', json_build_object('db_user', session_user))::text"
+APPENDED = (
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', {by}, e.hash, 'y'"
+    " FROM ledger_head e; UPDATE ledger_head SET seq = seq + 1, hash = 'y'"
+)
+"""A row of a kind that no state forbids: it says who wrote it, or somebody else did."""
+_ATTACKS = [
+    "UPDATE ledger_history SET body = '{}' WHERE seq = 2",
+    "DELETE FROM ledger_history WHERE seq = 5",
+    "TRUNCATE ledger_history",
+    "INSERT INTO ledger_history SELECT 99, at, account, release_id, change, body, previous, hash"
+    " FROM ledger_history WHERE seq = 1",
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', MINE, e.hash, 'y'"
+    " FROM ledger_head e",
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', NULL, 'NOTE', MINE, e.hash, 'y'"
+    " FROM ledger_head e",  # and no head that says so
+    "UPDATE ledger_head SET seq = 4, hash = (SELECT hash FROM ledger_history WHERE seq = 4)",
+    "UPDATE ledger_head SET seq = seq + 1",
+    "DELETE FROM ledger_head",
+    "TRUNCATE ledger_head",
+    "INSERT INTO ledger_history SELECT e.seq + 1, 'x', 'clinic', 'r1', 'VOID', MINE, e.hash, 'y'"
+    " FROM ledger_head e; UPDATE ledger_head SET seq = seq + 1, hash = 'y'",  # gives r1 back
+    APPENDED.format(by='\'{"by": {"db_user": "officer"}}\''),
+    APPENDED.format(by='\'{"by": {"user": "officer"}}\''),
+    "UPDATE ledger_account SET epsilon = 1000",
+    "UPDATE ledger_account SET partition_key = 'aa'",
+    "UPDATE ledger_account SET unit_column = 'visit_id'",
+    "UPDATE ledger_account SET terms = NULL",
+    "DELETE FROM ledger_account",
+    "UPDATE ledger_entry SET state = 'VOID' WHERE release_id = 'r1'",
+    "UPDATE ledger_entry SET loss = 0 WHERE release_id = 'r1'",
+    "UPDATE ledger_entry SET epsilon = 0, event = '{}' WHERE release_id = 'r1'",
+    "UPDATE ledger_entry SET account = 'other' WHERE release_id = 'r1'",
+    "DELETE FROM ledger_entry WHERE release_id = 'r1'",
+    "INSERT INTO ledger_entry SELECT 'r9', 99, account, method, state, event, loss, period_loss,"
+    " epsilon, delta, reserved_at, changed_at FROM ledger_entry WHERE release_id = 'r1'",
+    "UPDATE ledger_lease SET steps = 0",
+    "UPDATE ledger_lease SET token = 0",
+    "DELETE FROM ledger_lease",
+    "UPDATE ledger_refusal SET message = ''",
+    "DELETE FROM ledger_refusal",
+    "DELETE FROM ledger_source",
+    "UPDATE ledger_source SET fingerprint = ''",
+    "UPDATE ledger_secret SET value = ''",
+    "DELETE FROM ledger_migration",
+    "DROP TABLE ledger_history",
+    "DROP TRIGGER privsyn_history_stays ON ledger_history",
+    "ALTER TABLE ledger_history DISABLE TRIGGER ALL",
+    "CREATE TABLE more (x int)",
+    "SET session_replication_role = replica",
+]
+ATTACKS = [attack.replace("MINE", BY) for attack in _ATTACKS]
+
+
+def filled(ledger: Ledger) -> None:
+    """A row in every table."""
+    cost = Guarantee(1.0, 1e-6)
+    source = DatasetSource("v1", "content")
+    ledger.reserve("clinic", "r4", Pure(1.0), method="toy", guarantee=cost, source=source)
+    ledger.begin("r4", "/s", "n")
+    lease = ledger.acquire("r4", "shard-0")
+    lease.count(lambda: 3)
+    ledger.renew(lease)
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "r3", Pure(100.0))
+
+
+def test_the_app_cannot_rewrite_what_happened(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    filled(ledger)
+    before = ledger.verify()
+    got_through = []
+    for attack in ATTACKS:
+        try:
+            run(roles.app, attack)
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.RaiseException):
+            continue
+        got_through.append(attack)
+    assert got_through == []
+    assert ledger.verify() == before
+
+
+def test_a_row_names_the_role_that_writes_it(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    role = _parse(roles.app).username
+    assert ledger.entry("r1").reserved_by == {"db_user": role}
+    with pytest.raises(BudgetExceeded):
+        reserve(open_ledger(roles.app, who={"user": "bob", "db_user": "bob"}), "r3", Pure(100.0))
+    assert ledger.refusals()[0].refused_by == {"user": "bob", "db_user": role}
+    with pytest.raises(psycopg.errors.RaiseException, match="does not name the role"):
+        run(roles.app, APPENDED.format(by="'{}'"))
+    run(roles.app, APPENDED.format(by=BY))  # a false row may still be written, in one's own name
+
+
+def test_nor_does_the_owner_by_mistake(roles: Roles, ledger: Ledger) -> None:
+    import psycopg
+
+    filled(ledger)
+    owners = [
+        attack
+        for attack in ATTACKS
+        if attack.startswith(("UPDATE", "DELETE", "INSERT", "TRUNCATE"))
+        and not any(table in attack for table in ("_secret", "_migration"))
+    ]
+    for attack in owners:
+        with pytest.raises(psycopg.errors.RaiseException, match="privsyn: "):
+            run(roles.owner, attack)
+    ledger.verify()
+
+
+def test_a_role_that_may_not_migrate_says_so(roles: Roles) -> None:
+    run(roles.owner, f"DELETE FROM ledger_migration WHERE version = {len(MIGRATIONS)}")  # noqa: S608
+    with pytest.raises(LedgerUnavailable, match="permission denied"):
+        open_ledger(roles.app).open_account(SPEC)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 64])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="not a name"):
+        grants(name)
+
+
+def test_a_file_that_changed_is_refused_as_ever(ledger: Ledger) -> None:
+    filled(ledger)
+    with pytest.raises(DataError):
+        ledger.reserve(
+            "clinic",
+            "r5",
+            Pure(1.0),
+            method="toy",
+            guarantee=Guarantee(1.0, 1e-6),
+            source=DatasetSource("v1", "another content"),
+        )

@@ -1,0 +1,325 @@
+"""Publishing and restoring releases with the real DVC command line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from privsyn.errors import ConfigError, DataError, PublishError, VerificationError
+from privsyn.publishing.dvc import DvcPublisher, current_stages, folder_md5
+from privsyn.publishing.git import PROJECT_FILES, commit_files
+from tests.integration.publishing.dvc_project import METHOD, REPOSITORY, Project, read
+
+NewProject = Callable[..., Project]
+STAGES = tuple(f"{name}@{METHOD}" for name in ("plan", "generate", "validate", "evaluate"))
+
+
+@pytest.fixture(scope="module")
+def bare(new_project: NewProject) -> Project:
+    """A folder with params.yaml alone: no git, no DVC settings."""
+    return new_project(git=False, shipped=False)
+
+
+@pytest.fixture(scope="module")
+def repository(new_project: NewProject) -> Project:
+    """A git repository with the shipped pipeline."""
+    return new_project(git=True)
+
+
+def remote_files(project: Project) -> list[Path]:
+    return [
+        path for path in (project.root / ".privsyn" / "dvc-remote").rglob("*") if path.is_file()
+    ]
+
+
+@pytest.fixture(scope="module")
+def two_versions(bare: Project) -> list[tuple[Path, dict[str, bytes], str]]:
+    """Two published releases: folder, its files, DVC's hash."""
+    publisher = DvcPublisher(bare.root)
+    published = []
+    for release_id, text in (("ink-1", "first"), ("ink-2", "second")):
+        folder = bare.release(release_id, text)
+        published.append((folder, read(folder), publisher.publish(folder, method=METHOD).md5))
+    return published
+
+
+def test_every_published_version_comes_back(
+    bare: Project, two_versions: list[tuple[Path, dict[str, bytes], str]]
+) -> None:
+    publisher = DvcPublisher(bare.root)
+    (one, files_of_one, md5_of_one), (two, files_of_two, _) = two_versions
+    for path in (bare.root / ".dvc" / "cache", one, two):
+        shutil.rmtree(path)
+    bare.dvc("pull", "releases/ink-1.dvc")
+    assert read(one) == files_of_one
+    assert folder_md5(one) == md5_of_one
+    assert not two.exists()
+    assert publisher.restore("ink-2") == two
+    assert read(two) == files_of_two
+
+
+def test_a_remote_that_returns_other_bytes_is_noticed(
+    bare: Project, two_versions: list[tuple[Path, dict[str, bytes], str]]
+) -> None:
+    folder = two_versions[1][0]
+    shutil.rmtree(bare.root / ".dvc" / "cache")
+    shutil.rmtree(folder)
+    (victim,) = (path for path in remote_files(bare) if b'"second"' in path.read_bytes())
+    content = victim.read_bytes()
+    victim.chmod(0o600)
+    victim.write_bytes(b"something else")
+    with pytest.raises((PublishError, VerificationError)):
+        DvcPublisher(bare.root).restore("ink-2")
+    assert not (folder / "synthetic.jsonl").exists()
+    victim.write_bytes(content)
+
+
+def test_after_a_publish_dvc_has_nothing_to_do(repository: Project) -> None:
+    release = repository.release("ink-1")
+    repository.current(release)
+    revision = DvcPublisher(repository.root).publish(release, method=METHOD)
+    assert revision.stages == STAGES
+    assert "up to date" in repository.dvc("status")
+    assert "up to date" in repository.dvc("repro")
+    assert repository.calls() == []
+    assert repository.git("status", "--porcelain").split() == ["??", "dvc.lock", "??", "releases/"]
+
+
+def test_a_late_publish_leaves_the_newer_release_alone(repository: Project) -> None:
+    publisher = DvcPublisher(repository.root)
+    old, new = repository.release("ink-old"), repository.release("ink-new", "newer")
+    repository.current(new)
+    # Committing the stages now would push the newer release, which may fail its validation.
+    assert publisher.publish(old, method=METHOD).stages == ()
+    assert not any(b"newer" in path.read_bytes() for path in remote_files(repository))
+    (repository.root / "notes.txt").write_text("staged by the user")
+    repository.git("add", "notes.txt")
+    revision = publisher.publish(new, method=METHOD, git_commit=True)
+    assert revision.stages == STAGES
+    assert revision.commit == repository.git("rev-parse", "HEAD").strip()
+    changed = repository.git("show", "--name-only", "--format=%s", "HEAD").split("\n")
+    assert changed[0] == "Publish ink-new"
+    assert set(filter(None, changed[1:])) == {"dvc.lock", "releases/ink-new.dvc"}
+    assert "A  notes.txt" in repository.git("status", "--porcelain")
+
+
+def test_a_commit_without_change_is_none(repository: Project) -> None:
+    (repository.root / "pointer.dvc").write_text("outs: []\n")
+    files = ["pointer.dvc", "missing"]
+    first = commit_files(repository.root, files, "Publish it", "2026-11-20")
+    assert commit_files(repository.root, files, "Publish it", "2026-11-21") == first
+    times = repository.git("show", "--no-patch", "--format=%aI %cI", "HEAD").split()
+    assert {time[:16] for time in times} == {"2026-11-20T00:00"}  # when it was done tells nothing
+
+
+def test_git_commit_without_git_is_refused_before_anything_is_published(bare: Project) -> None:
+    folder = bare.release("ink-nogit")
+    with pytest.raises(ConfigError, match="not in git"):
+        DvcPublisher(bare.root).publish(folder, git_commit=True)
+    assert not (bare.root / "releases" / "ink-nogit.dvc").exists()
+
+
+def test_the_pipeline_runs_on_a_laptop(new_project: NewProject) -> None:
+    project = new_project(git=True)
+    project.dvc("repro", f"generate@{METHOD}")
+    assert project.calls() == ["plan", "generate"]
+    project.dvc("repro")
+    assert project.calls() == ["validate", "evaluate"]
+    project.dvc("exp", "run", "-S", "privacy.epsilon=2.0")
+    assert project.calls() == ["plan", "generate", "validate", "evaluate"]
+    assert "distinct_1" in project.dvc("metrics", "show")
+    lock = yaml.safe_load((project.root / "dvc.lock").read_text())["stages"]
+    assert set(lock) == set(STAGES)
+    assert lock[f"plan@{METHOD}"]["params"]["params.yaml"]["privacy"]["epsilon"] == 2.0
+
+
+def test_what_is_not_validated_yet_is_not_pushed() -> None:
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    assert stages["generate"]["do"]["outs"] == [{"synthetic/${item}": {"push": False}}]
+
+
+def test_dvc_yaml_names_no_private_file_and_publishes_no_internal_number() -> None:
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    for name, stage in stages.items():
+        spec = stage["do"]
+        paths = [*spec.get("deps", ()), *spec.get("outs", ()), *spec.get("metrics", ())]
+        names = [next(iter(path)) if isinstance(path, dict) else path for path in paths]
+        assert all(name.startswith(("plans/", "synthetic/", "reports/")) for name in names)
+        assert spec["cmd"].startswith(f"privsyn stage {name} ")
+    assert not {"outs", "metrics", "plots"} & set(stages["evaluate"]["do"])
+
+
+def test_shipped_settings_are_those_of_a_project_that_brings_none() -> None:
+    for name, content in PROJECT_FILES.items():
+        assert (REPOSITORY / name).read_text() == content
+
+
+PUBLISH = """
+import sys
+from pathlib import Path
+from privsyn.publishing.dvc import DvcPublisher
+print(DvcPublisher(Path(sys.argv[1])).publish(Path(sys.argv[1], "releases", sys.argv[2])).md5)
+"""
+
+
+def test_publishes_of_several_processes_queue_up(bare: Project) -> None:
+    folders = [bare.release(f"ink-par-{number}", str(number)) for number in range(3)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PUBLISH, str(bare.root), folder.name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for folder in folders
+    ]
+    for process, folder in zip(started, folders, strict=True):
+        stdout, stderr = process.communicate(timeout=600)
+        assert process.returncode == 0, stderr
+        assert stdout.strip() == folder_md5(folder)
+        assert (bare.root / "releases" / f"{folder.name}.dvc").is_file()
+
+
+def test_a_killed_publish_is_repeated(bare: Project) -> None:
+    folder = bare.release("ink-killed")
+    pointer = bare.root / "releases" / "ink-killed.dvc"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PUBLISH, str(bare.root), folder.name], start_new_session=True
+    )
+    while not pointer.exists() and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    revision = DvcPublisher(bare.root).publish(folder)
+    assert revision.md5 == folder_md5(folder)
+    assert yaml.safe_load(pointer.read_text())["outs"][0]["md5"] == revision.md5
+
+
+@pytest.mark.parametrize("torn", ["", "outs:\n- md5: 12ab", "outs:\n- {"])
+def test_a_torn_pointer_of_a_killed_publish_is_written_anew(bare: Project, torn: str) -> None:
+    folder = bare.release("ink-torn")
+    pointer = bare.root / "releases" / "ink-torn.dvc"
+    pointer.write_text(torn)
+    assert DvcPublisher(bare.root).publish(folder).md5 == folder_md5(folder)
+    assert yaml.safe_load(pointer.read_text())["outs"][0]["path"] == "ink-torn"
+
+
+def test_a_published_artifact_is_final_and_its_reports_may_be_renewed(bare: Project) -> None:
+    publisher = DvcPublisher(bare.root)
+    folder = bare.release("ink-final")
+    first = publisher.publish(folder)
+    (folder / "validation.json").write_text('{"success": true, "suite": "newer"}\n')
+    assert publisher.publish(folder).md5 != first.md5
+    pointer = (bare.root / first.pointer).read_bytes()
+    (folder / "synthetic.jsonl").write_text('{"text": "redrawn"}\n')
+    with pytest.raises(
+        VerificationError, match=r"synthetic.jsonl is not the one that was published"
+    ):
+        publisher.publish(folder)
+    with pytest.raises(VerificationError, match="not what was published"):
+        publisher.restore("ink-final")
+    assert (bare.root / first.pointer).read_bytes() == pointer
+
+
+def test_another_dvc_command_is_waited_for(bare: Project) -> None:
+    lock = bare.root / ".dvc" / "tmp" / "lock"
+    folder = bare.release("ink-busy")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PublishError, match="Another DVC command runs"):
+            DvcPublisher(bare.root, busy_timeout=0).publish(folder)
+        # DVC itself gives up after three seconds: this one needs a second attempt.
+        threading.Timer(4.5, lambda: fcntl.flock(held, fcntl.LOCK_UN)).start()
+        DvcPublisher(bare.root, busy_timeout=60).publish(folder)
+
+
+def test_a_publish_that_never_ends_is_named(bare: Project) -> None:
+    folder = bare.release("ink-turn")
+    with (bare.root / ".privsyn" / "publish.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PublishError, match="another publish ran for more than 0 seconds"):
+            DvcPublisher(bare.root, lock_timeout=0).publish(folder)
+
+
+def test_an_internal_file_is_never_published(bare: Project) -> None:
+    folder = bare.release("ink-internal")
+    (folder / "evaluation.json").write_text('{"accuracy": 0.8}')
+    with pytest.raises(DataError, match=r"'evaluation.json', which is no file of a release"):
+        DvcPublisher(bare.root).publish(folder)
+    assert not (bare.root / "releases" / "ink-internal.dvc").exists()
+
+
+def test_a_link_is_never_followed_out_of_the_release(bare: Project, tmp_path: Path) -> None:
+    folder = bare.release("ink-link")
+    (tmp_path / "private.json").write_text("{}")
+    (folder / "quality.json").unlink()
+    (folder / "quality.json").symlink_to(tmp_path / "private.json")
+    with pytest.raises(DataError, match=r"'quality\.json'"):
+        DvcPublisher(bare.root).publish(folder)
+
+
+def test_a_folder_without_certificate_or_of_another_place_is_refused(
+    bare: Project, tmp_path: Path
+) -> None:
+    publisher = DvcPublisher(bare.root)
+    folder = bare.release("ink-half")
+    (folder / "certificate.json").unlink()
+    with pytest.raises(DataError, match=r"lacks certificate.json"):
+        publisher.publish(folder)
+    with pytest.raises(DataError, match="does not exist"):
+        publisher.publish(bare.root / "releases" / "ink-none")
+    with pytest.raises(DataError, match="is no folder of releases/"):
+        publisher.publish(tmp_path)
+
+
+@pytest.mark.usefixtures("two_versions")
+def test_an_unknown_release_gets_the_nearest_name(bare: Project) -> None:
+    publisher = DvcPublisher(bare.root)
+    with pytest.raises(DataError, match=r"Did you mean ink-1\?"):
+        publisher.restore("ink-11")
+    with pytest.raises(DataError, match="must match"):
+        publisher.restore("../../etc/passwd")
+
+
+def test_an_unknown_remote_is_a_setting_to_repair(bare: Project) -> None:
+    folder = bare.release("ink-remote")
+    with pytest.raises(ConfigError, match=r"remote 'nowhere' doesn't exist.*services.dvc_remote"):
+        DvcPublisher(bare.root, "nowhere").publish(folder)
+
+
+def test_a_missing_section_of_params_is_named(new_project: NewProject) -> None:
+    project = new_project(git=True)
+    params = project.root / "params.yaml"
+    params.write_text(params.read_text().replace("models: {}\n", ""))
+    release = project.release("ink-1")
+    project.current(release)
+    with pytest.raises(ConfigError, match=r"'models' are missing.*may be empty"):
+        DvcPublisher(project.root).publish(release, method=METHOD)
+
+
+def test_stages_are_committed_only_where_their_files_exist(new_project: NewProject) -> None:
+    project = new_project(git=False)
+    release = project.release("ink-1")
+    project.current(release)
+    assert current_stages(project.root, METHOD, release) == list(STAGES)
+    assert current_stages(project.root, "unnamed", release) == []
+    shutil.rmtree(project.root / "reports")
+    assert f"validate@{METHOD}" not in current_stages(project.root, METHOD, release)
+    project.current(project.release("ink-2"))
+    assert current_stages(project.root, METHOD, release) == []
+    project.current(release)
+    (project.root / "synthetic" / METHOD / "synthetic.jsonl").write_text("other")
+    assert current_stages(project.root, METHOD, release) == []
+    (project.root / "dvc.yaml").unlink()
+    assert current_stages(project.root, METHOD, release) == []

@@ -1,0 +1,134 @@
+"""Objects in folders and buckets: whole or not at all, through faults that pass."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from pathlib import Path
+
+import pytest
+
+from privsyn import object_store
+from privsyn.errors import ConfigError, StorageError
+from privsyn.object_store import NoSuchObject, open_store
+from tests.integration.vault.s3_server import BUCKET, Faulty, proxied, s3_server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def faulty(server, monkeypatch):
+    with proxied(server) as (url, faults):
+        for name, value in {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "not-to-be-told",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield faults
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request, tmp_path):
+    if request.param == "file":
+        return open_store(f"file://{tmp_path / 'store'}", "services.vault")
+    request.getfixturevalue("faulty")
+    return open_store(f"s3://{BUCKET}/{secrets.token_hex(4)}", "services.vault")
+
+
+def content(store, name: str) -> bytes:
+    target = io.BytesIO()
+    store.get(name, target)
+    return target.getvalue()
+
+
+def test_objects_come_back_are_listed_replaced_and_deleted(store):
+    big = secrets.token_bytes(20 << 20)  # several parts
+    store.put("r1/a/x", io.BytesIO(b"one"))
+    store.put("r1/big", io.BytesIO(big))
+    store.put("r10/y", io.BytesIO(b""))
+    store.put("r1/a/x", io.BytesIO(b"two"))
+    assert content(store, "r1/a/x") == b"two"
+    assert content(store, "r1/big") == big
+    assert content(store, "r10/y") == b""
+    assert store.folders() == ["r1", "r10"]
+    assert store.names() == ["r1/a/x", "r1/big", "r10/y"]
+    store.remove("r1/big")
+    store.remove("r1/big")
+    store.delete("r1")  # and not r10
+    store.delete("r1")
+    assert store.names() == ["r10/y"]
+    assert store.exists("r10/y")
+    assert not store.exists("r1/a/x")
+    for refused in ("", ".", "./"):
+        with pytest.raises(ValueError, match="not deleted whole"):
+            store.delete(refused)
+    for name in ("../x", "/etc/x", "a\nb"):
+        with pytest.raises(ValueError, match="no name of an object"):
+            store.put(name, io.BytesIO(b""))
+
+
+def test_an_object_that_is_not_there_is_said(store, monkeypatch):
+    monkeypatch.setattr(object_store, "STALE_SECONDS", (0.0,))
+    with pytest.raises(NoSuchObject, match="has no r1/x"):
+        content(store, "r1/x")
+
+
+def test_a_folder_s_objects_are_private_and_whole(tmp_path, full_disk):
+    store = open_store(f"file://{tmp_path / 'store'}", "services.vault")
+    store.put("r1/x", io.BytesIO(b"old"))
+    for path in (tmp_path / "store").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+    with full_disk(1000), pytest.raises(StorageError):
+        store.put("r1/x", io.BytesIO(bytes(5000)))
+    assert content(store, "r1/x") == b"old"
+    assert store.names() == ["r1/x"]
+
+
+def test_errors_a_cut_upload_and_stale_reads_pass(faulty: Faulty):
+    store = open_store(f"s3://{BUCKET}/faults", "services.vault")
+    faulty.fail = 2
+    store.put("r1/x", io.BytesIO(b"one"))
+    faulty.cut = 1
+    store.put("r1/y", io.BytesIO(bytes(1 << 20)))
+    faulty.stale, faulty.slow = 2, 0.2
+    assert content(store, "r1/x") == b"one"
+    assert content(store, "r1/y") == bytes(1 << 20)
+    assert faulty.fail == faulty.cut == faulty.stale == 0
+
+
+def test_a_store_that_stays_down_is_tried_again_by_the_next_run(faulty: Faulty, monkeypatch):
+    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 1})
+    monkeypatch.setattr(object_store, "AGAIN_SECONDS", ())
+    store = open_store(f"s3://{BUCKET}/down", "services.vault")
+    faulty.fail = 100
+    with pytest.raises(StorageError, match=r"cannot write r1/x in s3://.*: \w+\.") as refused:
+        store.put("r1/x", io.BytesIO(b"one"))
+    assert refused.value.retryable
+    assert "not-to-be-told" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:secret@bucket/x", "s3://bucket/x?key=secret", "https://host/x", "bucket",
+        "file://host/x", "file:///", "s3:///x", "file:///x#secret",
+    ],
+)  # fmt: skip
+def test_a_url_with_credentials_or_without_a_place_is_refused(url):
+    with pytest.raises(ConfigError, match=r"services\.vault") as refused:
+        open_store(url, "services.vault")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_setting_with_credentials_is_refused_and_not_quoted(tmp_path: Path):
+    from privsyn.config import ServicesConfig
+
+    with pytest.raises(ConfigError, match="user, a password") as refused:
+        ServicesConfig(vault="s3://key:secret@bucket")
+    assert "secret" not in str(refused.value)

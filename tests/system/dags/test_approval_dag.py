@@ -1,0 +1,153 @@
+"""Ways round an approval, tried on the real Airflow: what nobody approved is neither drawn nor out.
+
+The account asks for two people, so nobody approves what he asked for.
+"""
+
+import json
+
+import pytest
+import yaml
+
+from privsyn.ledger.store import open_ledger
+from privsyn.release import certificate, verification
+from tests.system.dags.conftest import CANARY, make_project
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+ASKER = "dag_test"  # whom Airflow names as who triggered the run
+YES, NO = ["Approve", "officer", "as agreed"], ["Reject", "officer", "not this month"]
+ORDERS = {
+    "rejected": {"answers": {"approve_spend": [NO]}},
+    "marked as successful after a rejection": {"mark": "approve_spend"},
+    "approved by who asked": {"answers": {"approve_spend": [["Approve", ASKER, ""]]}},
+    "not answered in time": {"answers": {"approve_spend": ["timeout"]}},
+    "another plan while it waits": {"answers": {"approve_spend": [{"epsilon": 0.5}, YES]}},
+    "another plan at the same cost": {"answers": {"approve_spend": [{"draw": 7}, YES]}},
+    "not approved to publish": {"answers": {"approve_spend": [YES], "approve_publish": [NO]}},
+    "marked as published": {"mark": "approve_publish"},
+    "approved": {"answers": {"approve_publish": [YES]}},
+    "with another form": {
+        "conf": {"privacy.epsilon": 7.0},
+        "answers": {"approve_spend": ["timeout"]},
+    },
+    "approved already": {},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = make_project(tmp_path_factory.mktemp("approvals"))
+    params = yaml.safe_load((project.root / "params.yaml").read_text())
+    params["account"]["approval"] = {"spend_above": 1, "publish": True, "two_people": True}
+    params["evaluate"] = {"enabled": False}
+    params["performance"]["shards"] = 1
+    (project.root / "params.yaml").write_text(yaml.safe_dump(params))
+    return project
+
+
+@pytest.fixture(scope="module")
+def runs(project):
+    outcomes = project.run("approve_dag.py", json.dumps(list(ORDERS.values())))
+    return dict(zip(ORDERS, outcomes, strict=True))
+
+
+@pytest.fixture(scope="module")
+def ledger(project, runs):
+    return open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "rejected",
+        "approved by who asked",
+        "not answered in time",
+        "another plan while it waits",
+        "with another form",
+    ],
+)
+def test_what_is_not_approved_ends_the_run_before_anything_is_set_aside(runs, how):
+    run = runs[how]
+    assert run["state"] == "failed"
+    assert run["tasks"]["approve_spend"] == "failed"
+    assert run["tries"]["approve_spend"] == 1, "it asked again by itself"
+    assert {run["tasks"][task] for task in ("reserve", "partition", "certify", "publish")} == {
+        "upstream_failed"
+    }
+
+
+def test_a_plan_that_was_edited_in_xcom_is_not_what_was_approved(runs):
+    run = runs["another plan at the same cost"]
+    assert run["tasks"]["approve_spend"] == "success"
+    assert (run["tasks"]["reserve"], run["tries"]["reserve"]) == ("failed", 1)
+
+
+def test_a_task_marked_as_successful_approves_nothing(runs):
+    run = runs["marked as successful after a rejection"]
+    assert run["tasks"]["approve_spend"] == "success"
+    assert (run["tasks"]["reserve"], run["tries"]["reserve"]) == ("failed", 1)
+    run = runs["marked as published"]
+    assert run["tasks"]["approve_publish"] == "success"
+    assert (run["tasks"]["publish"], run["tries"]["publish"]) == ("failed", 1)
+    assert (run["tasks"]["settle"], run["state"]) == ("failed", "failed")
+
+
+def test_a_rejection_of_the_release_leaves_it_settled_and_unpublished(runs):
+    run = runs["not approved to publish"]
+    assert run["tasks"]["validate"] == "success"
+    assert run["tasks"]["approve_publish"] == "failed"
+    assert run["tasks"]["publish"] == "upstream_failed"
+    assert run["tries"]["settle"] == 1, "settle did not run"
+    assert run["state"] == "failed"
+
+
+def test_an_approval_is_of_exactly_what_was_asked_and_is_not_asked_again(runs):
+    assert runs["approved"]["state"] == "success"
+    assert list(runs["approved"]["asked"]) == ["approve_publish"]
+    again = runs["approved already"]
+    assert (again["state"], again["asked"]) == ("success", {})
+    other = runs["with another form"]["asked"]["approve_spend"]["subject"]
+    assert other != runs["rejected"]["asked"]["approve_spend"]["subject"]
+
+
+def test_the_ledger_says_who_decided_what_and_when(project, runs, ledger):
+    (entry,) = ledger.entries()
+    said = [
+        (one.what, one.approved, one.approver, one.comment)
+        for one in ledger.decisions(entry.release_id)
+    ]
+    assert said == [
+        ("spend", False, "officer", "not this month"),
+        ("spend", True, "officer", "as agreed"),
+        ("publish", False, "officer", "not this month"),
+        ("publish", True, "officer", "as agreed"),
+    ]
+    folder = project.root / "releases" / entry.release_id
+    checks = {check.name: check for check in verification.verify(folder, ledger)}
+    assert all(check.passed for check in checks.values())
+    assert "approved by officer" in checks["approval to publish"].detail
+    _, sealed = certificate.read(folder)
+    approved = ledger.decisions(entry.release_id)[1]
+    assert sealed["ledger"]["approval"] == {"hash": approved.hash}
+    assert "officer" not in json.dumps(sealed)
+    assert ledger.verify().entries == 1
+
+
+def test_the_page_tells_what_is_public_and_nothing_else(project, runs):
+    assert CANARY.encode() not in (project.root / "airflow" / "airflow.db").read_bytes()
+    spend = runs["rejected"]["asked"]["approve_spend"]
+    assert spend["options"] == ["Approve", "Reject"]
+    assert not spend["defaults"]
+    for fact in (
+        "balance before",
+        "balance after",
+        "risk in words",
+        "epsilon 7.99",
+        "| asked by |",
+    ):
+        assert fact in spend["body"]
+    publish = runs["approved"]["asked"]["approve_publish"]
+    for fact in ("| validation | passed", "dp-release", "digest of the certificate"):
+        assert fact in publish["body"]
+    for run in runs.values():
+        assert CANARY not in json.dumps(run)
+        assert not any(key.startswith("approve") for key in run["xcoms"]), "an answer is in XCom"

@@ -1,0 +1,301 @@
+"""The whole DAG, run by the real Airflow: killed while drawing, run again, and out of budget."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from privsyn.ledger.store import open_ledger
+from privsyn.release import certificate, verification
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+CANARY = "purple-walrus-4711"
+PARTITIONED = [
+    "schedule.invisible_ink.cron=null",
+    "schedule.invisible_ink.asset=warehouse://letters",
+    "schedule.invisible_ink.version=partition_key",
+    "dataset={name: versions, path: 'private.{version}.jsonl', label: label, "
+    "labels: [Billing, Symptoms], unit: unit, holdout: 0.25, same_source: true}",
+    "account.name=versions",
+    "account.strict=false",
+]
+"""Of a dataset of its own, whose versions have a file each; the same people, for the test."""
+EXAMPLE = Path(__file__).parents[3] / "docs/examples/train_on_release.py"
+
+
+@pytest.fixture(scope="module")
+def runs(project):
+    """Killed once while drawing; the same; too much for the account; the first announced again; a
+    DAG of a user's own that makes it on its way; the example that trains on it."""
+    orders = [
+        {"kill": True},
+        {},
+        {"conf": {"privacy.draw": 1, "privacy.epsilon": 19.5}},
+        {"set": ["schedule.invisible_ink.reannounce=true"]},
+        *(
+            {"set": PARTITIONED, "partition": key, "not": "^(?!plan$|reserve$)"}
+            for key in ("2026-09", "2026-10", "2026-09", "2026-09 or so")
+        ),
+        {"file": str(Path(__file__).with_name("own_dag.py"))},
+        {"file": str(EXAMPLE), "conf": {"release": "the first"}},
+    ]
+    for month in ("2026-09", "2026-10"):
+        shutil.copy(project.root / "private.jsonl", project.root / f"private.{month}.jsonl")
+    return project.run("run_dag.py", json.dumps(orders))
+
+
+@pytest.fixture(scope="module")
+def ledger(project, runs):
+    return open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+
+
+def plan(run):
+    return run["xcoms"]["plan/return_value"]
+
+
+def test_a_killed_shard_resumes_and_the_run_succeeds(runs):
+    first = runs[0]
+    assert first["killed"] == 1
+    assert first["state"] == "success"
+    tries = [first["tasks"][f"generate[{shard}]"][1] for shard in (0, 1)]
+    assert sorted(tries) == [1, 2]
+    assert {state for state, _ in first["tasks"].values()} == {"success"}
+
+
+def test_a_retry_spends_nothing_more(runs, ledger):
+    assert [entry.state for entry in ledger.entries("letters")] == ["COMMITTED"]
+    assert ledger.entries("letters")[0].release_id == plan(runs[0])["release_id"]
+    assert ledger.verify().accounts == 2
+
+
+def test_the_release_verifies_and_its_scratch_is_gone(project, runs, ledger):
+    release_id = plan(runs[0])["release_id"]
+    folder = project.root / "releases" / release_id
+    assert all(check.passed for check in verification.verify(folder, ledger))
+    assert not list((project.root / ".privsyn" / "scratch").glob("*"))
+
+
+def test_a_run_over_unchanged_data_and_settings_finds_the_release(runs):
+    first, second, *_ = runs
+    assert second["state"] == "success"
+    assert plan(second)["release_id"] == plan(first)["release_id"]
+    skipped = {task for task, (state, _) in second["tasks"].items() if state == "skipped"}
+    assert skipped == {"generate", "publish"}
+    others = {state for task, (state, _) in second["tasks"].items() if task not in skipped}
+    assert others == {"success"}
+    assert second["assets"] == []
+
+
+def test_a_release_is_announced_again_where_that_is_asked_for(runs):
+    again = runs[3]
+    assert again["tasks"]["publish"][0] == "success"
+    assert again["assets"] == runs[0]["assets"]
+
+
+def test_the_asset_event_carries_guarantee_and_certificate(project, runs):
+    planned = plan(runs[0])
+    _, sealed = certificate.read(project.root / "releases" / planned["release_id"])
+    expected = {
+        "release_id": planned["release_id"],
+        "version": "v1",
+        "epsilon": planned["epsilon"],
+        "delta": planned["delta"],
+        "certificate_sha256": certificate.digest(sealed),
+        "class": "dp-release",
+    }
+    assert runs[0]["assets"] == [["privsyn://letters/invisible_ink", expected]]
+
+
+def test_links_to_the_report_and_the_lineage_are_kept_for_the_server(runs):
+    xcoms = runs[0]["xcoms"]
+    release_id = plan(runs[0])["release_id"]
+    page = f"/privsyn/privsyn_invisible_ink/reports/{release_id}"
+    assert xcoms["validate/link_release_report"] == page
+    for task in ("validate", "evaluate", "publish"):
+        assert "/#/experiments/" in xcoms[f"{task}/link_mlflow_run"]
+
+
+@pytest.fixture(scope="module")
+def pages(project, runs):
+    return json.loads((project.root / "pages.json").read_text())
+
+
+def test_the_budget_is_served_to_users_and_changes_nothing(pages, runs):
+    code, page, policy = pages["budget"]
+    assert (code, pages["stale"], pages["written"]) == (200, 403, 405)
+    release_id = plan(runs[0])["release_id"]
+    assert release_id in page
+    assert f'href="/dags/privsyn_invisible_ink/runs/{quote(runs[0]["run_id"], safe="")}"' in page
+    assert f'href="/privsyn/privsyn_invisible_ink/reports/{release_id}"' in page
+    assert "/#/experiments/" in page
+    assert CANARY not in page
+    assert policy.startswith("default-src 'none'")
+    assert "Privacy budget" in [view["name"] for view in pages["menu"]]
+
+
+def test_roles_may_do_what_the_documents_say(pages):
+    text = (Path(__file__).parents[3] / "docs/governance.md").read_text()
+    rows = re.findall(r"(?m)^\| ([a-z][^|]*) \| (yes|no) \| (yes|no) \| (yes|no) \|$", text)
+    said = {what: [answer == "yes" for answer in answers] for what, *answers in rows}
+    found = {
+        what: [codes[role] < 400 for role in ("VIEWER", "USER", "OP")]
+        for what, codes in pages["allowed"].items()
+    }
+    assert said == found
+    for codes in pages["allowed"].values():
+        assert set(codes.values()) <= {200, 403}
+        assert codes["ADMIN"] == 200
+
+
+def test_the_report_is_served_to_users_and_runs_no_script(pages, runs):
+    code, page, policy = pages["user"]
+    assert (pages["stranger"], code, pages["unknown"]) == ([401, 401], 200, 404)
+    assert pages["others"] == [404, 404], "a page of one DAG is shown under another"
+    assert plan(runs[0])["release_id"] in page
+    assert policy.startswith("default-src 'none'")
+
+
+def test_what_the_account_cannot_pay_fails_at_once(runs, ledger):
+    third = runs[2]
+    assert third["state"] == "failed"
+    assert third["tasks"]["reserve"] == ["failed", 1]
+    assert third["assets"] == []
+    assert len(ledger.entries("letters")) == 1
+    skipped = {third["tasks"][task][0] for task in ("partition", "certify", "publish", "settle")}
+    assert skipped <= {"upstream_failed", "skipped"}
+
+
+def test_a_partition_is_a_version_and_charged_once(runs, ledger):
+    september, october, again, odd = runs[4:8]
+    assert [plan(run)["dataset"]["version"] for run in (september, october, again)] == [
+        "2026-09",
+        "2026-10",
+        "2026-09",
+    ]
+    assert plan(september)["dates"] == ["2026-09"]
+    assert plan(again)["release_id"] == plan(september)["release_id"]
+    paid = [entry.release_id for entry in ledger.entries("versions")]
+    assert paid == [plan(run)["release_id"] for run in (september, october)]
+    for run in (september, october, again):
+        assert run["tasks"]["reserve"][0] == "success"
+    assert odd["tasks"]["plan"] == ["failed", 1]
+
+
+@pytest.fixture(scope="module")
+def lineage(project, runs):
+    """Ends of tasks of a run, by task, as OpenLineage's file has them."""
+    lines = (project.root / "lineage.jsonl").read_text().splitlines()
+    ended = [
+        event for event in map(json.loads, lines) if event["eventType"] in ("COMPLETE", "FAIL")
+    ]
+
+    def of_run(number):
+        return {
+            event["job"]["name"].partition(".")[2]: event
+            for event in ended
+            if event["run"]["facets"].get("airflow", {}).get("dagRun", {}).get("run_id")
+            == runs[number]["run_id"]
+        }
+
+    return of_run
+
+
+def test_openlineage_hears_what_was_read_written_and_paid(project, runs, lineage):
+    planned, told = plan(runs[0]), lineage(0)
+    _, sealed = certificate.read(project.root / "releases" / planned["release_id"])
+    assert [one["name"] for one in told["partition"]["inputs"]] == ["letters"]
+    (written,) = told["publish"]["outputs"]
+    assert written["name"] == "letters/invisible_ink"
+    paid = written["facets"]["privsyn_privacy"]
+    assert paid["certificateSha256"] == certificate.digest(sealed)
+    assert (paid["epsilon"], paid["delta"]) == (planned["epsilon"], planned["delta"])
+    assert told["plan"]["run"]["facets"]["privsyn_privacy"]["account"] == "letters"
+    for task, event in told.items():
+        ours = json.dumps([event["inputs"], event["outputs"]])
+        assert str(project.root) not in ours, task
+
+
+def test_openlineage_hears_of_a_refusal_what_an_alert_says(lineage):
+    refused = lineage(2)["reserve"]
+    assert refused["eventType"] == "FAIL"
+    assert refused["outputs"] == []
+    assert "there is room for epsilon" in refused["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_the_ledger_says_which_version_of_the_dag_spent(ledger):
+    assert ledger.entries("letters")[0].reserved_by["dag_version"]
+
+
+def test_alerts_tell_of_the_refusal_and_of_what_is_left(runs):
+    told = [[alert["event"] for alert in run["alerts"]] for run in runs[:4]]
+    assert told == [["few_left"], ["few_left"], ["refused"], ["few_left"]]
+    assert "there is room for epsilon" in runs[2]["alerts"][0]["text"]
+    assert CANARY not in json.dumps([run["alerts"] for run in runs])
+
+
+def test_no_record_reaches_anything_but_the_private_state(project, runs):
+    scratch = project.root / ".privsyn" / "scratch"
+    synthetic = {"synthetic.jsonl", "report.html", "report.json", "pages.json"}
+    for file in project.root.rglob("*"):
+        private = file.parent == project.root and file.name.startswith("private.")
+        if private or not file.is_file() or file.is_relative_to(scratch):
+            continue
+        if file.name not in synthetic:
+            assert CANARY.encode() not in file.read_bytes(), file
+        assert CANARY not in file.name
+
+
+def test_the_project_folder_holds_no_process_of_a_finished_run(project, runs):
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = command.read_bytes()
+        except OSError:
+            continue
+        assert str(project.root).encode() not in words
+
+
+def test_in_a_dag_of_ones_own_the_release_is_made_by_the_same_tasks(runs):
+    own, first = runs[8], runs[0]
+    assert own["state"] == "success"
+    assert {task: state for task, (state, _) in own["tasks"].items()} == {
+        "beside": "success",
+        "count": "success",
+        **{f"count_release.{name}": "success" for name in (*STAGES, "settle")},
+        "count_release.generate": "skipped",
+    }
+    assert plan_of(own, "count_release.plan")["release_id"] == plan(first)["release_id"]
+    assert own["xcoms"]["count/return_value"] == {"rows": 4, "release": plan(first)["release_id"]}
+
+
+STAGES = ("plan", "reserve", "preflight", "partition", "certify", "validate", "evaluate", "publish")
+
+
+def plan_of(run, task):
+    return run["xcoms"][f"{task}/return_value"]
+
+
+def test_the_example_logs_its_model_with_the_release_as_its_dataset(project, runs):
+    from mlflow import MlflowClient
+
+    example, planned = runs[9], plan(runs[0])
+    assert example["state"] == "success"
+    client = MlflowClient(f"sqlite:///{project.root / '.privsyn' / 'mlflow.db'}")
+    run = client.get_run(example["xcoms"]["train/return_value"])
+    (used,) = run.inputs.dataset_inputs
+    assert used.dataset.name == planned["release_id"]
+    assert run.data.tags["privsyn.release_id"] == planned["release_id"]
+    assert float(run.data.tags["privsyn.epsilon"]) == planned["epsilon"]
+    assert 0 < run.data.metrics["accuracy_on_synthetic"] <= 1
+    assert [model.model_id for model in run.outputs.model_outputs]
+
+
+def test_operators_are_offered_by_the_package(runs):
+    import privsyn.airflow
+
+    for name in privsyn.airflow.__all__:
+        assert getattr(privsyn.airflow, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Plan'"):
+        privsyn.airflow.Plan  # noqa: B018

@@ -1,0 +1,93 @@
+"""Ways round the approval of a student, tried on the real Airflow: it is out once it is approved.
+
+The release that taught it is approved; that is no approval of the student.
+"""
+
+import json
+
+import pytest
+
+from privsyn.ledger.store import open_ledger
+from privsyn.publishing.dvc import DvcPublisher
+from privsyn.release import certificate
+from privsyn.tracking.mlflow import MlflowTracker
+from tests.integration.e2e.small_project import METHODS, STUDENT, build_project
+from tests.system.dags.conftest import DagProject
+from tests.system.dags.test_approval_dag import ASKER, NO, YES
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+TEACHER = "dp_lora"
+ORDERS = {  # every run finds the release and the student of the first, and draws nothing
+    "rejected": {"answers": {"approve_publish": [YES], "approve_student": [NO]}},
+    "marked as successful": {"mark": "approve_student"},
+    "approved by who asked": {"answers": {"approve_student": [["Approve", ASKER, ""]]}},
+    "not answered in time": {"answers": {"approve_student": ["timeout"]}},
+    "approved": {"answers": {"approve_student": [YES]}},
+    "approved already": {},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = build_project(
+        tmp_path_factory.mktemp("students") / "project",
+        methods={TEACHER: METHODS[TEACHER], "distill": STUDENT},
+        account={"approval": {"publish": True, "two_people": True}},
+        evaluate={"enabled": False},
+        performance={"shards": 1},
+        schedule={TEACHER: {"retries": 0, "retry_delay_seconds": 0}},
+    )
+    return DagProject(project.root)
+
+
+@pytest.fixture(scope="module")
+def runs(project):
+    orders = [{"method": TEACHER} | order for order in ORDERS.values()]
+    return dict(zip(ORDERS, project.run("approve_dag.py", json.dumps(orders)), strict=True))
+
+
+def test_a_student_waits_for_an_answer_of_its_own(runs):
+    run = runs["rejected"]
+    assert list(run["asked"]) == ["approve_publish", "approve_student"]
+    release, student = (run["asked"][task] for task in run["asked"])
+    assert ".student-" in student["subject"]
+    assert ".student-" not in release["subject"]
+    assert not student["defaults"]
+    assert (run["tasks"]["publish"], run["tasks"]["approve_student"]) == ("success", "failed")
+    assert (run["tasks"]["publish_student"], run["state"]) == ("upstream_failed", "failed")
+    assert run["tries"]["settle"] == 1, "settle did not run"
+
+
+def test_no_state_of_a_task_lets_a_student_out(runs):
+    run = runs["marked as successful"]
+    assert run["tasks"]["approve_student"] == "success"
+    assert (run["tasks"]["publish_student"], run["tries"]["publish_student"]) == ("failed", 1)
+
+
+@pytest.mark.parametrize("how", ["approved by who asked", "not answered in time"])
+def test_what_is_no_approval_ends_the_run(runs, how):
+    run = runs[how]
+    assert list(run["asked"]) == ["approve_student"]
+    assert (run["tasks"]["approve_student"], run["tries"]["approve_student"]) == ("failed", 1)
+    assert run["tasks"]["publish_student"] == "upstream_failed"
+
+
+def test_an_approved_student_is_published_and_not_asked_about_again(project, runs):
+    assert runs["approved"]["tasks"]["publish_student"] == "success"
+    assert runs["approved already"]["asked"] == {}
+    (folder,) = project.root.glob("releases/*.student-????????")
+    assert folder.name in DvcPublisher(project.root).published()
+    ledger = open_ledger(f"sqlite:///{project.root / '.privsyn' / 'ledger.db'}")
+    (entry,) = ledger.entries()
+    said = [(one.name, one.approved) for one in ledger.decisions(entry.release_id)]
+    assert said == [(entry.release_id, True), (folder.name, False), (folder.name, True)]
+    _, sealed = certificate.read(folder)
+    assert ledger.decisions(entry.release_id)[-1].digest == certificate.digest(sealed)
+
+
+def test_the_registry_has_the_student_once_it_is_approved(project, runs):
+    tracker = MlflowTracker(f"sqlite:///{project.root / '.privsyn' / 'mlflow.db'}", "privsyn")
+    found = tracker._client.search_model_versions("name = 'letters-distill'")
+    assert len(found) == 1
+    (folder,) = project.root.glob("releases/*.student-????????")
+    assert found[0].tags["privsyn.release_id"] == folder.name

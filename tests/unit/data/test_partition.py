@@ -1,0 +1,637 @@
+"""The files of a partition: complete, private, bounded, and the same again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privsyn.data import partition as module
+from privsyn.data.partition import Spill, load_shard, partition, read_holdout
+from privsyn.data.records import Bucket, Cell, Private
+from privsyn.data.settings import DatasetConfig
+from privsyn.errors import DataError, StorageError, VerificationError
+
+KEY = bytes(range(32))
+LABELS = ("a", "b")
+CELLS = [Cell(i, LABELS[i % 2], i // 2) for i in range(10)]
+
+
+def config(path: Path, **settings: Any) -> DatasetConfig:
+    chosen = {"unit": "user", "label": "label", "labels": LABELS, "max_records_per_unit": 3}
+    return DatasetConfig(name="d", path=path, **{**chosen, **settings})
+
+
+def write(path: Path, n_users: int = 40, n_records: int = 5) -> DatasetConfig:
+    rows = [
+        {"user": user, "label": LABELS[(user + n) % 2], "text": f"{user}:{n}"}
+        for n in range(n_records)
+        for user in range(n_users)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return config(path)
+
+
+def buckets(out: Path, n_shards: int, cells: list[Cell] = CELLS) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for shard in range(n_shards):
+        for bucket in load_shard(out, shard, cells, n_shards):
+            assert bucket.cell.index % n_shards == shard
+            assert bucket.cell.index not in found
+            found[bucket.cell.index] = bucket.contents.reveal()
+    assert sorted(found) == sorted(cell.index for cell in cells)
+    return found
+
+
+def test_every_unit_is_in_one_cell_of_each_of_its_labels_with_at_most_m_records(
+    tmp_path: Path,
+) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    cells_of: dict[str, Counter[int]] = {}
+    for index, texts in buckets(tmp_path / "out", 3).items():
+        for text in texts:
+            user, n = text.split(":")
+            assert CELLS[index].label == LABELS[(int(user) + int(n)) % 2]
+            cells_of.setdefault(user, Counter())[index] += 1
+    assert len(cells_of) == 40
+    for cells in cells_of.values():
+        assert sum(cells.values()) == 3
+        labels = [CELLS[index].label for index in cells]
+        assert len(labels) == len(set(labels))
+
+
+def by_unit(out: Path) -> dict[int, list[tuple[str, str]]]:
+    """Unit hash and text of every row of each cell, in order, of a partition of one shard."""
+    return {
+        bucket.cell.index: list(zip(bucket.units.reveal(), bucket.contents.reveal(), strict=True))
+        for bucket in load_shard(out, 0, CELLS, 1)
+    }
+
+
+def test_a_unit_has_the_same_hash_beside_each_of_its_texts_and_no_other_has_it(
+    tmp_path: Path,
+) -> None:
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 1)
+    hashes: dict[str, set[str]] = {}
+    labels: dict[str, set[str | None]] = {}
+    for index, rows in by_unit(tmp_path / "out").items():
+        for unit, text in rows:
+            hashes.setdefault(text.split(":")[0], set()).add(unit)
+            labels.setdefault(text.split(":")[0], set()).add(CELLS[index].label)
+    assert any(len(seen) == 2 for seen in labels.values())
+    assert {len(seen) for seen in hashes.values()} == {1}
+    assert len(set.union(*hashes.values())) == len(hashes) == 40
+
+
+def test_another_unit_changes_no_row_of_those_that_were_there(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    with cfg.path.open("a") as stream:
+        for n in range(5):
+            stream.write(json.dumps({"user": 99, "label": LABELS[n % 2], "text": f"99:{n}"}) + "\n")
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1)
+    before, after = by_unit(tmp_path / "1"), by_unit(tmp_path / "2")
+    added = [row for rows in after.values() for row in rows if row[1].startswith("99:")]
+    assert len(added) == 3
+    assert len({unit for unit, _ in added}) == 1
+    assert {
+        index: [row for row in rows if row not in added] for index, rows in after.items()
+    } == before
+
+
+def test_without_units_named_each_text_of_a_bucket_is_its_own() -> None:
+    one, two = (Bucket(cell, Private(["x", "x"])) for cell in CELLS[:2])
+    assert len({*one.units.reveal(), *two.units.reveal()}) == 4
+    assert Bucket(CELLS[0], Private([])).units.reveal() == []
+    with pytest.raises(ValueError, match="one unit per text"):
+        Bucket(CELLS[0], Private(["x", "y"]), Private(["u"]))
+    assert "'" not in repr(one).replace(repr(CELLS[0]), "")
+
+
+def test_the_key_decides_cells_kept_records_and_their_order(tmp_path: Path) -> None:
+    """Nobody without it can tell who is held out, beside whom, or with which of their records."""
+    cfg = write(tmp_path / "a.jsonl", n_users=30, n_records=12)
+    one, other = KEY, bytes(range(1, 33))
+    kept, order, cell = {}, {}, {}
+    for key in (one, other):
+        out = tmp_path / key.hex()
+        partition(cfg, key, CELLS[:2], out, 1)
+        texts = buckets(out, 1, CELLS[:2])
+        kept[key] = set(chain(*texts.values()))
+        order[key] = {index: [t for t in own if t in kept[one]] for index, own in texts.items()}
+        wide = tmp_path / f"{key.hex()}-wide"
+        partition(cfg, key, CELLS, wide, 1)
+        found = buckets(wide, 1)
+        cell[key] = {
+            (text.partition(":")[0], CELLS[index].label): index
+            for index, own in found.items()
+            for text in own
+        }
+    assert len(kept[one]) == len(kept[other]) == 30 * 3
+    assert kept[one] != kept[other]  # the order of keyed hashes, not of contents
+    both = kept[one] & kept[other]
+    for index in order[one]:
+        first, second = ([t for t in order[key][index] if t in both] for key in (one, other))
+        assert len(first) > 5
+        assert first != second
+    shared = cell[one].keys() & cell[other].keys()
+    assert any(cell[one][who] != cell[other][who] for who in shared)
+
+
+def test_the_layout_does_not_depend_on_shards_order_of_rows_or_order_of_cells(
+    tmp_path: Path,
+) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    wanted = buckets(tmp_path / "1", 1)
+    lines = cfg.path.read_text().splitlines(keepends=True)
+    cfg.path.write_text("".join(reversed(lines)))
+    shuffled = list(reversed(CELLS))
+    partition(cfg, KEY, shuffled, tmp_path / "2", 7)
+    assert buckets(tmp_path / "2", 7, shuffled) == wanted
+    partition(cfg, bytes(32), CELLS, tmp_path / "3", 1)
+    assert buckets(tmp_path / "3", 1) != wanted
+
+
+def test_more_shards_than_cells_and_empty_buckets(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": 1, "label": "a", "text": "x"}\n')
+    partition(config(path), KEY, CELLS, tmp_path / "out", 20)
+    found = buckets(tmp_path / "out", 20)
+    assert sorted(map(len, found.values())) == [0] * 9 + [1]
+    assert load_shard(tmp_path / "out", 15, CELLS, 20) == []
+
+
+def test_labels_without_a_cell_are_left_out(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    cells = [Cell(4, "a", 0)]
+    partition(cfg, KEY, cells, tmp_path / "out", 1)
+    (bucket,) = load_shard(tmp_path / "out", 0, cells, 1)
+    assert 0 < len(bucket.contents.reveal()) <= 40 * 3
+
+
+def test_without_labels_or_units(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "".join(f"t{n}\n" for n in range(300)))
+    cells = [Cell(i, None, i) for i in range(3)]
+    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 2)
+    found = buckets(tmp_path / "out", 2, cells)
+    assert sorted(chain(*found.values())) == sorted(f"t{n}" for n in range(300))
+    assert all(60 < len(texts) < 140 for texts in found.values())
+    assert all(texts != sorted(texts) for texts in found.values())  # not the order of the file
+
+
+def test_texts_come_back_as_they_were(tmp_path: Path) -> None:
+    texts = ["two\nlines", "\u2028\x85\x00", 'q"\\', "naïve \U0001f600", "x" * 1_000_000]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    cells = [Cell(0, None, 0)]
+    partition(DatasetConfig(name="d", path=path), KEY, cells, tmp_path / "out", 1)
+    assert sorted(buckets(tmp_path / "out", 1, cells)[0]) == sorted(texts)
+
+
+def test_repeated_records_of_a_unit_count_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": 1, "label": "a", "text": "x"}\n' * 5)
+    partition(config(path), KEY, CELLS, tmp_path / "out", 1)
+    assert list(chain(*buckets(tmp_path / "out", 1).values())) == ["x"] * 3
+
+
+def test_a_unit_with_very_many_records_is_bounded_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = write(tmp_path / "a.jsonl", n_users=2, n_records=500)
+    partition(cfg, KEY, CELLS, tmp_path / "1", 1)
+    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", 1000)
+    monkeypatch.setattr("privsyn.data.partition._GATHERED", 1000)
+    partition(cfg, KEY, CELLS, tmp_path / "2", 1)
+    assert buckets(tmp_path / "1", 1) == buckets(tmp_path / "2", 1)
+
+
+GOLDEN = {
+    (0.0, 2, 3, "user"): "40c87519f70506e8af06bb25fd33fa3a",
+    (0.25, 3, 1, "user"): "d49ed855f6ec0f19978f16129415044f",
+    (0.1, 1, 7, None): "949119d3aadc7d035921cba8eafd393f",
+}
+
+
+@pytest.mark.parametrize(("holdout", "most", "shards", "unit"), GOLDEN)
+@pytest.mark.parametrize(
+    ("gathered", "together", "splits"),
+    [(1 << 25, 1 << 26, 0), (20_000, 1 << 26, 1), (5000, 400, 2), (5000, 100, 7)],
+    ids=["in memory", "by files", "files split", "files split again and again"],
+)
+def test_the_bytes_of_a_partition_stay_what_they_were_in_any_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holdout: float,
+    most: int,
+    shards: int,
+    unit: str | None,
+    gathered: int,
+    together: int,
+    splits: int,
+) -> None:
+    """A release is resumed by another version of this package, and on another machine."""
+    made: list[int] = []
+    init = Spill.__init__
+
+    def counted(spill: Spill, folder: Path, depth: int = 0) -> None:
+        made.append(depth)
+        init(spill, folder, depth)
+
+    monkeypatch.setattr(Spill, "__init__", counted)
+    monkeypatch.setattr("privsyn.data.partition._GATHERED", gathered)
+    monkeypatch.setattr("privsyn.data.partition._SORTED_TOGETHER", together)
+    monkeypatch.setattr("privsyn.data.partition._WRITTEN_TOGETHER", gathered)
+    labels = ("a", "b", "sch\u00f6n")
+    path = tmp_path / "a.jsonl"
+    with path.open("w") as stream:
+        for n in range(3000):
+            user = 7 if n % 10 == 0 else n % 1100
+            text = f'{n} "\u20ac\U0001f600\n\x7f\u2028'
+            row = {"user": user, "label": labels[n % 3], "text": text}
+            stream.write(json.dumps(row) + "\n")
+    cfg = config(path, unit=unit, labels=labels, max_records_per_unit=most, holdout=holdout)
+    partition(cfg, KEY, Cell.grid(labels, 5), tmp_path / "out", shards)
+    content = b"".join(file.read_bytes() for file in sorted((tmp_path / "out").iterdir()))
+    assert hashlib.sha256(content).hexdigest()[:32] == GOLDEN[holdout, most, shards, unit]
+    assert max(made) + (gathered < 1 << 25) >= splits
+
+
+def test_held_out_units_are_in_no_bucket_and_all_others_are(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl", n_users=200).model_copy(
+        update={"holdout": 0.25, "max_records_per_unit": 5}
+    )
+    partition(cfg, KEY, CELLS, tmp_path / "out", 2)
+    used = {t.split(":")[0] for texts in buckets(tmp_path / "out", 2).values() for t in texts}
+    held = [private.reveal() for private in read_holdout(cfg, KEY)]
+    held_units = {record.unit for record in held}
+    assert used | held_units == {str(user) for user in range(200)}
+    assert not used & held_units
+    assert 30 < len(held_units) < 70
+    assert len(held) == 5 * len(held_units)
+    assert {record.unit for record in held} != {
+        private.reveal().unit for private in read_holdout(cfg, bytes(32))
+    }
+
+
+def test_the_holdout_adds_the_test_file_and_may_be_empty(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    assert list(read_holdout(cfg, KEY)) == []
+    test = write(tmp_path / "test.jsonl", n_users=3, n_records=1).path
+    both = cfg.model_copy(update={"test_path": test})
+    assert len(list(read_holdout(both, KEY))) == 3
+    both = both.model_copy(update={"test_path": tmp_path / "missing.jsonl"})
+    with pytest.raises(DataError, match="missing"):
+        list(read_holdout(both, KEY))
+
+
+# -- the folder --------------------------------------------------------------------------------
+
+
+def test_only_the_owner_can_read_and_no_unit_is_written(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    out = tmp_path / "deep" / "out"
+    partition(cfg, KEY, CELLS, out, 3)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    assert sorted(p.name for p in out.iterdir()) == [
+        "complete.json",
+        "shard-00000.jsonl",
+        "shard-00001.jsonl",
+        "shard-00002.jsonl",
+    ]
+    assert {stat.S_IMODE(p.stat().st_mode) for p in out.iterdir()} == {0o600}
+    row = json.loads((out / "shard-00000.jsonl").read_text().splitlines()[0])
+    assert set(row) == {"cell", "order", "unit", "text"}
+    assert row["unit"] != row["text"].split(":")[0]
+    assert len(row["unit"]) == 32
+    assert KEY.hex() not in (out / "complete.json").read_text()
+
+
+def test_a_finished_partition_is_kept_even_if_the_file_changes_or_goes(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    wanted = buckets(tmp_path / "out", 3)
+    cfg.path.unlink()
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    assert buckets(tmp_path / "out", 3) == wanted
+
+
+@pytest.mark.parametrize(
+    ("named", "key", "n_cells", "n_shards", "settings"),
+    [
+        ("shards", KEY, 10, 4, {}),
+        ("cells", KEY, 8, 3, {}),
+        ("key", bytes(32), 10, 3, {}),
+        ("max_records_per_unit", KEY, 10, 3, {"max_records_per_unit": 4}),
+        ("holdout", KEY, 10, 3, {"holdout": 0.5}),
+        ("text", KEY, 10, 3, {"text": "user"}),
+        ("unit", KEY, 10, 3, {"unit": "text"}),
+        ("unit", KEY, 10, 3, {"unit": None, "max_records_per_unit": 3}),
+        ("of label[.]", KEY, 10, 3, {"label": "user"}),
+        ("of labels[.]", KEY, 10, 3, {"labels": ("a", "b", "c")}),
+    ],
+)
+def test_a_finished_partition_is_not_remade_with_other_settings(
+    tmp_path: Path, named: str, key: bytes, n_cells: int, n_shards: int, settings: dict[str, Any]
+) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    wanted = buckets(tmp_path / "out", 3)
+    with pytest.raises(VerificationError, match=named):
+        partition(cfg.model_copy(update=settings), key, CELLS[:n_cells], tmp_path / "out", n_shards)
+    assert buckets(tmp_path / "out", 3) == wanted
+    same = {"path": tmp_path / "elsewhere.jsonl", "labels": ("b", "a")}
+    partition(cfg.model_copy(update=same), KEY, CELLS, tmp_path / "out", 3)
+    if named in ("shards", "cells"):
+        with pytest.raises(VerificationError, match=named):
+            load_shard(tmp_path / "out", 0, CELLS[:n_cells], n_shards)
+
+
+def test_a_partition_that_is_not_finished_is_not_loaded(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not finished"):
+        load_shard(tmp_path / "none", 0, CELLS, 3)
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    (tmp_path / "out" / "shard-00001.jsonl").unlink()
+    with pytest.raises(VerificationError, match=r"shard-00001\.jsonl is gone"):
+        load_shard(tmp_path / "out", 1, CELLS, 3)
+    (tmp_path / "out" / "complete.json").unlink()
+    with pytest.raises(DataError, match="not finished"):
+        load_shard(tmp_path / "out", 0, CELLS, 3)
+
+
+def test_a_partition_of_an_older_format_is_refused(tmp_path: Path) -> None:
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    partition(cfg, KEY, CELLS, out, 3)
+    marker = json.loads((out / "complete.json").read_text())
+    (out / "complete.json").write_text(json.dumps(marker | {"format": 1}))
+    with pytest.raises(VerificationError, match="another value of format"):
+        load_shard(out, 0, CELLS, 3)
+    with pytest.raises(VerificationError, match="another value of format"):
+        partition(cfg, KEY, CELLS, out, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"{",
+        b"\xff",
+        b'{"cell": 1, "order": "0", "unit": "0", "text": "x"}\n',
+        b"[]\n",
+        b'{"cell": 0}',
+    ],
+)
+def test_a_damaged_shard_is_refused_without_showing_it(tmp_path: Path, damage: bytes) -> None:
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    with (tmp_path / "out" / "shard-00000.jsonl").open("ab") as stream:
+        stream.write(damage)
+    with pytest.raises(VerificationError, match="damaged") as caught:
+        load_shard(tmp_path / "out", 0, CELLS, 3)
+    assert caught.value.__cause__ is None
+    (tmp_path / "out" / "complete.json").write_bytes(damage)
+    with pytest.raises(VerificationError):
+        load_shard(tmp_path / "out", 0, CELLS, 3)
+
+
+def test_a_failure_leaves_nothing_of_its_own_and_nothing_else_touched(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "journal-0").touch()
+    out = scratch / "out"
+    with pytest.raises(DataError, match="does not exist"):
+        partition(config(tmp_path / "none.jsonl"), KEY, CELLS, out, 3)
+    cfg = write(tmp_path / "a.jsonl", n_users=2000)
+    with pytest.raises(StorageError, match="cannot write"), full_disk(5000):
+        partition(cfg, KEY, CELLS, out, 3)
+    with pytest.raises(StorageError, match="cannot write"), full_disk(60_000):
+        partition(cfg, KEY, CELLS, out, 3)
+    assert [p.name for p in scratch.iterdir()] == ["journal-0"]
+    out.mkdir()  # an empty folder is no partition
+    partition(cfg, KEY, CELLS, out, 3)
+    assert sorted(p.name for p in scratch.iterdir()) == ["journal-0", "out"]
+
+
+def test_a_folder_in_use_for_something_else_is_refused_and_left(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(VerificationError, match=r"complete\.json is gone"):
+        partition(cfg, KEY, CELLS, tmp_path / "out", 3)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        partition(cfg, KEY, CELLS, tmp_path / "file", 3)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.jsonl", "file", "mine", "out"]
+
+
+@pytest.mark.parametrize("lost", ["shard-00001.jsonl", "complete.json"])
+def test_a_partition_that_lost_a_file_is_never_made_again(tmp_path: Path, lost: str) -> None:
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    partition(cfg, KEY, CELLS, out, 3)
+    kept = (out / lost).read_bytes()
+    (out / lost).unlink()
+    left = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    with pytest.raises(VerificationError, match=f"{lost} is gone"):
+        partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == left
+    (out / lost).write_bytes(kept)
+    partition(cfg, KEY, CELLS, out, 3, before_finish=never)
+
+
+def never() -> None:
+    raise AssertionError("not to be called")
+
+
+def test_what_must_come_before_the_finish_does(tmp_path: Path) -> None:
+    cfg, out, seen = write(tmp_path / "a.jsonl"), tmp_path / "out", []
+
+    def before_finish() -> None:
+        (draft,) = tmp_path.glob(".out.*")
+        seen.append(sorted(path.name for path in draft.iterdir()))
+        assert stat.S_IMODE(draft.stat().st_mode) == 0o700
+        with pytest.raises(DataError, match="not finished"):
+            load_shard(out, 0, CELLS, 2)
+
+    with pytest.raises(AssertionError, match="not to be called"):
+        partition(cfg, KEY, CELLS, out, 2, before_finish=never)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]
+    for _ in range(2):
+        partition(cfg, KEY, CELLS, out, 2, before_finish=before_finish)
+    assert seen == [["shard-00000.jsonl", "shard-00001.jsonl"]]
+
+
+@pytest.mark.parametrize("paused_in", ["_spill", "_write_shards", "_move", "before_finish"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_attempt_paused_past_its_lease_touches_nothing_of_the_one_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused_in: str, fails: bool
+) -> None:
+    """The paused one sees another input, so that whose files stay can be told."""
+    cfg, out = write(tmp_path / "a.jsonl"), tmp_path / "out"
+    stale = cfg.model_copy(update={"path": write(tmp_path / "b.jsonl", n_users=7).path})
+    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
+    calls = []
+
+    def other() -> None:
+        monkeypatch.undo()
+        partition(cfg, KEY, CELLS, out, 3, before_finish=lambda: calls.append("other"))
+        if fails:
+            raise StorageError("the paused one fails after the other finished")
+
+    def before_finish() -> None:
+        calls.append("paused")
+        if paused_in == "before_finish":
+            other()
+
+    if paused_in != "before_finish":
+        step = getattr(module, paused_in)
+
+        def paused(*arguments: Any) -> None:
+            other()
+            step(*arguments)
+
+        monkeypatch.setattr(module, paused_in, paused)
+    with pytest.raises(StorageError, match="paused") if fails else nullcontext():
+        partition(stale, KEY, CELLS, out, 3, before_finish=before_finish)
+    assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl", "out", "wanted"]
+    early = paused_in in ("_spill", "_write_shards")
+    assert calls == (["other"] if early else ["paused", "other"])
+
+
+def test_an_attempt_with_other_settings_does_not_pass_for_the_one_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg, out, move = write(tmp_path / "a.jsonl"), tmp_path / "out", module._move
+
+    def overtaken(*arguments: Any) -> None:
+        monkeypatch.undo()
+        partition(cfg, KEY, CELLS, out, 3)
+        move(*arguments)
+
+    monkeypatch.setattr(module, "_move", overtaken)
+    with pytest.raises(VerificationError, match="another value of shards"):
+        partition(cfg, KEY, CELLS, out, 4)
+    assert [p.name for p in tmp_path.glob("*out*")] == ["out"]
+
+
+def test_what_a_killed_attempt_left_is_never_taken_for_a_partition(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "import privsyn.data.partition as module\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        "from tests.unit.data.test_partition import CELLS, KEY, config\n"
+        "step, before = sys.argv[3], getattr(module, sys.argv[3])\n"
+        "def dying(*args, **more):\n"
+        "    if step == '_write_shards': before(*args, **more)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "setattr(module, step, dying)\n"
+        "module.partition(config(Path(sys.argv[1])), KEY, CELLS, Path(sys.argv[2]), 3)\n"
+    )
+    partition(cfg, KEY, CELLS, tmp_path / "wanted", 3)
+    for step in ("Spill", "_write_shards", "write_json_atomic", "_move"):
+        out = tmp_path / step / "out"
+        command = [sys.executable, "-c", script, str(cfg.path), str(out), step]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        (dead,) = out.parent.iterdir()
+        assert stat.S_IMODE(dead.stat().st_mode) == 0o700
+        with pytest.raises(DataError, match="not finished"):
+            load_shard(out, 0, CELLS, 3)
+        partition(cfg, KEY, CELLS, out, 3)
+        assert buckets(out, 3) == buckets(tmp_path / "wanted", 3)
+        assert sorted(out.parent.iterdir()) == sorted([dead, out])
+
+
+def test_arguments_that_make_no_partition(tmp_path: Path) -> None:
+    cfg = write(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="key"):
+        partition(cfg, b"short", CELLS, tmp_path / "out", 1)
+    with pytest.raises(ValueError, match="numbered"):
+        partition(cfg, KEY, [Cell(0, "a", 1)], tmp_path / "out", 1)
+    with pytest.raises(ValueError, match="index"):
+        partition(cfg, KEY, [Cell(0, "a", 0), Cell(0, "b", 0)], tmp_path / "out", 1)
+    with pytest.raises(ValueError, match="shards"):
+        partition(cfg, KEY, CELLS, tmp_path / "out", 0)
+    with pytest.raises(ValueError, match="shard"):
+        load_shard(tmp_path / "out", 3, CELLS, 3)
+    assert not (tmp_path / "out").exists()
+
+
+# -- size --------------------------------------------------------------------------------------
+
+MEASURED = """
+import re, resource, sys
+from pathlib import Path
+from privsyn.config import DatasetConfig
+from privsyn.data.partition import partition
+from privsyn.data.records import Bucket, Cell, Private
+
+cfg = DatasetConfig(name="d", path=sys.argv[1], unit="u", max_records_per_unit=2)
+cells = [Cell(i, None, i) for i in range(100)]
+partition(cfg, bytes(32), cells, Path(sys.argv[2]), 4)
+status = Path("/proc/self/status")
+if status.exists():  # Linux counts what the parent held before exec into ru_maxrss
+    print(int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) // 2**10)
+else:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**20)
+"""
+WRITE_PARQUET = """
+import sys
+import pyarrow as pa
+from pyarrow import parquet
+
+lines = [line.rstrip() for line in open(sys.argv[1])]
+table = pa.table({"u": pa.array(range(len(lines))), "text": pa.array(lines)})
+options = {"compression": "none", "use_dictionary": False}
+parquet.write_table(table, sys.argv[2], row_group_size=len(lines), **options)
+"""
+
+
+def run(script: str, *arguments: Path) -> str:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_a_million_records_of_200_bytes_stay_under_600_megabytes(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    with path.open("w") as stream:
+        for n in range(1_000_000):  # a tenth of them of one unit
+            stream.write(f'{{"u": {n if n % 10 else 0}, "text": "{f"{n:07d} " * 25}"}}\n')
+    assert int(run(MEASURED, path, out)) < 600
+    assert len(load_shard(out, 0, [Cell(i, None, i) for i in range(100)], 4)) == 25
+    assert (out / "shard-00000.jsonl").stat().st_size > 50_000_000
+
+
+@pytest.mark.slow
+def test_one_large_parquet_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
+    lines, path, out = tmp_path / "lines", tmp_path / "a.parquet", tmp_path / "out"
+    with lines.open("w") as stream:
+        stream.writelines(f"{f'{n:07d} ' * 1250}\n" for n in range(20_000))
+    run(WRITE_PARQUET, lines, path)
+    assert path.stat().st_size > 200_000_000
+    assert int(run(MEASURED, path, out)) < 200
+
+
+def test_a_damaged_shard_shows_no_error_behind_ours(tmp_path):
+    partition(write(tmp_path / "a.jsonl"), KEY, CELLS, tmp_path / "out", 3)
+    (tmp_path / "out" / "shard-00000.jsonl").write_bytes(b"{")
+    with pytest.raises(VerificationError) as caught:
+        load_shard(tmp_path / "out", 0, CELLS, 3)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

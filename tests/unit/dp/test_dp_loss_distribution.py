@@ -1,0 +1,206 @@
+"""The loss distribution bounds epsilon from above, closely, and a grid that does not is caught."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from privsyn.dp import loss_distribution
+from privsyn.dp.conversions import gaussian_epsilon
+from privsyn.dp.loss_distribution import sampled_gaussian_epsilon, sampled_gaussian_profile
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden/dp_accounting.json").read_text())
+CLOSE = 1.002
+"""Largest ratio to the truth at the settings tried: the grid's own looseness."""
+ANYWHERE = 1.01
+"""The same for any one step: where epsilon is far below Chernoff's bound, as with rare samples at a
+delta of 1e-9, the bound on the FFT's error is felt."""
+
+
+def one_step(rate: float, noise: float, removed: bool):
+    """Exact hockey-stick divergence of one step at any real epsilon, vectorised."""
+
+    def threshold(losses):  # x where log(1 - q + q exp((2x-1)/2s^2)) = loss
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inner = np.log((np.exp(losses) - (1 - rate)) / rate)
+        return np.where(np.isnan(inner), -np.inf, noise**2 * inner + 0.5)
+
+    def delta(epsilon):
+        epsilon = np.asarray(epsilon, float)
+        if removed:
+            x = threshold(epsilon)
+            mixed = (1 - rate) * ndtr(-x / noise) + rate * ndtr((1 - x) / noise)
+            return mixed - np.exp(epsilon) * ndtr(-x / noise)
+        x = threshold(-epsilon)
+        mixed = (1 - rate) * ndtr(x / noise) + rate * ndtr((x - 1) / noise)
+        return ndtr(x / noise) - np.exp(epsilon) * mixed
+
+    return delta
+
+
+def exact(rate: float, noise: float, steps: int, delta: float) -> float:
+    """Exact epsilon of one or two steps: the second by integrating over the first's outcome."""
+    found = []
+    for removed in (True, False):
+        step = one_step(rate, noise, removed)
+        if steps == 1:
+            total = step
+        else:
+            x = np.linspace(-14 * noise, 1 + 14 * noise, 200_001)
+            plain = np.exp(-((x / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
+            moved = np.exp(-(((x - 1) / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
+            mixed = (1 - rate) * plain + rate * moved
+            weights = (mixed if removed else plain) * (x[1] - x[0])
+            with np.errstate(divide="ignore"):
+                losses = np.log(1 - rate + rate * np.exp((2 * x - 1) / (2 * noise**2)))
+            losses = losses if removed else -losses
+
+            def total(epsilon, weights=weights, losses=losses, step=step):
+                return float(weights @ step(epsilon - losses))
+
+        if total(0.0) <= delta:
+            found.append(0.0)
+        else:
+            found.append(brentq(lambda e, f=total: float(f(e)) - delta, 0, 600, xtol=1e-12))
+    return max(found)
+
+
+RATES = st.floats(1e-4, 1.0)
+NOISES = st.floats(0.3, 20.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RATES, NOISES, st.sampled_from([1e-9, 1e-6, 1e-3]))
+@example(1e-4, 0.3, 1e-6)
+@example(1.0, 0.3, 1e-6)
+@example(0.999, 0.5, 1e-9)
+@example(0.00390625, 1.0, 1e-3)  # Chernoff's epsilon is far above: the FFT's error was blown up
+@example(0.000169, 0.729, 1e-9)
+@example(0.00172, 0.5, 1e-3)  # epsilon is a few grid steps
+@example(0.00010551115579531926, 0.5, 1e-6)
+def test_one_step_is_bounded_from_above_and_closely(rate, noise, delta):
+    truth = exact(rate, noise, 1, delta)
+    bound = sampled_gaussian_epsilon(((rate, noise, 1),), delta)
+    assert truth <= bound <= truth * ANYWHERE + 1e-6
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(0.1, 0.6), (0.01, 0.5), (0.5, 2.0), (0.9, 1.0)])
+@pytest.mark.parametrize("delta", [1e-8, 1e-5])
+def test_two_steps_are_bounded_from_above_and_closely(rate, noise, delta):
+    truth = exact(rate, noise, 2, delta)
+    bound = sampled_gaussian_epsilon(((rate, noise, 2),), delta)
+    assert truth * (1 - 1e-7) <= bound <= truth * CLOSE + 2e-4
+    twice = sampled_gaussian_epsilon(((rate, noise, 1), (rate, noise, 1)), delta)
+    assert twice == pytest.approx(bound, rel=1e-3)
+
+
+@pytest.mark.parametrize("row", GOLDEN["sampled_gaussian"], ids=str)
+def test_between_the_bounds_of_dp_accounting(row):
+    """Its pessimistic estimate rounds otherwise; both lie above its optimistic one."""
+    part = (row["rate"], row["noise_multiplier"], row["steps"])
+    bound = sampled_gaussian_epsilon((part,), row["delta"])
+    assert row["pld_low"] <= bound <= row["pld_high"] * CLOSE
+
+
+def test_the_figures_of_the_papers():
+    rate = 2048 / 182034
+    assert 1.828 <= sampled_gaussian_epsilon(((0.01, 1.0, 1000),), 1e-5) <= 1.90
+    assert 2.12 <= sampled_gaussian_epsilon(((rate, 1.1, 889),), 1e-7) <= 2.17
+    assert 1.88 <= sampled_gaussian_epsilon(((rate, 1.1, 889),), 1e-6) <= 1.93
+
+
+@pytest.mark.parametrize(("noise", "steps"), [(10.0, 10), (0.5, 3), (40.0, 1000)])
+def test_without_sampling_it_is_the_gaussian_curve(noise, steps):
+    truth = gaussian_epsilon(math.sqrt(steps) / noise, 1e-6)
+    bound = sampled_gaussian_epsilon(((1.0, noise, steps),), 1e-6)
+    assert truth * (1 - 1e-6) <= bound <= truth * CLOSE + 1e-4
+
+
+def test_mass_moved_to_the_lower_end_of_an_interval_is_caught(monkeypatch):
+    truth = exact(0.1, 0.6, 2, 1e-5)
+    monkeypatch.setattr(loss_distribution, "_NUDGE", -1.0)  # broken: every loss rounded down
+    monkeypatch.setattr(loss_distribution, "POINTS", 2**10)
+    assert sampled_gaussian_epsilon.__wrapped__(((0.1, 0.6, 2),), 1e-5) < truth
+    monkeypatch.setattr(loss_distribution, "_NUDGE", 1e-5)
+    assert sampled_gaussian_epsilon.__wrapped__(((0.1, 0.6, 2),), 1e-5) >= truth
+
+
+def test_one_direction_alone_is_not_enough(monkeypatch):
+    """Removing costs more than adding at these settings: a bound of one direction is broken."""
+    part, delta = (0.01, 1.0, 1000), 1e-5
+    add = loss_distribution._direction((part,), delta, False)
+    assert add < 1.8 < sampled_gaussian_epsilon((part,), delta)
+    for larger in (True, False):  # either may: the larger one is the answer
+        monkeypatch.setattr(
+            loss_distribution,
+            "_direction",
+            lambda parts, delta, removed, enough=0.0, pure=(), larger=larger: (
+                1.0 + (removed is larger)
+            ),
+        )
+        assert sampled_gaussian_epsilon.__wrapped__((part,), delta) == 2.0
+
+
+@pytest.mark.parametrize("part", [(0.1, 0.6, 1), (0.9, 1.0, 1), (0.1, 0.6, 2), (0.5, 2.0, 2)])
+def test_cut_tails_are_charged(monkeypatch, part):
+    """With nine tenths of delta in the tails a bound that forgets them is below the truth."""
+    truth = exact(*part, 1e-5)
+    monkeypatch.setattr(loss_distribution, "_TAIL", 0.9)
+    assert sampled_gaussian_epsilon.__wrapped__((part,), 1e-5) >= truth * (1 - 1e-7)
+    discrete = loss_distribution._discrete
+    monkeypatch.setattr(
+        loss_distribution,
+        "_discrete",
+        lambda *args, **kwargs: dataclasses.replace(discrete(*args, **kwargs), infinite=0.0),
+    )
+    assert sampled_gaussian_epsilon.__wrapped__((part,), 1e-5) < truth
+
+
+def test_what_the_sampler_adds_is_set_aside(monkeypatch):
+    """Half of delta set aside is epsilon at half of delta."""
+    part = (0.1, 0.6, 2)
+    half = sampled_gaussian_epsilon.__wrapped__((part,), 5e-6)
+    monkeypatch.setattr(loss_distribution, "_ASIDE", 0.5)
+    assert sampled_gaussian_epsilon.__wrapped__((part,), 1e-5) == pytest.approx(half, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (1e-6, 1.0, 10**6),
+        (0.01, 0.05, 1),
+        (0.01, 0.01, 1),
+        (0.5, 1e-3, 3),
+        (1.0, 1e-9, 1),
+        (0.5, 100.0, 10**5),
+        (1e-3, 0.6, 10**5),
+    ],
+)
+def test_extremes_stay_finite_or_say_so(part):
+    bound = sampled_gaussian_epsilon((part,), 1e-6)
+    assert bound >= 0
+
+
+def test_every_pure_step_is_charged():
+    found = [sampled_gaussian_epsilon(((0.1, 0.8, 20),), 1e-5, (0.5,) * n) for n in range(4)]
+    assert all(after > before + 0.2 for before, after in itertools.pairwise(found))
+
+
+def test_the_sampler_of_each_part_is_charged(monkeypatch):
+    parts, epsilons, points = ((0.1, 0.8, 2), (0.05, 1.0, 3)), [], []
+    for slack in (0.0, 0.125):
+        monkeypatch.setattr(loss_distribution, "LATTICE_SLACK", slack)
+        epsilons.append(sampled_gaussian_epsilon.__wrapped__(parts, 1e-5))
+        points.append([at for at, _ in sampled_gaussian_profile.__wrapped__(parts)])
+    assert epsilons[1] == pytest.approx(epsilons[0] + 2 * 0.125)
+    assert points[1] == pytest.approx([at + 2 * 0.125 for at in points[0]])

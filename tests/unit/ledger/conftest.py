@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privsyn.ledger.store import Ledger, open_ledger
+from tests.unit.ledger.ledger_cases import Clock
+
+
+def sqlite_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'state' / 'ledger.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    return request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(url: str, clock: Clock) -> Ledger:
+    return open_ledger(url, clock=clock)
+
+
+@pytest.fixture
+def lite(tmp_path: Path, clock: Clock) -> Ledger:
+    """On SQLite, where the database makes no difference."""
+    return open_ledger(sqlite_url(tmp_path), clock=clock)

@@ -1,0 +1,490 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from scipy.integrate import quad
+
+from privsyn.config import parse_config
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.calibration import calibrate_rho
+from privsyn.dp.events import (
+    ZCDP,
+    Composed,
+    DiscreteGaussian,
+    Disjoint,
+    Event,
+    Gaussian,
+    Pure,
+    SampledGaussian,
+)
+from privsyn.errors import AccountMismatch, BudgetError, BudgetExceeded, ConfigError
+from privsyn.ledger.accounts import AccountSpec
+from privsyn.ledger.entries import moment
+from privsyn.ledger.store import Ledger, open_ledger
+from tests.unit.ledger.ledger_cases import PURE, RENYI, Clock, finish, reserve
+
+
+def test_opening_is_idempotent_and_draws_one_key(ledger: Ledger) -> None:
+    first = ledger.open_account(RENYI)
+    again = ledger.open_account(RENYI)
+    assert again == first
+    assert len(first.partition_key.reveal()) == 32
+    assert ledger.find_account("clinic") == first
+    assert ledger.find_account("other") is None
+    assert [account.name for account in ledger.accounts()] == ["clinic"]
+    assert first.partition_key.reveal().hex() not in repr(first)
+
+
+def test_keys_and_ids_are_not_derived_from_the_spec(tmp_path: Path) -> None:
+    made = [open_ledger(f"sqlite:///{tmp_path}/{n}.db").open_account(RENYI) for n in (1, 2)]
+    assert made[0].partition_key != made[1].partition_key
+    assert made[0].key_id != made[1].key_id
+
+
+@pytest.mark.parametrize(
+    ("change", "setting"),
+    [
+        ({"epsilon": 5.0}, "account.epsilon"),
+        ({"delta": 1e-5}, "account.delta"),
+        ({"adjacency": "replace_one"}, "account.adjacency"),
+        ({"unit": "visit"}, "account.unit"),
+        ({"unit_column": "message_id"}, "dataset.unit=message_id: .*dataset.unit=patient_id"),
+        ({"unit_column": None}, "dataset.unit=null: .*dataset.unit=patient_id"),
+        ({"dataset": "labs"}, "dataset.name"),
+        ({"period_days": 30, "period_epsilon": 1.0}, "account.period.days"),
+    ],
+)
+def test_another_spec_under_the_name_is_refused(
+    lite: Ledger, change: dict[str, object], setting: str
+) -> None:
+    lite.open_account(RENYI)
+    other = dataclasses.replace(RENYI, **change)
+    with pytest.raises(AccountMismatch, match=setting):
+        lite.open_account(other)
+    with pytest.raises(AccountMismatch, match=setting):
+        lite.preview(other, Pure(0.1))
+    assert lite.find_account("clinic").spec == RENYI
+
+
+def test_a_column_that_comes_later_is_another_unit(lite: Ledger) -> None:
+    rows_alone = dataclasses.replace(RENYI, unit_column=None, adjacency="replace_null")
+    lite.open_account(rows_alone)
+    with pytest.raises(AccountMismatch, match=r"dataset.unit=msg: .*opened with dataset.unit=null"):
+        lite.open_account(dataclasses.replace(rows_alone, unit_column="msg"))
+    with pytest.raises(AccountMismatch, match="no column to rename"):
+        lite.rename_unit_column("clinic", "msg", "why not")
+    assert lite.open_account(rows_alone).spec.unit_column is None
+
+
+def test_a_renamed_column_is_a_step_in_the_history(ledger: Ledger) -> None:
+    before = ledger.open_account(RENYI)
+    reserve(ledger, "r", ZCDP(0.02))
+    renamed = dataclasses.replace(RENYI, unit_column="patient")
+    with pytest.raises(AccountMismatch, match=r"Ledger\.rename_unit_column"):
+        ledger.open_account(renamed)
+    for column, reason in (("", "why"), ("patient", " ")):
+        with pytest.raises(BudgetError, match="needs its name and a reason"):
+            ledger.rename_unit_column("clinic", column, reason)
+    with pytest.raises(BudgetError, match="account other is not in the ledger"):
+        ledger.rename_unit_column("other", "patient", "why")
+    after = ledger.rename_unit_column("clinic", "patient", "new export, same ids: A. Smith")
+    assert ledger.rename_unit_column("clinic", "patient", "again") == after
+    assert after == dataclasses.replace(before, spec=renamed)  # same key, same budget
+    assert ledger.open_account(renamed) == after
+    assert ledger.balance("clinic").entries == 1
+    with pytest.raises(AccountMismatch):
+        ledger.open_account(RENYI)
+    last = ledger.history()[-1]
+    assert (last.change, last.release_id, len(ledger.history())) == ("RENAMED", None, 3)
+    said = dict(last.body)
+    assert said.pop("by", {}).keys() <= {"db_user"}  # where the database has users
+    assert len(bytes.fromhex(said.pop("salt"))) == 16
+    assert said == {
+        "unit_column": "patient",
+        "was": "patient_id",
+        "reason": "new export, same ids: A. Smith",
+    }
+    ledger.verify()
+
+
+def test_a_second_account_on_a_lineage_is_refused(ledger: Ledger) -> None:
+    ledger.open_account(RENYI)
+    second = dataclasses.replace(RENYI, name="clinic-2")
+    with pytest.raises(AccountMismatch, match=r"portal already has the account clinic.*Set acc"):
+        ledger.open_account(second)
+    with pytest.raises(AccountMismatch):
+        ledger.preview(second, Pure(0.1))
+    assert len(ledger.accounts()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": float("nan")},
+        {"epsilon": float("inf")},
+        {"delta": 1.0},
+        {"delta": float("nan")},
+        {"period_days": 30},
+        {"period_days": 0, "period_epsilon": 1.0},
+        {"period_days": 30, "period_epsilon": float("nan")},
+        {"dataset": ""},
+        {"unit_column": ""},
+    ],
+)
+def test_bad_specs_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        dataclasses.replace(RENYI, **change)
+
+
+def test_spec_of_a_config() -> None:
+    config = parse_config(
+        yaml.safe_load(
+            """
+            dataset: {name: portal, path: data.jsonl, unit: patient_id}
+            account: {name: clinic, unit: patient, adjacency: add_remove, epsilon: 3, delta: 1e-6,
+                      period: {days: 30, epsilon: 1}}
+            privacy: {epsilon: 1, delta: 1e-6}
+            """
+        )
+    )
+    assert AccountSpec.of(config) == dataclasses.replace(RENYI, period_days=30, period_epsilon=1.0)
+
+
+def test_balance_of_an_empty_account_is_its_cap(ledger: Ledger) -> None:
+    ledger.open_account(RENYI)
+    balance = ledger.balance("clinic")
+    assert balance.cap == Guarantee(3.0, 1e-6)
+    assert (balance.spent, balance.spent_epsilon, balance.share) == (0, 0, 0)
+    assert balance.left == balance.budget
+    # the order is the one that admits the most zCDP, so a first release may use the whole cap
+    assert balance.left_epsilon == pytest.approx(3.0, abs=1e-9)
+    assert balance.order == pytest.approx(8.926, abs=0.01)
+
+
+def test_what_is_left_is_exactly_what_still_fits(lite: Ledger) -> None:
+    lite.open_account(RENYI)
+    reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(1.0, 1e-6))))
+    balance = lite.balance("clinic")
+    most = balance.left / balance.order
+    assert guarantee(ZCDP(most), 1e-6).epsilon == pytest.approx(balance.left_epsilon)
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(lite, "more", ZCDP(most * 1.000001))
+    assert refused.value.left == balance.left
+    assert refused.value.short == pytest.approx(refused.value.asked - refused.value.left)
+    reserve(lite, "most", ZCDP(most * 0.999999))
+    after = lite.balance("clinic")
+    assert after.share == pytest.approx(1, abs=1e-5)
+    assert after.spent_epsilon <= 3.0
+    assert after.spent_epsilon == pytest.approx(3.0, abs=1e-4)
+
+
+def test_the_refusal_tells_what_would_fit(lite: Ledger) -> None:
+    lite.open_account(RENYI)
+    reserve(lite, "first", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(lite, "second", ZCDP(calibrate_rho(Guarantee(2.5, 1e-6))))
+    text = str(refused.value)
+    assert all(word in text for word in ("asked", "left", "short by", "Nothing was spent"))
+    assert "\n" not in text
+    named = float(text.partition("privacy.epsilon to ")[2].split()[0])
+    reserve(lite, "third", ZCDP(calibrate_rho(Guarantee(named, 1e-6))))
+    with pytest.raises(BudgetExceeded):
+        reserve(lite, "fourth", ZCDP(calibrate_rho(Guarantee(0.2, 1e-6))))
+
+
+def test_pure_epsilons_add_as_they_were_written(lite: Ledger) -> None:
+    lite.open_account(dataclasses.replace(PURE, epsilon=0.3))
+    for number in range(3):
+        reserve(lite, f"r{number}", Pure(0.1))
+    balance = lite.balance("clinic")
+    assert (balance.spent, balance.left, balance.left_epsilon) == (0.3, 0, 0)
+    assert balance.order is None
+    with pytest.raises(BudgetExceeded, match="used up"):
+        reserve(lite, "r4", Pure(1e-9))
+    lite.verify()
+
+
+def test_accounts_refuse_events_whose_claim_does_not_hold(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    sampled = SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)
+    for event in (ZCDP(0.01), Gaussian(50.0), sampled, Composed((Pure(0.1), ZCDP(0.01)))):
+        with pytest.raises(BudgetError, match="pure events only"):
+            reserve(lite, "r", event)
+        seen = lite.preview(PURE, event)
+        assert not seen.fits
+        assert seen.asked == float("inf")
+    swap = AccountSpec("swap", "labs", "patient", "replace_one", epsilon=3.0, delta=1e-6)
+    lite.open_account(swap)
+    sampled = Composed((ZCDP(0.001), SampledGaussian(rate=0.01, noise_multiplier=2.0, steps=10)))
+    with pytest.raises(BudgetError, match="replace_one"):
+        lite.reserve("swap", "r", sampled, method="toy", guarantee=Guarantee(1.0, 1e-6))
+    assert not lite.preview(swap, sampled).fits
+
+
+def test_preview_creates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there" / "ledger.db"
+    ledger = open_ledger(f"sqlite:///{path}")
+    rho = calibrate_rho(Guarantee(3.0, 1e-6))
+    seen = ledger.preview(RENYI, ZCDP(rho))
+    assert seen.fits
+    assert not seen.exists
+    assert seen.key_id is None
+    assert not ledger.preview(RENYI, ZCDP(rho * 1.01)).fits
+    assert ledger.find("r") is None
+    assert ledger.entries() == ledger.history() == ledger.accounts() == ledger.statements() == []
+    assert ledger.verify().rows == 0
+    for call in (ledger.balance, ledger.entry, ledger.statements):
+        with pytest.raises(BudgetError, match="not in the ledger"):
+            call("clinic")
+    assert not path.parent.parent.exists()
+
+
+def test_preview_agrees_with_reserve(ledger: Ledger) -> None:
+    account = ledger.open_account(RENYI)
+    event = ZCDP(calibrate_rho(Guarantee(2.5, 1e-6)))
+    before = ledger.preview(RENYI, event, "r1")
+    assert before.fits
+    assert before.exists
+    assert before.key_id == account.key_id
+    entry = reserve(ledger, "r1", event)
+    assert entry.loss == before.asked
+    known = ledger.preview(RENYI, event, "r1")
+    assert known.fits  # a charged release costs nothing more
+    assert known.entry == entry
+    other = ledger.preview(RENYI, event, "r2")
+    assert not other.fits
+    assert other.balance == ledger.balance("clinic")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "r2", event)
+
+
+def test_the_period_is_a_second_filter_and_renews_nothing(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(dataclasses.replace(PURE, epsilon=2.5, period_days=30, period_epsilon=1.0))
+    finish(ledger, "jan", Pure(0.75))
+    clock.pass_(days=10)
+    with pytest.raises(BudgetExceeded, match=r"in 30 days.*It fits from 2026-03-02 12:00 UTC on"):
+        reserve(ledger, "feb", Pure(0.75))
+    assert ledger.balance("clinic").left_epsilon == 0.25
+    with pytest.raises(BudgetExceeded, match=r"more than the whole of account.period.epsilon=1"):
+        reserve(ledger, "big", Pure(1.5))
+    clock.pass_(days=20, seconds=-1)
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "feb", Pure(0.75))
+    clock.pass_(seconds=1)
+    finish(ledger, "feb", Pure(0.75))
+    clock.pass_(days=30)
+    finish(ledger, "mar", Pure(0.75))
+    clock.pass_(days=3000)
+    balance = ledger.balance("clinic")
+    assert (balance.spent, balance.left, balance.left_epsilon) == (2.25, 0.25, 0.25)
+    assert (balance.period.entries, balance.period.spent) == (0, 0)
+    with pytest.raises(BudgetExceeded, match=r"to 0.25 or less"):
+        reserve(ledger, "apr", Pure(0.75))
+    ledger.verify()
+
+
+MONTH = dataclasses.replace(PURE, epsilon=20.0, period_days=30, period_epsilon=1.0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_may_still_draw_counts_however_long_ago_it_was_reserved(
+    ledger: Ledger, clock: Clock, begun: bool
+) -> None:
+    """Else releases reserved, or begun, a month apart are drawn together on one day."""
+    ledger.open_account(MONTH)
+    reserve(ledger, "first", Pure(1.0))
+    if begun:
+        ledger.begin("first", "/s", "n")
+    for _ in range(5):
+        clock.pass_(days=31)
+        with pytest.raises(BudgetExceeded, match=r"It fits 30 days after release first, which is"):
+            reserve(ledger, "second", Pure(1.0))
+    assert ledger.balance("clinic").period.spent == 1
+    if begun:
+        ledger.lose("first", "given up")
+        clock.pass_(days=30)
+    else:
+        ledger.void("first", "not wanted")
+    reserve(ledger, "second", Pure(1.0))
+    ledger.verify()
+
+
+def test_the_window_begins_at_the_end_of_a_release(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(MONTH)
+    reserve(ledger, "slow", Pure(1.0))
+    ledger.begin("slow", "/s", "n")
+    clock.pass_(days=29)
+    ledger.commit("slow", "a" * 64, "b" * 64)  # may have drawn until now
+    clock.pass_(days=29)
+    with pytest.raises(BudgetExceeded, match="It fits from 2026-03-31 12:00 UTC on"):
+        reserve(ledger, "next", Pure(1.0))
+    clock.pass_(days=1)
+    reserve(ledger, "next", Pure(1.0))
+    ledger.verify()
+
+
+def test_the_period_has_an_order_of_its_own(lite: Ledger) -> None:
+    lite.open_account(dataclasses.replace(RENYI, period_days=7, period_epsilon=0.5))
+    rho = calibrate_rho(Guarantee(0.5, 1e-6))
+    reserve(lite, "r1", ZCDP(rho))  # the whole period cap in one release
+    balance = lite.balance("clinic")
+    assert balance.period.order > 2 * balance.order
+    assert balance.period.spent == pytest.approx(rho * balance.period.order)
+    assert balance.period.share == pytest.approx(1)
+    assert balance.share < 0.1
+    lite.verify()
+
+
+def test_statements_are_what_a_person_wants_to_see(ledger: Ledger, clock: Clock) -> None:
+    ledger.open_account(RENYI)
+    ledger.open_account(AccountSpec("labs", "labs", "sample", "replace_null", 1.0, 1e-6))
+    reserve(ledger, "r1", ZCDP(0.02))
+    clock.pass_(hours=1)
+    reserve(ledger, "r2", ZCDP(0.03))
+    ledger.void("r2", "not wanted")
+    clinic, labs = ledger.statements()
+    assert [entry.release_id for entry in clinic.releases] == ["r1", "r2"]
+    assert [entry.state for entry in clinic.releases] == ["RESERVED", "VOID"]
+    assert clinic.releases[1].reserved_at == clock.now
+    assert clinic.balance.entries == 1
+    assert clinic.balance.share == pytest.approx(
+        0.02 * clinic.balance.order / clinic.balance.budget
+    )
+    assert labs.releases == ()
+    assert ledger.statements("labs") == [labs]
+    told = json.loads(json.dumps([clinic.as_dict(), labs.as_dict()]))
+    assert told[0]["balance"]["cap"] == {"epsilon": 3.0, "delta": 1e-6}
+    assert told[0]["releases"][0]["epsilon"] == 1.0
+    key = ledger.find_account("clinic").partition_key.reveal().hex()
+    assert key not in json.dumps(told)
+
+
+MIXED = Composed((Pure(0.3), Gaussian(9.0, 2), SampledGaussian(0.02, 1.5, 20)))
+LOSSES = [
+    Pure(0.7),
+    Gaussian(4.0),
+    DiscreteGaussian(5.0, 3),
+    SampledGaussian(0.05, 1.6, 20),
+    MIXED,
+    Disjoint((Composed((Pure(0.2), ZCDP(0.01))),), 3),
+]
+
+
+def renyi_loss(event: Event, order: float) -> float:
+    """The loss at an order, from the formulas alone; a sampled Gaussian by quadrature."""
+    match event:
+        case Pure(epsilon=e):
+            top = math.log(math.exp(order * e) + math.exp((1 - order) * e))
+            return (top - math.log1p(math.exp(e))) / (order - 1)
+        case Gaussian(noise_multiplier=s, count=n) | DiscreteGaussian(noise_multiplier=s, count=n):
+            return n * order / (2 * s * s)
+        case ZCDP(rho=r, count=n):
+            return n * order * r
+        case SampledGaussian(rate=q, noise_multiplier=s, steps=n):
+
+            def density(x: float) -> float:
+                plain = math.exp(-((x / s) ** 2) / 2) / (s * math.sqrt(2 * math.pi))
+                return plain * (1 - q + q * math.exp((2 * x - 1) / (2 * s * s))) ** order
+
+            moment, _ = quad(density, -15 * s, 15 * s + order, limit=500, epsabs=0, epsrel=1e-11)
+            return n * math.log(moment) / (order - 1)
+        case Composed(events=events):
+            return sum(renyi_loss(one, order) for one in events)
+        case Disjoint(events=events):
+            return max(renyi_loss(one, order) for one in events)
+    raise AssertionError(event)
+
+
+@pytest.mark.parametrize("event", LOSSES, ids=lambda event: type(event).__name__)
+def test_a_release_is_charged_its_loss_at_the_accounts_own_order(
+    lite: Ledger, event: Event
+) -> None:
+    """Not the least over orders, scaled: that undercharges all but Gaussians and zCDP."""
+    lite.open_account(RENYI)
+    entry = reserve(lite, "r", event)
+    order = lite.balance("clinic").order
+    assert order == pytest.approx(8.93, abs=0.01)
+    exact = renyi_loss(event, order)
+    assert exact * (1 - 1e-9) <= entry.loss <= exact * 1.002 + 1e-6
+    finish(lite, "s", event)
+    assert lite.balance("clinic").spent == pytest.approx(2 * entry.loss, rel=1e-12)
+
+
+def test_a_clock_that_goes_back_takes_nothing_out_of_a_window(ledger: Ledger, clock: Clock) -> None:
+    """A release that a clock 40 days behind commits has not left a window of 30 days."""
+    ledger.open_account(MONTH)
+    reserve(ledger, "one", Pure(0.9))
+    ledger.begin("one", "/scratch/one", "n")
+    clock.pass_(days=-40)
+    ledger.commit("one", "a" * 64, "b" * 64)
+    committed = ledger.history("one")[-1]
+    clock.pass_(days=40)
+    times = [row.at for row in ledger.history()]
+    assert times == sorted(times)
+    assert moment(committed.body["clock"]) == clock.now - timedelta(days=40)
+    with pytest.raises(BudgetExceeded, match="in 30 days cannot pay") as refused:
+        reserve(ledger, "two", Pure(0.9))
+    assert "clock" not in refused.value.hint
+    audit = ledger.verify()
+    assert (audit.late, audit.behind) == (1, timedelta(days=40))
+    clock.pass_(days=30, seconds=1)
+    reserve(ledger, "two", Pure(0.9))
+    ledger.verify()
+
+
+def test_a_clock_far_ahead_is_told_once_another_one_writes(ledger: Ledger, clock: Clock) -> None:
+    """What ends by it leaves no window for years, and every refusal says why."""
+    ledger.open_account(MONTH)
+    clock.pass_(days=3650)
+    finish(ledger, "one", Pure(0.9))
+    clock.pass_(days=-3650)
+    assert "one of the two clocks is wrong" in ledger.clock_note()
+    with pytest.raises(BudgetExceeded, match="one of the two clocks is wrong"):
+        reserve(ledger, "two", Pure(0.9))
+    reserve(ledger, "three", Pure(0.1))  # what fits is let in, at the time of the last row
+    assert ledger.entry("three").reserved_at == clock.now + timedelta(days=3650)
+    audit = ledger.verify()
+    assert (audit.late, audit.behind) == (1, timedelta(days=3650))
+    clock.pass_(days=3651)
+    assert ledger.clock_note() == ""
+
+
+def test_what_a_release_left_is_told_as_of_its_reservation(ledger: Ledger, clock: Clock) -> None:
+    """Whatever begins, ends, is lost or is reserved afterwards, and whatever the window holds."""
+    ledger.open_account(MONTH)
+    finish(ledger, "zero", Pure(0.1))
+    clock.pass_(days=29)
+    reserve(ledger, "gone", Pure(0.2))
+    reserve(ledger, "one", Pure(0.3))
+    row, fill = ledger.reservation("one")
+    assert (row.release_id, row.change) == ("one", "RESERVED")
+    assert fill.spent == pytest.approx(0.6)
+    assert fill.left_epsilon == pytest.approx(19.4)  # of the lifetime, not of the window
+    ledger.void("gone", "why")
+    ledger.begin("one", "/scratch/one", "n")
+    clock.pass_(days=40)
+    finish(ledger, "later", Pure(0.5))
+    ledger.lose("one", "why")
+    assert ledger.reservation("one") == (row, fill)
+    assert ledger.reservation("later")[1].spent == pytest.approx(0.9)
+    reserve(ledger, "gone", Pure(0.2))  # anew: it is the newest life that is paid for
+    row, fill = ledger.reservation("gone")
+    assert row == ledger.history("gone")[-1]
+    assert fill.spent == pytest.approx(1.1)
+
+
+def test_hashes_of_rows_hold_what_nobody_can_search_for(lite: Ledger, clock: Clock) -> None:
+    lite.open_account(PURE)
+    for name in ("one", "two"):
+        reserve(lite, name, Pure(0.1))
+    salts = [row.body["salt"] for row in lite.history()]
+    assert len(set(salts)) == 3
+    assert all(len(bytes.fromhex(salt)) >= 16 for salt in salts)
+    assert [entry.number for entry in lite.entries()] == [1, 2]

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from privsyn.dp.events import Pure
+from privsyn.errors import (
+    AccountMismatch,
+    BudgetError,
+    ConfigError,
+    LedgerUnavailable,
+)
+from privsyn.ledger import migrations, tables
+from privsyn.ledger.store import Ledger, open_ledger
+from tests.unit.ledger.ledger_cases import PURE, Clock, reserve
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.db"
+    before = os.umask(0)
+    try:
+        ledger = open_ledger(f"sqlite:///{path}")
+        ledger.open_account(PURE)
+        with ledger._write() as connection:
+            connection.exec_driver_sql("CREATE TABLE grows (x)")
+            journal = path.with_name("ledger.db-journal")
+            assert mode(journal) == 0o600  # holds the same secrets while a write lasts
+    finally:
+        os.umask(before)
+    assert mode(path) == 0o600
+    assert mode(path.parent) == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o750)  # noqa: S103
+    open_ledger(f"sqlite:///{tmp_path}/ledger.db").open_account(PURE)
+    assert mode(tmp_path) == 0o750
+
+
+def test_odd_paths_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "a b?c#d%e"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    ledger = open_ledger("sqlite:///ledger.db")
+    monkeypatch.chdir("/")  # a relative path means where it was given
+    ledger.open_account(PURE)
+    assert (odd / "ledger.db").stat().st_size > 0
+
+
+def test_writes_survive_a_power_cut(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    with ledger._write() as connection:
+        if connection.dialect.name == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+        else:
+            assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+            assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "15s"
+
+
+def test_a_locked_ledger_is_waited_for_and_then_refused(url: str) -> None:
+    open_ledger(url).open_account(PURE)
+    impatient = open_ledger(url, timeout=0.2)
+    with open_ledger(url)._write():
+        with pytest.raises(LedgerUnavailable, match=r"is locked: .* more than 0\.2 s") as refused:
+            reserve(impatient, "r")
+        assert impatient.balance("clinic").spent == 0  # reading goes on
+    assert refused.value.retryable
+    reserve(impatient, "r")
+
+
+def test_a_short_lock_is_waited_out(url: str) -> None:
+    import threading
+
+    ledger = open_ledger(url)
+    ledger.open_account(PURE)
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with open_ledger(url)._write():
+            held.set()
+            go.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    threading.Timer(0.2, go.set).start()
+    reserve(ledger, "r")
+    thread.join()
+
+
+def test_an_exclusive_lock_keeps_readers_out_no_longer_than_allowed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    open_ledger(url).open_account(PURE)
+    holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LedgerUnavailable, match="is locked"):
+        open_ledger(url, timeout=0.2).balance("clinic")
+    holder.close()
+
+
+def test_an_unreachable_server_is_told_without_secrets() -> None:
+    url = "postgresql://zoe:hunter2@127.0.0.1:1/ledger?application_name=hunter3"
+    ledger = open_ledger(url)
+    for call in (lambda: ledger.open_account(PURE), lambda: ledger.entries(), ledger.verify):
+        with pytest.raises(LedgerUnavailable) as refused:
+            call()
+        text = str(refused.value)
+        assert "ledger postgresql://127.0.0.1:1/ledger cannot be used" in text
+        assert refused.value.__cause__ is None
+        assert refused.value.__suppress_context__  # nor does a traceback show what is behind it
+        assert not any(secret in text + repr(ledger) for secret in ("hunter", "zoe"))
+        assert "\n" not in text
+
+
+def test_a_database_without_an_encoding_is_used(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one made under the C locale: the driver hands its texts out as bytes, unless told."""
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    ledger = open_ledger(postgres_url, clock=Clock())
+    ledger.open_account(PURE)
+    ledger.verify()
+    assert ledger.balance(PURE.name).spent == 0
+
+
+def test_the_password_is_cut_from_what_the_driver_says(postgres_url: str) -> None:
+    url = sa.make_url(postgres_url).set(username="nobody-here", password="nobody-here")
+    ledger = open_ledger(url.render_as_string(hide_password=False))
+    with pytest.raises(LedgerUnavailable) as refused:
+        ledger.entries()
+    assert "nobody-here" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("ledger.db", "not a database URL"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        ("mysql://ann:hunter2@host/db", "'mysql'; known: sqlite, postgresql"),
+        ("postgresql+psycopg2://ann:hunter2@host/db", "driver .* is missing"),
+    ],
+)
+def test_bad_urls_are_config_errors(url: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as refused:
+        open_ledger(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_text("not a database, whatever its name " * 99)
+    ledger = open_ledger(f"sqlite:///{path}")
+    for call in (ledger.entries, lambda: ledger.open_account(PURE)):
+        with pytest.raises(LedgerUnavailable, match="file is not a database"):
+            call()
+    folder = open_ledger(f"sqlite:///{tmp_path}")
+    with pytest.raises(LedgerUnavailable, match="cannot be used"):
+        folder.entries()
+    below = open_ledger(f"sqlite:///{path}/ledger.db")
+    with pytest.raises(LedgerUnavailable, match="cannot be created"):
+        below.open_account(PURE)
+
+
+def test_a_ledger_deleted_meanwhile_is_never_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    maker = open_ledger(f"sqlite:///{path}")
+    maker.open_account(PURE)
+    reserve(maker, "r")
+    maker.begin("r", "/s", "n")
+    lease = maker.acquire("r", "shard-0")
+    reader = open_ledger(f"sqlite:///{path}")
+    assert len(reader.entries()) == 1
+    backup = path.read_bytes()
+    path.unlink()
+    for ledger in (maker, reader):
+        for call in (
+            ledger.entries,
+            ledger.verify,
+            partial(ledger.preview, PURE, Pure(1.0)),
+            partial(ledger.open_account, PURE),
+            partial(reserve, ledger, "s"),
+            partial(ledger.renew, lease),
+        ):
+            with pytest.raises(LedgerUnavailable, match=rf"{path} is gone.*from its backup"):
+                call()
+    assert not path.exists()
+    path.write_bytes(backup)
+    for ledger in (maker, reader):
+        assert ledger.balance("clinic").spent == 1
+        ledger.renew(lease)
+
+
+def test_only_opening_an_account_creates_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.db"
+    ledger = open_ledger(f"sqlite:///{path}")
+    for call in (
+        lambda: reserve(ledger, "r"),
+        lambda: ledger.begin("r", "/s", "n"),
+        lambda: ledger.acquire("r", "shard-0"),
+        lambda: ledger.lose("r", "why"),
+        lambda: ledger.rename_unit_column("clinic", "patient", "why"),
+    ):
+        with pytest.raises(LedgerUnavailable, match=rf"{path} does not exist"):
+            call()
+    assert not path.parent.exists()
+
+
+def test_a_ledger_that_forgot_a_release_is_refused(url: str, tmp_path: Path) -> None:
+    ledger = open_ledger(url)
+    for known in (["r1"], {"r2", "r1"}):  # their folders are there, the ledger is not
+        with pytest.raises(AccountMismatch, match=r"does not know release r1\b.*its backup"):
+            ledger.open_account(PURE, known_releases=known)
+    assert ledger.accounts() == []
+    assert not (tmp_path / "state").exists()
+
+    account = ledger.open_account(PURE)
+    reserve(ledger, "r1")
+    assert ledger.open_account(PURE, known_releases=["r1"]) == account
+    with pytest.raises(AccountMismatch, match=r"release r2 and 1 more"):  # an older copy
+        ledger.open_account(PURE, known_releases=["r3", "r1", "r2"])
+    labs = dataclasses.replace(PURE, name="labs", dataset="labs")
+    with pytest.raises(AccountMismatch, match="release r1"):  # another account has it
+        ledger.open_account(labs, known_releases=["r1"])
+    assert ledger.find_account("labs") is None
+    with pytest.raises(AccountMismatch, match=r"account\.epsilon"):
+        ledger.open_account(dataclasses.replace(PURE, epsilon=9.0), known_releases=["r1"])
+
+
+def test_migrations_make_the_tables_that_queries_expect(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    with ledger._database.read() as connection:
+        found = sa.inspect(connection)
+        for table in tables.metadata.sorted_tables:
+            columns = {column["name"]: column for column in found.get_columns(table.name)}
+            assert list(columns) == [column.name for column in table.columns]
+            for column in table.columns:
+                if not column.primary_key:
+                    assert columns[column.name]["nullable"] == column.nullable, column
+            key = found.get_pk_constraint(table.name)["constrained_columns"]
+            assert key == [column.name for column in table.primary_key.columns]
+
+
+def test_a_later_step_runs_once_on_an_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ledger(url).open_account(PURE)
+    ran = []
+
+    def add_column(connection: sa.Connection) -> None:
+        ran.append(1)
+        connection.exec_driver_sql("ALTER TABLE ledger_lease ADD COLUMN note TEXT")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, add_column))
+    monkeypatch.setattr("privsyn.ledger.database.MIGRATIONS", migrations.MIGRATIONS)
+    for _ in range(2):
+        ledger = open_ledger(url)
+        ledger.balance("clinic")  # a question brings it up to date as well
+        assert ran == [1]
+        reserve(ledger, "r")
+    assert ran == [1]
+    ledger.verify()
+
+
+def test_a_failed_step_leaves_the_old_ledger(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ledger(url).open_account(PURE)
+
+    def half(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("DROP TABLE ledger_lease")
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, half))
+        patch.setattr("privsyn.ledger.database.MIGRATIONS", migrations.MIGRATIONS)
+        with pytest.raises(ZeroDivisionError):
+            reserve(open_ledger(url), "r")
+    ledger = open_ledger(url)
+    reserve(ledger, "r")
+    ledger.begin("r", "/s", "n")
+    ledger.acquire("r", "shard-0")
+
+
+def test_a_newer_ledger_is_refused(url: str) -> None:
+    open_ledger(url).open_account(PURE)
+    with open_ledger(url)._database.write() as connection:
+        connection.execute(sa.insert(tables.migrations).values(version=99, applied_at="x"))
+    ledger = open_ledger(url)
+    for call in (ledger.entries, lambda: ledger.open_account(PURE)):
+        with pytest.raises(BudgetError, match=r"schema version 99.*Upgrade privsyn"):
+            call()
+
+
+def test_importing_the_ledger_is_light() -> None:
+    code = (
+        "import sys, privsyn.ledger; heavy = {'numpy', 'scipy', 'pandas', 'torch', 'opendp',"
+        " 'psycopg', 'privsyn.dp.accountant'}; print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_questions_do_not_ask_row_by_row(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    asked = []
+    sa.event.listen(
+        lite._database._engine, "before_cursor_execute", lambda *call: asked.append(call[2])
+    )
+    for number in range(20):
+        reserve(lite, f"r{number}", Pure(0.01))
+    counts = []
+    for call in (lite.entries, lite.statements, lite.verify, lambda: lite.balance("clinic")):
+        asked.clear()
+        call()
+        counts.append(len(asked))
+    assert max(counts) <= 6

@@ -1,0 +1,333 @@
+"""What is kept beside the charges: who asked, what was refused, which file, how many draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+import sqlalchemy as sa
+
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.events import Pure
+from privsyn.errors import (
+    AccountMismatch,
+    BudgetError,
+    BudgetExceeded,
+    DataError,
+    LedgerUnavailable,
+    VerificationError,
+)
+from privsyn.ledger import tables
+from privsyn.ledger.database import _parse
+from privsyn.ledger.entries import DatasetSource, Entry, State
+from privsyn.ledger.store import Ledger, open_ledger
+from tests.unit.ledger.ledger_cases import PURE, Clock, finish, reserve
+
+ANN = {"user": "ann", "driver": "airflow", "dag_id": "privsyn_toy", "run_id": "manual__1"}
+BOB = {"user": "bob", "driver": "cli"}
+
+
+def of(
+    ledger: Ledger,
+    release: str,
+    version: str,
+    content: str,
+    *,
+    same: bool = False,
+    strict: bool = False,
+    account: str = "clinic",
+) -> Entry:
+    """Reserve a release made from a file."""
+    return ledger.reserve(
+        account,
+        release,
+        Pure(0.1),
+        method="toy",
+        guarantee=Guarantee(0.1, 0.0),
+        source=DatasetSource(version, content, same, strict),
+    )
+
+
+# Who
+
+
+def noted(url: str, who: dict[str, str]) -> dict[str, str]:
+    """Who asked, as a ledger keeps it: on PostgreSQL with the role that wrote the row."""
+    parsed = _parse(url)
+    role = {"db_user": str(parsed.username)} if parsed.get_backend_name() == "postgresql" else {}
+    return who | role
+
+
+def test_every_row_says_who(url: str, clock: Clock) -> None:
+    ann, bob = (open_ledger(url, clock=clock, who=who) for who in (ANN, BOB))
+    ann.open_account(PURE)
+    reserve(ann, "r")
+    bob.begin("r", "/s", "n")
+    bob.commit("r", "a" * 64, "b" * 64)
+    derived = bob.derive("r", "c" * 64, "d" * 64)
+    assert ann.derive("r", "c" * 64, "d" * 64) == derived  # whoever notes it again
+    by_ann, by_bob = noted(url, ANN), noted(url, BOB)
+    assert [row.body["by"] for row in bob.history()] == [by_ann] * 2 + [by_bob] * 3
+    assert bob.entry("r").reserved_by == by_ann
+    assert json.loads(json.dumps(bob.entry("r").as_dict()))["reserved_by"] == by_ann
+    bob.verify()
+
+
+def test_nobody_is_named_where_nobody_is_known(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    assert reserve(lite, "r").reserved_by is None
+    assert "by" not in lite.history("r")[0].body
+
+
+def test_a_void_release_is_whose_who_reserves_it_again(url: str) -> None:
+    ann, bob = (open_ledger(url, who=who) for who in (ANN, BOB))
+    ann.open_account(PURE)
+    reserve(ann, "r")
+    ann.void("r", "why")
+    assert reserve(bob, "r").reserved_by == noted(url, BOB)
+
+
+def test_an_edited_name_is_found(url: str) -> None:
+    ledger = open_ledger(url, who=ANN)
+    ledger.open_account(PURE)
+    reserve(ledger, "r")
+    with ledger._database.write() as connection:
+        connection.execute(sa.update(tables.entries).values(reserved_by=json.dumps(BOB)))
+    with pytest.raises(VerificationError, match="release r was edited, reserved_by"):
+        ledger.verify()
+
+
+# Refusals
+
+
+def test_refusals_are_rows_and_cost_nothing(url: str, clock: Clock) -> None:
+    ledger = open_ledger(url, clock=clock, who=BOB)
+    ledger.open_account(PURE)
+    reserve(ledger, "r", Pure(2.0))
+    rows = len(ledger.history())
+    clock.pass_(hours=1)
+    with pytest.raises(BudgetExceeded) as refused:
+        reserve(ledger, "s", Pure(2.0))
+    with pytest.raises(VerificationError):
+        reserve(ledger, "r", Pure(1.0))
+    with pytest.raises(AccountMismatch):
+        ledger.open_account(dataclasses.replace(PURE, epsilon=9.0))
+    first, second, third = ledger.refusals()
+    assert (first.account, first.release_id, first.method) == ("clinic", "s", "toy")
+    assert (first.epsilon, first.delta, first.error) == (1.0, 1e-6, "BudgetExceeded")
+    who = noted(url, BOB)
+    assert (first.message, first.refused_by, first.at) == (str(refused.value), who, clock.now)
+    assert (second.release_id, second.error) == ("r", "VerificationError")
+    assert (third.release_id, third.error, third.account) == (None, "AccountMismatch", "clinic")
+    assert [row.number for row in (first, second, third)] == [1, 2, 3]
+    # Beside the chain: what is refused may depend on the data, and hashes of rows are certified.
+    assert len(ledger.history()) == rows
+    assert ledger.balance("clinic").spent == 2
+    (statement,) = ledger.statements()
+    assert statement.refusals == (first, second, third)
+    assert json.loads(json.dumps(statement.as_dict()))["refusals"][0]["refused_by"] == who
+    ledger.verify()
+
+
+def test_what_a_retry_may_mend_is_no_refusal(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    reserve(lite, "r")
+    lite.begin("r", "/s", "n")
+    with lite.acquire("r", "shard-0"), pytest.raises(Exception, match="drawing"):
+        lite.acquire("r", "shard-0")
+    with pytest.raises(Exception, match="does not hold its draws"):
+        lite.begin("r", "/t", "m")
+    assert lite.refusals() == []
+
+
+def test_a_refusal_that_cannot_be_written_is_still_raised(lite: Ledger, monkeypatch) -> None:
+    lite.open_account(PURE)
+    monkeypatch.setattr(
+        lite, "_note", lambda *_: (_ for _ in ()).throw(LedgerUnavailable("no room"))
+    )
+    with pytest.raises(BudgetExceeded):
+        reserve(lite, "r", Pure(9.0))
+
+
+# Sources
+
+
+def test_a_file_that_changed_under_its_version_is_refused(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    of(ledger, "r", "v1", "aa")
+    for release in ("r", "s"):  # paid or not
+        if release == "r":
+            ledger.begin("r", "/s", "n")
+            ledger.commit("r", "a" * 64, "b" * 64)
+        with pytest.raises(DataError, match=r"dataset\.version=v1: .*release r was made from"):
+            of(ledger, release, "v1", "bb")
+    assert of(ledger, "r", "v1", "aa").state is State.COMMITTED
+    assert ledger.find("s") is None
+    of(ledger, "s", "v1", "aa")  # another draw of the same
+    of(ledger, "t", "v2", "bb")
+
+
+def test_a_begun_release_goes_on_whatever_became_of_the_file(ledger: Ledger) -> None:
+    """It is paid for, and its buckets are made."""
+    ledger.open_account(PURE)
+    of(ledger, "r", "v1", "aa")
+    ledger.begin("r", "/s", "n")
+    assert of(ledger, "r", "v1", "bb").state is State.BEGUN
+    assert [held.fingerprint for held in ledger.sources()] == ["aa"]
+
+
+def test_a_release_that_has_not_begun_takes_the_file_as_it_is(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    of(ledger, "r", "v1", "aa")
+    of(ledger, "r", "v1", "bb")
+    assert [held.fingerprint for held in ledger.sources(account="clinic")] == ["bb"]
+    ledger.void("r", "the file was wrong")
+    assert ledger.sources() == []
+    of(ledger, "r", "v1", "cc")
+
+
+def test_the_same_file_under_another_version_is_refused_unless_asked_for(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    of(ledger, "r", "v1", "aa")
+    with pytest.raises(DataError, match=r"same content as version v1.*dataset\.same_source=true"):
+        of(ledger, "s", "v2", "aa")
+    assert ledger.balance("clinic").spent == pytest.approx(0.1)
+    assert of(ledger, "s", "v2", "aa", same=True).state is State.RESERVED
+    assert of(ledger, "s", "v2", "aa").state is State.RESERVED  # it is paid for
+    found = ledger.sources(fingerprint="aa")
+    assert [(held.release_id, held.version) for held in found] == [("r", "v1"), ("s", "v2")]
+
+
+def test_another_file_in_the_place_of_a_reserved_one_is_judged_as_a_new_one(ledger: Ledger) -> None:
+    """Killed between reserve and begin, with the file replaced before the next run."""
+    ledger.open_account(PURE)
+    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    of(ledger, "theirs", "v1", "bb")
+    of(ledger, "r", "v1", "aa", account="labs", strict=True)
+    for again in range(2):
+        with pytest.raises(BudgetError, match=r"account\.strict=true: .* account clinic has paid"):
+            of(ledger, "r", "v1", "bb", account="labs", strict=True)
+        assert [held.fingerprint for held in ledger.sources(account="labs")] == ["aa"], again
+    assert of(ledger, "r", "v1", "cc", account="labs", strict=True).state is State.RESERVED
+
+    of(ledger, "s", "v2", "dd", account="labs")
+    with pytest.raises(DataError, match="same content as version v1"):
+        of(ledger, "s", "v2", "cc", account="labs")
+    assert of(ledger, "s", "v2", "cc", account="labs", same=True).state is State.RESERVED
+
+    ledger.begin("r", "/s", "n")  # its buckets are made, whatever lies there now
+    assert of(ledger, "r", "v1", "bb", account="labs", strict=True).state is State.BEGUN
+
+
+def test_a_reservation_that_named_no_file_is_judged_by_the_one_it_begins_with(
+    ledger: Ledger,
+) -> None:
+    ledger.open_account(PURE)
+    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    of(ledger, "theirs", "v1", "bb")
+    guarantee = Guarantee(0.1, 0.0)
+    ledger.reserve("labs", "r", Pure(0.1), method="toy", guarantee=guarantee)
+    with pytest.raises(BudgetError, match="account clinic has paid"):
+        of(ledger, "r", "v1", "bb", account="labs", strict=True)
+
+
+def test_sources_of_all_accounts_can_be_compared(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    ledger.open_account(dataclasses.replace(PURE, name="labs", dataset="labs"))
+    of(ledger, "r", "v1", "aa")
+    ledger.reserve(  # another account: that is for the caller to judge
+        "labs",
+        "s",
+        Pure(0.1),
+        method="toy",
+        guarantee=Guarantee(0.1, 0.0),
+        source=DatasetSource("v1", "aa"),
+    )
+    assert [held.account for held in ledger.sources(fingerprint="aa")] == ["clinic", "labs"]
+    assert [held.account for held in ledger.sources(account="labs")] == ["labs"]
+
+
+def test_no_fingerprint_comes_into_what_is_hashed_and_published(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    of(lite, "r", "v1", "f00dface")
+    assert "f00dface" not in repr(lite.history()) + repr(lite.entries())
+
+
+def test_the_source_key_is_one_secret_of_the_ledger(ledger: Ledger, lite: Ledger) -> None:
+    ledger.open_account(PURE)
+    key = ledger.source_key().reveal()
+    assert len(key) == 32
+    assert ledger.source_key().reveal() == key
+    assert key.hex() not in repr(ledger.source_key())
+
+
+def test_without_a_ledger_there_is_no_source_key(lite: Ledger) -> None:
+    with pytest.raises(LedgerUnavailable, match="does not exist"):
+        lite.source_key()
+    assert lite.sources() == []
+    assert lite.refusals() == []
+    assert not lite.exists()
+
+
+# Counts of draws
+
+
+def test_the_count_of_draws_is_told_with_the_lease_and_only_grows(ledger: Ledger) -> None:
+    ledger.open_account(PURE)
+    reserve(ledger, "r")
+    ledger.begin("r", "/s", "n")
+    assert ledger.parts("r") == {}
+    drawn = 7
+    with ledger.acquire("r", "shard-0") as lease:
+        assert ledger.parts("r") == {"shard-0": 0}  # held once is known for ever
+        lease.count(lambda: drawn)
+        ledger.renew(lease)
+        assert ledger.parts("r") == {"shard-0": 7}
+        drawn = 9
+    assert ledger.parts("r") == {"shard-0": 9}  # an end tells it too
+    with ledger.acquire("r", "shard-0") as lease:
+        lease.count(lambda: 3)
+        ledger.renew(lease)
+    assert ledger.parts("r") == {"shard-0": 9}
+
+
+def test_a_finished_release_keeps_its_counts(lite: Ledger) -> None:
+    lite.open_account(PURE)
+    finish(lite, "r")
+    assert lite.parts("r") == {}
+
+
+def test_a_strict_file_is_paid_for_by_one_account(url: str) -> None:
+    """Two accounts ask for one file at the same time: both look, one of them pays."""
+    names = [f"clinic{i}" for i in range(4)]
+    for name in names:
+        open_ledger(url).open_account(dataclasses.replace(PURE, name=name, dataset=name))
+    start = Barrier(len(names))
+
+    def pay(name: str) -> str:
+        ledger = open_ledger(url)
+        start.wait()
+        try:
+            ledger.reserve(
+                name,
+                f"r-{name}",
+                Pure(0.1),
+                method="toy",
+                guarantee=Guarantee(0.1, 0.0),
+                source=DatasetSource("v1", "aa", strict=True),
+            )
+        except BudgetError as error:
+            return str(error)
+        return "paid"
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        said = list(pool.map(pay, names))
+    assert said.count("paid") == 1
+    winner = names[said.index("paid")]
+    assert all(f"account {winner} has paid" in words for words in said if words != "paid")
+    ledger = open_ledger(url)
+    assert [entry.account for entry in ledger.entries()] == [winner]
+    assert {refusal.account for refusal in ledger.refusals()} == set(names) - {winner}

@@ -1,0 +1,894 @@
+"""Private evolution over toy generators: plan, rounds, replay, splits, bad input, convergence."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsyn.config import parse_config
+from privsyn.data.images import decode, encode, to_content
+from privsyn.data.journal import Journal
+from privsyn.data.records import Bucket, Private
+from privsyn.dp.accountant import Guarantee, guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.dp.noise import OpenDPNoise, SeededNoise
+from privsyn.errors import ConfigError, ModelError
+from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample, unwatched
+from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
+from privsyn.methods.private_evolution import method as private_evolution
+from privsyn.methods.private_evolution.candidates import CALL
+from privsyn.methods.private_evolution.method import LATTICE, PARTS, PrivateEvolution
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.methods.private_evolution.votes import REACH, Grid, Voters
+from privsyn.methods.registry import load_method
+from privsyn.methods.shared import label_choice
+from privsyn.models.fakes import FakeTextModel
+from privsyn.models.model_identity import ModelIdentity
+from privsyn.models.protocols import PromptTemplate
+from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import Constant, NeverDraws, NoNoise
+from tests.unit.methods.toy_evolution import Coordinates, Plane, moons
+
+METHOD = PrivateEvolution()
+LABELS = ("x", "y")
+AMPLE, RECORD = Guarantee(500, 1e-6), PrivacyUnit()
+
+
+def config(**settings) -> PrivateEvolutionConfig:
+    defaults = {"rounds": 3, "lookahead": 2, "population": 12, "threshold": 1.0}
+    return PrivateEvolutionConfig(**(defaults | settings))
+
+
+def buckets(labels=LABELS, records: int = 40) -> list[Bucket]:
+    return [
+        Bucket(cell, Private(moons(records, seed=cell.index)))
+        for cell in METHOD.cells(config(), labels)
+    ]
+
+
+def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, labels=LABELS):
+    return METHOD.calibrate(cfg, target, PricingFacts(adjacency, unit, tuple(labels)))
+
+
+def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
+            models=None, progress=unwatched, reading=unwatched):  # fmt: skip
+    """What a run yields, one by one."""
+    data = buckets() if data is None else data
+    labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
+    Journal.create(tmp_path / name, {"release": "r"})
+    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+        yield from METHOD.run(
+            cfg,
+            plan(cfg, target, labels=labels),
+            data,
+            Draw(
+                Backends(models or {"image": api or Plane(), "image_embedder": Coordinates()}),
+                noise or SeededNoise(1),
+                journal,
+                PerformanceConfig(),
+                progress,
+                reading=reading,
+            ),
+        )
+
+
+def run(tmp_path, cfg, *args, **kwargs) -> tuple[list[Sample], dict[str, bytes]]:
+    """Samples, and exhibits by name."""
+    made = list(outputs(tmp_path, cfg, *args, **kwargs))
+    exhibits = {part.name: part.content for part in made if isinstance(part, Exhibit)}
+    return [part for part in made if isinstance(part, Sample)], exhibits
+
+
+def entries(tmp_path, name="journal") -> dict[str, object]:
+    with Journal.open(tmp_path / name, {"release": "r"}) as journal:
+        return dict(journal._values)
+
+
+def points(samples) -> np.ndarray:
+    contents = [base64.b64encode(s.content).decode() for s in samples]
+    return np.stack([decode(content)[0] for content in contents]).astype(float)
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+GOLDEN = [
+    (2 * math.sqrt(2), 1, 1.3565),
+    (2 * math.sqrt(2), 2, 1.993),
+    (2 * math.sqrt(2), 3, 2.502),
+    (2 * math.sqrt(2), 4, 2.943),
+    (2 * math.sqrt(2), 5, 3.3414),
+    (10 * math.sqrt(2), 5, 0.5613),
+    (10 * math.sqrt(2), 7, 0.6745),
+]
+
+
+@pytest.mark.parametrize(("sigma", "rounds", "epsilon"), GOLDEN)
+def test_reproduces_the_papers_costs(sigma, rounds, epsilon):
+    event = plan(config(noise_multiplier=sigma, rounds=rounds)).event
+    assert guarantee(event, 1e-5).epsilon == pytest.approx(epsilon, abs=6e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1, 5, 50, 500])
+@pytest.mark.parametrize("rounds", [1, 2, 20, 1000])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_sigma_is_the_least_the_target_allows(epsilon, rounds, adjacency):
+    cfg, target = config(rounds=rounds), Guarantee(epsilon, 1e-5)
+    planned = plan(cfg, target, adjacency)
+    assert guarantee(planned.event, 1e-5).epsilon <= epsilon
+    less = cfg.model_copy(update={"noise_multiplier": planned.derived["noise_multiplier"] * 0.999})
+    assert guarantee(plan(less, target, adjacency).event, 1e-5).epsilon > epsilon
+
+
+@given(
+    epsilon=st.floats(0.01, 500),
+    exponent=st.floats(-12, -1),
+    rounds=st.integers(1, 1000),
+    records=st.integers(1, 50),
+    adjacency=st.sampled_from(list(Adjacency)),
+    noisy=st.booleans(),
+)
+def test_every_calibrated_plan_stays_within_its_target(
+    epsilon, exponent, rounds, records, adjacency, noisy
+):
+    target = Guarantee(epsilon, 10**exponent)
+    cfg = config(rounds=rounds, noisy_label_split=noisy)
+    planned = plan(cfg, target, adjacency, PrivacyUnit("user", records))
+    assert guarantee(planned.event, target.delta).epsilon <= epsilon
+    assert planned.event.count == rounds + noisy
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("records", range(1, 41))
+def test_the_sensitivity_is_never_below_the_root_it_stands_for(adjacency, records):
+    """sqrt(2) m is no float: where the nearest one is below, the next one is taken."""
+    facts = PricingFacts(adjacency, PrivacyUnit("user", records))
+    sensitivity = mechanism_of_votes._histogram(1.0, facts).sensitivity
+    exact = adjacency.moves * (records * private_evolution.LATTICE) ** 2
+    assert exact <= Fraction(sensitivity) ** 2 <= exact * (1 + Fraction(1, 2**50))
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "records", "moved"),
+    [
+        (Adjacency.ADD_REMOVE, 1, 1.0),
+        (Adjacency.REPLACE_NULL, 1, 1.0),
+        (Adjacency.REPLACE_ONE, 1, math.sqrt(2)),
+        (Adjacency.ADD_REMOVE, 3, 3.0),
+        (Adjacency.REPLACE_ONE, 3, 3 * math.sqrt(2)),
+    ],
+)
+def test_noise_grows_with_what_a_unit_can_move(adjacency, records, moved):
+    unit = PrivacyUnit("user", records)
+    planned = plan(config(noise_multiplier=2.0), adjacency=adjacency, unit=unit)
+    assert planned.derived["noise_votes"] == pytest.approx(2 * moved, rel=1e-12)
+    mechanism = mechanism_of_votes._histogram(2.0, PricingFacts(adjacency, unit))
+    assert mechanism.sensitivity >= moved * LATTICE * (1 - 1e-15)
+    assert mechanism.sigma == pytest.approx(2 * mechanism.sensitivity)
+    assert planned.event.noise_multiplier == pytest.approx(2, rel=1e-12)
+    assert planned.event.noise_multiplier <= 2
+
+
+def test_noise_too_small_for_the_continuous_curve_is_priced_as_zcdp():
+    fine = plan(config(noise_multiplier=0.0625))
+    coarse = plan(config(noise_multiplier=0.0624))
+    assert (type(fine.event).__name__, type(coarse.event).__name__) == ("DiscreteGaussian", "ZCDP")
+    assert coarse.event.count == 3
+    assert coarse.event.rho == pytest.approx(1 / (2 * 0.0624**2), rel=1e-9)
+
+
+def test_the_plan_says_rows_threshold_and_noise():
+    planned = plan(config(noise_multiplier=1.5, threshold=None))
+    assert planned.rows == (24, 24)
+    assert planned.derived["threshold"] == pytest.approx(3.0)
+    assert planned.warnings == ()
+    assert "below the noise" in plan(config(noise_multiplier=1.5)).warnings[0]
+    assert plan(config(label_split={"x": 3, "y": 5})).rows == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rounds": 0}, "greater than or equal to 1"),
+        ({"rounds": 1001}, "less than or equal to 1000"),
+        ({"noise_multiplier": 0}, "greater than 0"),
+        ({"noise_multiplier": float("nan")}, "finite"),
+        ({"threshold": -1}, "greater than or equal to 0"),
+        ({"lookahead": -1}, "greater than or equal to 0"),
+        ({"population": 0}, "greater than or equal to 1"),
+        ({"degrees": ()}, "at least 1 item"),
+        ({"degrees": (1.5,)}, "between 0 and 1"),
+        ({"degrees": (float("nan"),)}, "between 0 and 1"),
+        ({"degrees": (0.9, 0.8, 0.7, 0.6), "rounds": 3}, "4 entries for rounds=3"),
+        ({"label_split": {"x": 0, "y": 1}}, "at least 1"),
+        ({"label_split": {"x": 2, "y": 1}, "noisy_label_split": True}, "excludes"),
+        ({"modality": "sound"}, "image"),
+    ],
+)
+def test_refuses_settings_out_of_bounds(settings, words):
+    with pytest.raises(ValueError, match=words):
+        config(**settings)
+
+
+def test_refuses_a_split_of_other_labels():
+    with pytest.raises(ConfigError, match=r"label_split does not agree with dataset\.labels: y, z"):
+        plan(config(label_split={"x": 1, "z": 2}))
+    for settings in ({"label_split": {"x": 1}}, {"noisy_label_split": True}):
+        with pytest.raises(ConfigError, match="no labels to split"):
+            plan(config(**settings), labels=())
+
+
+def test_refuses_a_target_that_no_noise_reaches():
+    with pytest.raises(ConfigError, match=r"rounds=1000 cannot be had for privacy\.epsilon=1e-07"):
+        plan(config(rounds=1000), Guarantee(1e-7, 1e-12))
+
+
+def test_degrees_are_a_list_or_the_ends_of_a_line():
+    assert [config(rounds=5, degrees=(0.9, 0.1)).degree(t) for t in range(1, 6)] == pytest.approx(
+        [0.9, 0.7, 0.5, 0.3, 0.1]
+    )
+    assert [config(rounds=3, degrees=(0.9, 0.2, 0.3)).degree(t) for t in (1, 2, 3)] == [
+        0.9, 0.2, 0.3,
+    ]  # fmt: skip
+    assert config(rounds=1, degrees=(0.9, 0.1)).degree(1) == 0.9
+    assert config(rounds=4, degrees=(0.5,)).degree(4) == 0.5
+
+
+def test_roles_follow_the_modality_and_prompts_the_model():
+    assert METHOD.roles(config()) == ("image_embedder", "image")
+    cfg = config(modality="text")
+    assert METHOD.roles(cfg) == ("embedder", "text")
+    own = PromptTemplate(private="<s>Text: {reference}<e>Text:", public="<s>Text:")
+    models = {"text": ModelIdentity("m", "r", own, 1.0), "embedder": ModelIdentity("e", "r")}
+    text = METHOD.resolve(cfg, models).text
+    assert text.vary_prompt == "<s>Text: {text}<e>Text:"
+    assert text.rephrase is False
+    assert METHOD.resolve(config(), {}) == config()
+    assert METHOD.prompt(cfg) is None
+    assert METHOD.whole
+
+
+def test_is_found_by_name_and_by_params(tmp_path):
+    assert isinstance(load_method("private_evolution"), PrivateEvolution)
+    raw = {
+        "dataset": {"name": "d", "path": "x.npz"},
+        "account": {"name": "d", "adjacency": "replace_null", "epsilon": 9, "delta": 1e-6},
+        "privacy": {"epsilon": 5, "delta": 1e-6},
+        "methods": {"private_evolution": {"rounds": 4, "degrees": [0.8, 0.2]}},
+    }
+    assert parse_config(raw).method("private_evolution").rounds == 4
+    raw["methods"]["private_evolution"]["round"] = 4
+    with pytest.raises(ConfigError, match="rounds"):
+        parse_config(raw)
+
+
+# --- the rounds -----------------------------------------------------------------------------------
+
+
+def test_yields_every_row_of_every_label_and_what_a_round_told(tmp_path):
+    samples, exhibits = run(tmp_path, config())
+    assert [sample.cell.label for sample in samples] == ["x"] * 12 + ["y"] * 12
+    assert all(sample.content.startswith(b"\x89PNG") for sample in samples)
+    sheets = [f"population-000{t}.png" for t in range(4)]
+    assert list(exhibits) == [*sheets, "rounds.json"]
+    rounds = json.loads(exhibits["rounds.json"])
+    assert [entry["round"] for entry in rounds] == [1, 2, 3]
+    assert [entry["degree"] for entry in rounds] == pytest.approx([0.9, 0.6, 0.3])
+    assert all(entry["bins"] == 24 for entry in rounds)
+
+
+def test_draws_as_many_histograms_as_are_charged(tmp_path):
+    for noisy in (False, True):
+        cfg, quiet = config(noisy_label_split=noisy), NoNoise()
+        run(tmp_path, cfg, noise=quiet, name=f"noisy-{noisy}")
+        assert len(quiet.drawn) == plan(cfg).event.count == 3 + noisy
+
+
+def test_no_more_sheets_than_a_reader_looks_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(private_evolution, "SHEETS", 4)
+    _, exhibits = run(tmp_path, config(rounds=17, lookahead=0, population=2))
+    sheets = [name for name in exhibits if name.endswith(".png")]
+    assert sheets == [f"population-{t:04d}.png" for t in (0, 5, 10, 15, 17)]
+
+
+def test_without_labels_there_is_one_population(tmp_path):
+    data = [Bucket(METHOD.cells(config(), ())[0], Private(moons(30)))]
+    samples, _ = run(tmp_path, config(), data)
+    assert [sample.cell.label for sample in samples] == [None] * 12
+
+
+def test_parents_are_those_that_private_records_voted_for(tmp_path):
+    """Without noise all offspring descend from candidates with more votes than the threshold."""
+    cfg = config(rounds=1, lookahead=0, degrees=(0.0,), population=30)
+    data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
+    samples, exhibits = run(tmp_path, cfg, data, NoNoise())
+    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
+    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
+    votes = np.bincount(distances.argmin(1), minlength=30)
+    allowed = {tuple(point) for point in np.rint(fresh[votes > 1] * 255)}
+    assert {tuple(point) for point in points(samples)} <= allowed
+    [entry] = json.loads(exhibits["rounds.json"])
+    assert entry["votes_above_threshold"] == np.maximum(votes - 1, 0).sum()
+    assert entry["bins_above_threshold"] == (votes > 1).sum()
+    assert entry["unchanged_variations"] == 30
+
+
+def test_of_many_candidates_those_with_most_votes_are_released(tmp_path):
+    """Aug-PE: L candidates a released record; one vote ranks them, and none varies after it."""
+    cfg = config(rounds=1, lookahead=0, population=6, expansion=5, threshold=0.0)
+    data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(200)))]
+    samples, exhibits = run(tmp_path, cfg, data, NoNoise())
+    fresh = np.stack(Plane().random(30, None)).reshape(30, 2) / 255
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]) / 255
+    distances = ((private[:, None] - fresh[None]) ** 2).sum(-1)
+    votes = np.bincount(distances.argmin(1), minlength=30)
+    released = points(samples)
+    assert len({tuple(point) for point in released}) == 6
+    found = [votes[(np.rint(fresh * 255) == point).all(1)].sum() for point in released]
+    assert found == sorted(votes, reverse=True)[:6]
+    [entry] = json.loads(exhibits["rounds.json"])
+    assert (entry["bins"], entry["distinct_parents"], entry["unchanged_variations"]) == (30, 6, 0)
+
+
+def test_the_chosen_stay_and_variations_of_them_join_the_next_vote(tmp_path):
+    cfg = config(rounds=3, lookahead=0, population=4, expansion=3, degrees=(0.5,))
+    quiet = NoNoise()
+    samples, exhibits = run(tmp_path, cfg, noise=quiet)
+    assert [sample.cell.label for sample in samples] == ["x"] * 4 + ["y"] * 4
+    assert plan(cfg).event.count == 3
+    assert [len(one.values) for one in quiet.drawn] == [2 * 4 * 3] * 3
+    rounds = json.loads(exhibits["rounds.json"])
+    assert [entry["bins"] for entry in rounds] == [24] * 3
+    assert [entry["distinct_parents"] for entry in rounds] == [8] * 3
+
+
+def test_where_nothing_is_above_the_threshold_lots_are_drawn_among_different_candidates():
+    rng = np.random.default_rng(3)
+    drawn = [private_evolution._best(np.zeros(30, np.int64), 4, rng) for _ in range(2000)]
+    assert all(len(set(picks)) == 4 for picks in drawn)
+    shares = np.bincount(np.concatenate(drawn), minlength=30) / 2000
+    assert abs(shares - 4 / 30).max() < 0.05
+    some = private_evolution._best(np.array([0, 5, 0, 9, 5]), 4, rng)
+    assert some[0] == 3
+    assert set(some[1:3]) == {1, 4}
+    assert some[3] in {0, 2}
+
+
+def test_public_label_split_sets_the_rows(tmp_path):
+    samples, _ = run(tmp_path, config(label_split={"y": 3, "x": 7}))
+    assert [sample.cell.label for sample in samples] == ["x"] * 7 + ["y"] * 3
+
+
+def test_noisy_label_split_follows_the_noisy_counts_alone(tmp_path):
+    cells = METHOD.cells(config(), LABELS)
+    data = [Bucket(cells[0], Private(moons(90))), Bucket(cells[1], Private(moons(30)))]
+    cfg = config(noisy_label_split=True)
+    samples, _ = run(tmp_path, cfg, data, NoNoise())
+    assert len(samples) == 24
+    assert sum(sample.cell.label == "x" for sample in samples) == 18
+    noisy = np.frombuffer(base64.b64decode(entries(tmp_path)["labels"]), "<i8")
+    assert noisy.tolist() == [90 * LATTICE, 30 * LATTICE]
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=8), st.integers(0, 50))
+def test_apportioned_sizes_add_up_and_leave_no_label_out(noisy, more):
+    total = len(noisy) + more
+    sizes = label_choice.apportion(total, np.array(noisy, np.int64))
+    assert sum(sizes) == total
+    assert min(sizes) >= 1
+    order = np.argsort(noisy)
+    assert all(sizes[a] <= sizes[b] + 1 for a, b in pairwise(order))
+
+
+def test_nothing_above_the_threshold_is_drawn_uniformly_and_said(tmp_path):
+    cfg = config(threshold=1000.0, rounds=2)
+    samples, exhibits = run(tmp_path, cfg, noise=NoNoise())
+    assert len(samples) == 24
+    assert [entry["labels_drawn_uniformly"] for entry in json.loads(exhibits["rounds.json"])] == [
+        2, 2,
+    ]  # fmt: skip
+    assert sum(sample.counts.get("uniform_rounds", 0) for sample in samples) == 4
+    voted, _ = run(tmp_path, config(), noise=NoNoise(), name="voted")
+    assert not any(sample.counts for sample in voted)
+
+
+def test_a_label_without_records_runs_on_noise(tmp_path):
+    cells = METHOD.cells(config(), LABELS)
+    data = [Bucket(cells[0], Private([])), Bucket(cells[1], Private(moons(50)))]
+    samples, _ = run(tmp_path, config(), data)
+    assert len(samples) == 24
+    neither, _ = run(
+        tmp_path, config(), [Bucket(cell, Private([])) for cell in cells], name="neither"
+    )
+    assert len(neither) == 24
+
+
+def test_a_damaged_image_has_no_vote_and_moves_none(tmp_path):
+    whole = moons(40)
+    broken = [*whole[:20], "not base64!", base64.b64encode(b"\x89PNG junk").decode(), *whole[20:]]
+    cells = METHOD.cells(config(), ())
+    one = run(tmp_path, config(), [Bucket(cells[0], Private(whole))], NoNoise(), name="one")
+    two = run(tmp_path, config(), [Bucket(cells[0], Private(broken))], NoNoise(), name="two")
+    votes = {k: v for k, v in entries(tmp_path, "one").items() if k == "votes/1"}
+    assert votes == {k: v for k, v in entries(tmp_path, "two").items() if k == "votes/1"}
+    assert len(one[0]) == len(two[0])
+
+
+def test_images_of_a_mixed_size_in_the_private_data_do_not_end_a_run(tmp_path):
+    class Any(Coordinates):
+        def embed(self, samples):
+            return np.array([[s.mean() / 255, s.std() / 255] for s in samples], np.float32)
+
+    cells = METHOD.cells(config(), ())
+    odd = [to_content(np.zeros(shape, np.uint8)) for shape in ((1, 2), (7, 3), (4, 4, 3))]
+    Journal.create(tmp_path / "j", {"release": "r"})
+    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
+        made = list(
+            METHOD.run(
+                config(),
+                plan(config(), labels=()),
+                [Bucket(cells[0], Private(odd))],
+                Draw(
+                    Backends({"image": Plane(), "image_embedder": Any()}),
+                    SeededNoise(1),
+                    journal,
+                    PerformanceConfig(),
+                ),
+            )
+        )
+    assert sum(isinstance(part, Sample) for part in made) == 12
+
+
+@pytest.mark.parametrize("fault", ["random", "vary"])
+def test_a_generator_that_gives_too_few_is_refused(tmp_path, fault):
+    class Short(Plane):
+        def random(self, count, label):
+            return super().random(count - (fault == "random"), label)
+
+        def vary(self, samples, label, degree):
+            return super().vary(samples, label, degree)[: -1 if fault == "vary" else None]
+
+    with pytest.raises(ModelError, match="gave 11 samples where 12 were asked for"):
+        run(tmp_path, config(), api=Short())
+
+
+def test_a_generator_of_mixed_shapes_is_refused(tmp_path):
+    class Mixed(Plane):
+        def random(self, count, label):
+            return [*super().random(count - 1, label), np.zeros((3, 3), np.uint8)]
+
+    with pytest.raises(ModelError, match="more than one shape"):
+        run(tmp_path, config(), api=Mixed())
+
+
+def test_an_embedder_that_fails_on_private_records_does_so_before_anything_is_drawn(tmp_path):
+    class Broken(Coordinates):
+        def embed(self, samples):
+            raise RuntimeError
+
+    Journal.create(tmp_path / "j", {"release": "r"})
+    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
+        with pytest.raises(RuntimeError):
+            list(
+                METHOD.run(
+                    config(),
+                    plan(config()),
+                    buckets(),
+                    Draw(
+                        Backends({"image": Plane(), "image_embedder": Broken()}),
+                        SeededNoise(1),
+                        journal,
+                        PerformanceConfig(),
+                    ),
+                )
+            )
+        assert not journal.drawn
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_shapes_of_an_embedder_are_probed_before_the_records_whatever_they_are(tmp_path, records):
+    """Else a record's length decides whether there is a release."""
+
+    class Mixing(Coordinates):
+        def probe(self):
+            raise ModelError("mixes rows of some length.")
+
+        def embed(self, samples):
+            raise AssertionError("a record was read before the probe")
+
+    data = buckets() if records else [Bucket(one.cell, Private([])) for one in buckets()]
+    models = Backends({"image": Plane(), "image_embedder": Mixing()})
+    Journal.create(tmp_path / "j", {"release": "r"})
+    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
+        draw = Draw(models, SeededNoise(1), journal, PerformanceConfig())
+        with pytest.raises(ModelError, match="mixes rows"):
+            list(METHOD.run(config(), plan(config()), data, draw))
+        assert not journal.drawn
+
+
+def test_progress_is_asked_before_every_draw(tmp_path):
+    seen, events = [], []
+
+    class Told(NoNoise):
+        def gaussian(self, values, sigma):
+            events.append("draw")
+            return values
+
+    cfg = config(noisy_label_split=True)
+    Journal.create(tmp_path / "j", {"release": "r"})
+    with Journal.open(tmp_path / "j", {"release": "r"}) as journal:
+        list(
+            METHOD.run(
+                cfg,
+                plan(cfg),
+                buckets(),
+                Draw(
+                    Backends({"image": Plane(), "image_embedder": Coordinates()}),
+                    Told(),
+                    journal,
+                    PerformanceConfig(),
+                    lambda done, total: (events.append("progress"), seen.append((done, total))),
+                ),
+            )
+        )
+    before = [events[i - 1] for i, event in enumerate(events) if event == "draw"]
+    assert before == ["progress"] * 4
+    assert_goes_on(seen)
+
+
+def followed(tmp_path, cfg, *args, **kwargs) -> list[tuple[int, int]]:
+    """What the progress of a run tells."""
+    seen: list[tuple[int, int]] = []
+    told = lambda done, total: seen.append((done, total))  # noqa: E731
+    run(tmp_path, cfg, *args, progress=told, **kwargs)
+    return seen
+
+
+def assert_goes_on(seen, first=0):
+    """One total; from the first on always more, up to the last part, which is below the total."""
+    done, (total,) = [one for one, _ in seen], {of for _, of in seen}
+    assert done[0] == first
+    assert done == sorted(set(done))
+    assert total - CALL <= done[-1] < total
+
+
+@pytest.mark.parametrize("expansion", [1, 4])
+@pytest.mark.parametrize("lookahead", [0, 2])
+def test_progress_counts_the_samples_that_the_generator_makes(tmp_path, expansion, lookahead):
+    class Counts(Plane):
+        made = 0
+
+        def random(self, count, label):
+            self.made += count
+            return super().random(count, label)
+
+        def vary(self, samples, label, degree):
+            self.made += len(samples)
+            return super().vary(samples, label, degree)
+
+    api = Counts()
+    cfg = config(expansion=expansion, lookahead=lookahead, population=90)
+    seen = followed(tmp_path, cfg, api=api)
+    assert_goes_on(seen)
+    rest = cfg.rounds * (len(LABELS) + 1)
+    assert seen[0][1] == api.made + rest
+    assert api.made > 2 * rest
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_progress_does_not_tell_how_many_records_there_are(tmp_path, split):
+    """Of a constant histogram: what noise does to the labels' shares is public."""
+    told = []
+    for name, records in (("none", 0), ("one", 1), ("many", 200)):
+        cfg = config(noisy_label_split=split)
+        noise = Constant(gaussian=partial(np.full_like, fill_value=2**24))
+        read = []
+        steps = followed(
+            tmp_path, cfg, buckets(records=records), noise, name=name,
+            reading=lambda *counts, read=read: read.append(counts),
+        )  # fmt: skip
+        told.append((read, steps))
+    assert told[0] == told[1] == told[2]
+    read, steps = told[0]
+    assert_goes_on(steps)
+    parts = PARTS * len(LABELS)
+    assert read == [(done, parts, "the records") for done in range(parts)]
+
+
+def test_what_is_on_file_counts_as_done(tmp_path):
+    class Dies(Plane):
+        def vary(self, samples, label, degree):
+            if degree < config().degree(2):
+                raise MemoryError
+            return super().vary(samples, label, degree)
+
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), api=Dies())
+    seen = followed(tmp_path, config())
+    released, rest = 12 * len(LABELS), len(LABELS)  # vectors of each label
+    made = released * config().expansion * (1 + config().lookahead)
+    assert_goes_on(seen, first=made + rest)
+
+
+def test_texts_that_are_asked_for_again_are_not_counted_again(tmp_path):
+    class Lengths:
+        revision, width = "lengths-1", 2
+
+        def embed(self, samples):
+            return np.array([[len(text), text.count(" ")] for text in samples], np.float32)
+
+    own = ModelIdentity("m", "r", PromptTemplate("Like {reference}", "Like", chat=True))
+    cfg = METHOD.resolve(config(modality="text", population=70), {"text": own})
+    texts = [Bucket(cell, Private(["my bill"] * 5)) for cell in METHOD.cells(cfg, LABELS)]
+    seen = []
+    for name, words in (("long", 10), ("short", 1)):
+        said = " ".join("one two three four five six seven eight nine ten".split()[:words])
+        model = FakeTextModel(script=lambda prompt, before, said=said: said)
+        models = {"text": model, "embedder": Lengths()}
+        seen.append((followed(tmp_path, cfg, texts, models=models, name=name), len(model.prompts)))
+    (long, asked), (short, asked_again) = seen
+    assert short == long
+    assert asked_again > asked
+    assert_goes_on(short)
+
+
+# --- kills and replays ----------------------------------------------------------------------------
+
+
+def test_a_finished_journal_replays_without_a_draw_or_a_model_call(tmp_path):
+    first = run(tmp_path, config(noisy_label_split=True))
+
+    class Unread(Plane):
+        def random(self, count, label):
+            raise AssertionError("generated again")
+
+        vary = random
+
+    class Closed(Private):
+        def reveal(self):
+            raise AssertionError("opened the records again")
+
+    closed = [Bucket(bucket.cell, Closed([])) for bucket in buckets()]
+    cfg = config(noisy_label_split=True)
+    again = run(tmp_path, cfg, closed, NeverDraws(), api=Unread())
+    assert [(s.cell, s.content) for s in again[0]] == [(s.cell, s.content) for s in first[0]]
+    assert again[1] == first[1]
+
+
+def population(tmp_path, name="journal") -> dict[str, bytes]:
+    folder = tmp_path / f"{name}.kept"
+    return {file.name: file.read_bytes() for file in folder.iterdir()} if folder.exists() else {}
+
+
+@pytest.mark.parametrize("death", range(1, 19))
+def test_killed_in_the_generator_it_goes_on_with_the_same_draws(tmp_path, death):
+    class Dies(Plane):
+        def random(self, count, label):
+            if self.calls + 1 == death:
+                raise MemoryError
+            return super().random(count, label)
+
+        def vary(self, samples, label, degree):
+            if self.calls + 1 == death:
+                raise MemoryError
+            return super().vary(samples, label, degree)
+
+    quiet = NoNoise()
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), noise=quiet, api=Dies(seed=death))
+    drawn, kept = entries(tmp_path), population(tmp_path)
+    samples, _ = run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
+    after, left = entries(tmp_path), population(tmp_path)
+    assert len(quiet.drawn) == 3
+    assert {key: after[key] for key in drawn} == drawn
+    assert {key: left[key] for key in kept} == kept
+    assert len(samples) == 24
+
+
+@pytest.mark.parametrize("death", [1, 2, 3])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_path, death, drawn):
+    class DiesAsked(NoNoise):
+        def gaussian(self, values, sigma):
+            noisy = super().gaussian(values, sigma)
+            if len(self.drawn) == death:
+                raise MemoryError
+            return noisy
+
+    dies, quiet = DiesAsked(), NoNoise()
+    with pytest.raises(MemoryError):
+        run(tmp_path, config(), noise=dies)
+    kept = population(tmp_path)
+    run(tmp_path, config(), noise=quiet, api=Plane(seed=99))
+    left = population(tmp_path)
+    assert {key: left[key] for key in kept} == kept
+    assert len(dies.drawn) + len(quiet.drawn) == 3 + 1
+    # The same votes, cast again.
+    np.testing.assert_array_equal(dies.drawn[-1].values, quiet.drawn[0].values)
+
+
+def test_catches_a_population_that_is_not_kept(tmp_path, monkeypatch):
+    """What the test above is for: votes cast again on another population would be other votes."""
+    monkeypatch.setattr(
+        private_evolution, "_kept", lambda kind, journal, key, makes: [make() for make in makes]
+    )
+    monkeypatch.setattr(private_evolution, "_kept_array", lambda journal, key, make: make())
+    with pytest.raises(AssertionError):
+        test_killed_in_a_draw_it_draws_that_one_again_on_the_same_population(tmp_path, 2, False)
+
+
+# --- what is on disk ------------------------------------------------------------------------------
+
+
+def leaks(tmp_path, data, clean) -> list[str]:
+    """Where a clean histogram, a private vector or a record lies in a file, in any likely form."""
+    vectors = [Coordinates().embed([decode(text)])[0] for b in data for text in b.contents.reveal()]
+    forms = {content.encode() for bucket in data for content in bucket.contents.reveal()}
+    for votes in clean:
+        for steps in (1, LATTICE):
+            for kind in ("<i8", "<i4", "<f8", "<f4"):
+                forms.add((votes * steps).astype(kind).tobytes())
+            forms.add(json.dumps((votes * steps).tolist()).encode())
+    forms |= {np.stack(vectors[i : i + 2]).tobytes() for i in range(len(vectors) - 1)}
+    forms |= {base64.b64encode(form) for form in forms}
+    found = []
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            data_ = file.read_bytes()
+            found += [f"{file.name}" for form in forms if form in data_]
+    return found
+
+
+def spied(monkeypatch) -> list[np.ndarray]:
+    clean: list[np.ndarray] = []
+    votes = private_evolution._Private.votes
+
+    def watched(self, vectors):
+        clean.append(votes(self, vectors))
+        return clean[-1]
+
+    monkeypatch.setattr(private_evolution._Private, "votes", watched)
+    return clean
+
+
+def test_no_clean_histogram_and_no_private_vector_is_written(tmp_path, monkeypatch):
+    clean, data = spied(monkeypatch), buckets(records=12)
+    _, exhibits = run(tmp_path, config(noise_multiplier=1.0), data, OpenDPNoise())
+    for name, content in exhibits.items():
+        (tmp_path / name).write_bytes(content)
+    assert len(clean) == 3
+    assert leaks(tmp_path, data, clean) == []
+
+
+def test_catches_a_clean_histogram_on_disk(tmp_path, monkeypatch):
+    clean, data = spied(monkeypatch), buckets(records=12)
+    run(tmp_path, config(), data, NoNoise())  # no noise: the journal holds the clean votes
+    assert leaks(tmp_path, data, clean)
+    np.save(
+        tmp_path / "vectors.npy", Coordinates().embed([decode(data[0].contents.reveal()[3])] * 2)
+    )
+    (tmp_path / "journal").unlink()
+    np.save(tmp_path / "copy.npy", clean[1].astype(np.float32))
+    assert leaks(tmp_path, data, clean) == ["copy.npy"]
+
+
+def test_kept_files_are_plain(tmp_path):
+    run(tmp_path, config())
+    for data in population(tmp_path).values():
+        np.load(io.BytesIO(data), allow_pickle=False)
+
+
+# --- votes ----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), min_size=1, max_size=20).map(
+        lambda rows: np.array(rows, np.float32)
+    )
+)
+def test_a_row_is_rounded_alone_and_stays_within_reach(rows):
+    grid = Grid.around(np.eye(3, dtype=np.float32))
+    steps = grid.round(rows)
+    assert ((steps.astype(np.float64) ** 2).sum(1) <= REACH**2).all()
+    np.testing.assert_array_equal(steps, np.rint(steps))
+    for row, alone in zip(rows, steps, strict=True):
+        np.testing.assert_array_equal(grid.round(row[None])[0], alone)
+
+
+def test_the_nearest_candidate_gets_the_vote():
+    rng = np.random.default_rng(0)
+    rows, candidates = rng.normal(size=(500, 20)), rng.normal(size=(40, 20))
+    distances = ((rows[:, None] - candidates) ** 2).sum(-1)
+    votes = Voters(rows.astype(np.float32)).votes(candidates.astype(np.float32))
+    exact = np.bincount(distances.argmin(1), minlength=40)
+    assert votes.sum() == 500
+    assert np.abs(votes - exact).sum() <= 4  # two rows at most are nearly as near to another
+
+
+def test_a_tie_goes_to_the_lowest_index():
+    candidates = np.array([[1, 0], [0, 1], [1, 0], [-1, 0], [0, 1]], np.float32)
+    rows = np.array([[1, 0]] * 30 + [[0, 1]] * 20 + [[0, 0]] * 7, np.float32)
+    assert Voters(rows).votes(candidates).tolist() == [37, 20, 0, 0, 0]
+
+
+def test_a_grid_follows_the_candidates_and_never_the_private_rows():
+    far = np.array([[1e6, 0.0], [0.0, -1e30], [np.nan, np.inf]], np.float32)
+    near = np.array([[0.2, 0.1], [-0.2, 0.3]], np.float32)
+    candidates = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.float32)
+    alone = Voters(near).votes(candidates)
+    together = Voters(np.concatenate([far, near])).votes(candidates)
+    assert together.sum() == 5
+    assert (together >= alone).all()
+    close = Voters(near / 1000).votes(candidates / 1000)  # a finer grid for closer candidates
+    assert close.tolist() == alone.tolist()
+
+
+def test_one_candidate_or_many_equal_ones_are_fine():
+    rows = np.ones((5, 3), np.float32)
+    assert Voters(rows).votes(np.zeros((1, 3), np.float32)).tolist() == [5]
+    assert Voters(rows).votes(np.ones((4, 3), np.float32)).tolist() == [5, 0, 0, 0]
+    assert Voters(np.empty((0, 3), np.float32)).votes(rows).tolist() == [0] * 5
+
+
+# --- more samples ---------------------------------------------------------------------------------
+
+
+def test_more_varies_the_released_samples_in_turn(tmp_path):
+    class Still(Plane):
+        def vary(self, samples, label, degree):
+            assert degree == 0.3  # that of the last round
+            return list(samples)
+
+    released = [(label, encode(np.full((1, 2), n, np.uint8))) for n, label in enumerate("xxy")]
+    models = Backends({"image": Still(), "image_embedder": Coordinates()})
+    made = list(METHOD.more(config(), models, released, 8))
+    assert made == [*released, *released, *released[:2]]
+    assert list(METHOD.more(config(), models, released, 2)) == released[:2]
+    many = [(label, released[0][1]) for label in "abcde" for _ in range(10)]
+    few = [label for label, _ in METHOD.more(config(), models, many, 15)]
+    assert few == [label for label in "abcde" for _ in range(3)]  # labels keep their shares
+
+
+# --- convergence ----------------------------------------------------------------------------------
+
+
+def gap(synthetic: np.ndarray, private: np.ndarray) -> float:
+    """Mean distance to the nearest of the other side, both ways."""
+    distances = np.sqrt(((synthetic[:, None] - private[None]) ** 2).sum(-1))
+    return float(distances.min(0).mean() + distances.min(1).mean())
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(1e4, 0.25), (5, 0.45)])
+def test_the_population_moves_onto_two_moons(tmp_path, epsilon, least):
+    cfg = config(
+        rounds=6, population=150, lookahead=4, degrees=(0.4, 0.05), threshold=None,
+        noise_multiplier=None,
+    )  # fmt: skip
+    data = [Bucket(METHOD.cells(cfg, ())[0], Private(moons(3000)))]
+    private = np.stack([decode(content)[0] for content in data[0].contents.reveal()]).astype(float)
+    samples, _ = run(tmp_path, cfg, data, target=Guarantee(epsilon, 1e-5))
+    gaps = [gap(np.stack(Plane().random(150, None)).reshape(-1, 2).astype(float), private)]
+    for t in range(2, 8):
+        with Journal.open(tmp_path / "journal", {"release": "r"}) as journal:
+            kept = journal.keep(f"population/{t}/0", lambda: b"")
+        gaps.append(gap(np.load(io.BytesIO(kept)).reshape(-1, 2).astype(float), private))
+    assert gaps[-1] == gap(points(samples), private)
+    assert gaps[-1] < least * gaps[0], gaps
+    assert gaps[3] < gaps[0]
+    assert gaps[-1] < gaps[3], gaps
+
+
+def test_the_public_model_alone_writes_the_first_population():
+    text = config(modality="text", text={"max_tokens": 20})
+    assert METHOD.fresh(text) == text.text
+    assert METHOD.fresh(config(modality="image")) is None

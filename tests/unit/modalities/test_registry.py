@@ -1,0 +1,114 @@
+"""A modality is chosen in one place, and every table that goes by its name knows it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from privsyn.data.settings import ImageConfig
+from privsyn.methods.private_evolution.samples import KINDS as EVOLVED
+from privsyn.methods.private_evolution.settings import PrivateEvolutionConfig
+from privsyn.modalities.images import Images
+from privsyn.modalities.registry import MODALITIES, drawn_with, modality_of
+from privsyn.modalities.text import Texts
+from privsyn.release.plan import DatasetIdentity
+from privsyn.report.outward import outward
+from privsyn.report.records import SHOWN
+from privsyn.stages.accuracy import CLASSIFIERS
+from privsyn.stages.measure import MEASURES
+from privsyn.validation.kinds import KINDS, SUITES, kind_of
+from privsyn.validation.suite import SHIPPED
+from tests.unit.report.release_folder import seal_folder
+
+PRIVSYN = Path(__file__).parents[3] / "privsyn"
+FORM = ImageConfig(size=8, mode="L")
+
+
+def identity(images: ImageConfig | None) -> DatasetIdentity:
+    return DatasetIdentity(
+        name="some", version="v1", label=None, labels=(), text="{a}: {b}", unit=None, holdout=0,
+        images=images,
+    )  # fmt: skip
+
+
+def test_the_settings_say_of_which_modality_a_dataset_is() -> None:
+    assert modality_of(identity(None)) == Texts("{a}: {b}", "utf-8", None, None)
+    assert modality_of(identity(FORM)) == Images(FORM)
+
+
+def test_the_models_say_what_a_method_draws() -> None:
+    assert drawn_with(("language",)) is drawn_with(("embedder", "text")) is Texts
+    assert drawn_with(("image_embedder", "image")) is Images
+
+
+@pytest.mark.parametrize("table", [KINDS, MEASURES, CLASSIFIERS, EVOLVED])
+def test_every_table_knows_every_modality(table) -> None:
+    assert table.keys() == MODALITIES.keys() == {"text", "image"}
+
+
+def test_every_modality_is_checked_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "synthetic.jsonl").write_bytes(b"")
+    kinds = {name: kind_of(name, FORM) for name in MODALITIES}
+    assert {kind.suite for kind in kinds.values()} == set(SUITES)
+    assert {file.stem for file in SHIPPED.glob("*.json")} == set(SUITES)
+    for kind in kinds.values():
+        assert list(kind.rows(tmp_path / "synthetic.jsonl")) == []
+    for modality in (Texts(None, "utf-8", None, None), Images(FORM)):
+        written = modality.write(tmp_path / modality.name, [])
+        seal_folder(written.path.parent, 0, media=written.media_type)
+        assert f"0 synthetic {modality.things}" in outward(written.path.parent).to_html()
+    assert len(SHOWN) == len(MODALITIES) + 1  # and models
+
+
+def test_private_evolution_takes_every_modality() -> None:
+    annotation = PrivateEvolutionConfig.model_fields["modality"].annotation
+    assert set(get_args(annotation)) == set(MODALITIES)
+    for name, modality in MODALITIES.items():
+        assert modality.embedder in EVOLVED[name].roles
+        assert modality.generator is None or modality.generator in EVOLVED[name].roles
+
+
+@pytest.mark.parametrize("images", [None, FORM])
+def test_content_of_the_other_modality_is_refused_without_being_shown(images) -> None:
+    content = "secret" if images else b"secret"
+    with pytest.raises(TypeError) as refused:
+        modality_of(identity(images)).entry(content)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_drawn_text_holds_no_character_that_the_suite_refuses() -> None:
+    suite = json.loads((SHIPPED / "text.json").read_text())
+    (refused,) = (
+        expectation["kwargs"]["regex"]
+        for expectation in suite["expectations"]
+        if expectation.get("description", "").startswith("No control characters")
+    )
+    drawn = "".join(map(chr, range(0x300)))
+    (kept,) = modality_of(identity(None)).entry(drawn).values()
+    assert kept == re.sub(refused, "", drawn) != drawn
+    assert {"\t", "\n", "\r", " ", "a", "\u00e9"} <= set(kept)
+
+
+def test_nobody_else_asks_whether_records_are_images() -> None:
+    asked = {
+        file.relative_to(PRIVSYN).as_posix()
+        for file in PRIVSYN.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Compare | ast.IfExp | ast.If | ast.BoolOp)
+        for part in ast.walk(node if isinstance(node, ast.Compare | ast.BoolOp) else node.test)
+        if isinstance(part, ast.Attribute) and part.attr == "images"
+    }
+    assert asked == {"modalities/registry.py"}
+
+
+def test_prompts_say_names_of_code_in_words_where_nothing_else_is_said_for_them() -> None:
+    labels = ("card_arrival", "__", "Sci/Tech", "a_b")
+    own = identity(None).model_copy(
+        update={"labels": labels, "label_descriptions": {"a_b": "alpha"}}
+    )
+    assert dict(own.subject.descriptions) == {"card_arrival": "card arrival", "a_b": "alpha"}

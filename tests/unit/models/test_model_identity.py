@@ -1,0 +1,419 @@
+"""Naming a model: identity without torch, and every way a model can be missing or unfit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from privsyn.errors import ModelError
+from privsyn.methods.base import Role
+from privsyn.models import model_identity
+from privsyn.models.language import loading, prompts
+from privsyn.models.language.loading import check_prompt, load_language_model
+from privsyn.models.model_identity import describe, describe_embedder, refuse_row_mixing
+from privsyn.models.references import BUILTIN
+from privsyn.models.roles import ROLES, describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from tests.unit.models.tiny_models import save_llama
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def identity(language: object, cache: Path | None = None, **settings: Any) -> Any:
+    return describe(ModelsConfig(language=str(language), **settings), cache)
+
+
+def load(language: object, **settings: Any) -> Any:
+    return load_language_model(
+        ModelsConfig(language=str(language), **settings),
+        PerformanceConfig(rows_per_pass=16, device="cpu"),
+    )
+
+
+def refused(language: object, match: str, **settings: Any) -> str:
+    """Both plan and load refuse it, in one line; returns the message."""
+    with pytest.raises(ModelError, match=match) as error:
+        load(language, **settings)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+@pytest.fixture
+def llama(folders: Callable[[str], str], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folders("llama"), tmp_path / "own"))
+
+
+def edit(path: Path, **values: Any) -> None:
+    raw = json.loads(path.read_text())
+    raw.update(values)
+    path.write_text(json.dumps(raw))
+
+
+def test_tiny_needs_no_torch_to_be_described(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from privsyn.models.model_identity import describe\n"
+        "from privsyn.config import ModelsConfig\n"
+        "print(describe(ModelsConfig(language='tiny')).revision)\n"
+        "print({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    revision, modules = out.stdout.splitlines()
+    assert revision == identity("tiny").revision
+    assert modules == "set()"
+
+
+def test_the_embedder_is_the_same_to_a_plan_that_does_not_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = describe_embedder(ModelsConfig())
+    monkeypatch.setattr(model_identity, "EMBEDDER_PACKAGE", "not_installed")
+    assert describe_embedder(ModelsConfig()) == here
+
+
+def test_tiny_defaults() -> None:
+    found = identity("tiny")
+    assert found.source == "tiny"
+    assert found.template_default.private == "<|start|>Text: {reference}<|end|>Text:"
+    assert found.template_default.public == "<|start|>Text:"
+    assert not found.template_default.chat
+    assert found.guidance_default == 3
+
+
+def test_defaults_follow_the_chat_template(folders: Callable[[str], str]) -> None:
+    plain, chat = identity(folders("llama")), identity(folders("chat"))
+    assert plain.template_default == prompts.PLAIN
+    assert chat.template_default == prompts.CHAT
+    assert plain.guidance_default == chat.guidance_default == 1
+    assert chat.source == "chat"
+
+
+def test_revision_is_the_content(llama: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = identity(llama, cache).revision
+    assert first == identity(llama).revision == identity(llama, cache).revision
+    assert first == identity(shutil.copytree(llama, tmp_path / "moved"), cache).revision
+    assert load(llama).revision == first
+    assert first != identity(llama, cache, dtype="bfloat16").revision
+    (llama / "notes.md").write_text("not read by loading")
+    assert first == identity(llama, cache).revision
+    for name in ("model.safetensors", "tokenizer.json", "config.json", "generation_config.json"):
+        before = (llama / name).read_bytes()
+        (llama / name).write_bytes(before.replace(b"0", b"1", 1))
+        if name != "model.safetensors":  # a changed header is a damaged file
+            assert identity(llama, cache).revision != first, name
+        (llama / name).write_bytes(before)
+    weights = bytearray((llama / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (llama / "model.safetensors").write_bytes(weights)
+    assert identity(llama, cache).revision != first
+
+
+def test_digest_cache_that_cannot_be_read_or_written_only_costs_time(tmp_path: Path) -> None:
+    (tmp_path / "model-digests.json").write_text("{ torn")
+    assert identity("tiny", tmp_path) == identity("tiny")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert identity("tiny", blocked / "below") == identity("tiny")
+
+
+def test_missing_directory(tmp_path: Path) -> None:
+    assert "tiny" in refused(tmp_path / "nowhere", "no such directory")
+
+
+@pytest.mark.parametrize(
+    ("lost", "match"),
+    [
+        ("config.json", "config.json is missing"),
+        ("model.safetensors", "no weights in the directory"),
+        ("tokenizer.json", "no tokenizer in the directory"),
+    ],
+)
+def test_missing_file(llama: Path, lost: str, match: str) -> None:
+    (llama / lost).unlink()
+    refused(llama, match)
+
+
+@pytest.mark.parametrize("size", [0, 5, 1000, -1])
+def test_truncated_weights(llama: Path, size: int) -> None:
+    path = llama / "model.safetensors"
+    os.truncate(path, path.stat().st_size - 1 if size < 0 else size)
+    refused(llama, r"model\.safetensors is truncated or damaged")
+
+
+def test_missing_shard(llama: Path) -> None:
+    (llama / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}})
+    )
+    refused(llama, "model-00002-of-00002.safetensors, named by")
+
+
+def test_weights_without_a_tensor(llama: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(llama / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, llama / "model.safetensors", metadata={"format": "pt"})
+    refused(llama, "lack 1 tensors, model.norm.weight")
+
+
+def test_weights_of_another_shape(llama: Path) -> None:
+    edit(llama / "config.json", intermediate_size=60)
+    refused(llama, "cannot be loaded")
+
+
+def test_damaged_json(llama: Path) -> None:
+    (llama / "config.json").write_text('{"model_type": ')
+    refused(llama, "config.json cannot be read as JSON")
+
+
+def test_tokenizer_without_an_end(tmp_path: Path) -> None:
+    refused(save_llama(tmp_path / "m", eos=False), "no end-of-text token")
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"num_local_experts": 8},
+        {"num_experts": 4, "num_experts_per_tok": 1},
+        {"n_routed_experts": 16},
+        {"text_config": {"num_experts": 4}},
+        {"router_aux_loss_coef": 0.01},
+    ],
+)
+def test_mixture_of_experts(llama: Path, sign: dict[str, Any]) -> None:
+    edit(llama / "config.json", **sign)
+    refused(llama, "mixture of experts")
+
+
+FAMILIES = ["mixtral", "qwen2_moe", "deepseek_v3", "gpt_oss", "switch_transformers", "jamba"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_experts_that_only_the_class_knows_of(llama: Path, kind: str) -> None:
+    """The file names the family alone; its weights would be made up, for minutes."""
+    (llama / "config.json").write_text(json.dumps({"model_type": kind, "vocab_size": 8192}))
+    with pytest.raises(ModelError, match="mixture of experts"):
+        identity(llama)
+
+
+@pytest.mark.parametrize("role", ["embedder", "image_embedder", "base"])
+def test_experts_in_whatever_reads_private_records(llama: Path, role: str) -> None:
+    config = {"model_type": "qwen3_moe", "size": 28, "channels": [1], "width": 4}
+    (llama / "config.json").write_text(json.dumps(config))
+    (llama / "preprocessor_config.json").write_text("{}")
+    setting = "language" if role == "base" else role
+    cfg = ModelsConfig(**{setting: str(llama)})
+    with pytest.raises(ModelError, match=rf"models\.{setting}=.* mixture of experts"):
+        describe_role(cfg, role)
+
+
+def test_the_roles_are_those_a_method_may_ask_for() -> None:
+    assert set(ROLES) == set(get_args(Role))
+
+
+def test_a_misspelt_role_is_no_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_load_causal", lambda *_: pytest.fail("loaded"))
+    cfg = ModelsConfig(language="tiny")
+    for ask in (
+        lambda: describe_role(cfg, "embeder"),
+        lambda: load_role(cfg, "embeder", PerformanceConfig()),
+    ):
+        with pytest.raises(ModelError, match=r"role='embeder'.* Did you mean embedder"):
+            ask()
+
+
+def test_a_model_is_asked_for_experts_before_its_weights(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the plan is not asked again: what a file lacks is made up, for minutes."""
+    (llama / "config.json").write_text(json.dumps({"model_type": "mixtral", "vocab_size": 8192}))
+    monkeypatch.setattr(loading, "describe", lambda *args: None)
+    monkeypatch.setattr(loading, "_read", lambda *args: pytest.fail("read the weights"))
+    refused(llama, "mixture of experts")
+
+
+def test_experts_that_only_the_layers_show() -> None:
+    refuse_row_mixing({"width": 8}, "m", ["Linear", "RemoteAttention"])
+    for layer in ("MyMoeBlock", "TopKRouter", "SwitchMoE", "Experts"):
+        with pytest.raises(ModelError, match="mixture of experts"):
+            refuse_row_mixing({"width": 8}, "m", ["Linear", layer])
+    refuse_row_mixing({"num_experts": 1}, "m", ["MyMoeBlock"])  # says that it has one alone
+
+
+def test_dense_member_of_a_family_with_experts(llama: Path) -> None:
+    edit(llama / "config.json", num_local_experts=0, router_aux_loss_coef=0.01)
+    identity(llama)
+
+
+def test_quantised_weights(llama: Path) -> None:
+    edit(llama / "config.json", quantization_config={"quant_method": "fp8"})
+    refused(llama, "quantised")
+
+
+def test_own_code_needs_consent(llama: Path) -> None:
+    edit(
+        llama / "config.json",
+        model_type="mine",
+        auto_map={"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"},
+    )
+    refused(llama, "models.trust_remote_code is off")
+
+
+def test_prompt_file_of_a_folder(llama: Path) -> None:
+    shutil.copy(BUILTIN / "privsyn.json", llama)
+    assert identity(llama).guidance_default == 3
+    (llama / "privsyn.json").write_text('{"private": "x"}')
+    refused(llama, "privsyn.json needs private, public and guidance")
+
+
+def test_unknown_device(llama: Path) -> None:
+    for name in ("gpu", "tpu:0", "cuda:77"):
+        with pytest.raises(ModelError, match=r"performance\.device"):
+            load_language_model(ModelsConfig(language=str(llama)), PerformanceConfig(device=name))
+
+
+class TestHub:
+    """Hub ids, on a machine that reaches nothing."""
+
+    @pytest.fixture(autouse=True)
+    def _no_network(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise socket.gaierror("no network in this test")
+
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def test_without_a_revision(self) -> None:
+        message = refused("some-org/some-model", "models.revision=None is not a commit hash")
+        assert "models.language=tiny" in message
+        assert "hf download" in message
+
+    @pytest.mark.parametrize("offline", [True, False])
+    def test_with_a_commit_that_is_not_cached(
+        self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], offline: bool
+    ) -> None:
+        import huggingface_hub.constants
+
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setattr("urllib.request.getproxies", dict)
+        message = refused("some-org/some-model", "cannot be fetched", revision=COMMIT)
+        assert "models.language=<directory of the model>" in message
+        assert capfd.readouterr().err == ""
+
+    def test_from_the_cache(self, llama: Path, tmp_path: Path) -> None:
+        home = tmp_path / "hub" / "models--some-org--some-model"
+        shutil.copytree(llama, home / "snapshots" / COMMIT)
+        (home / "refs").mkdir()
+        (home / "refs" / "main").write_text(COMMIT)
+        by_name = identity("some-org/some-model")
+        assert by_name == identity("some-org/some-model", revision=COMMIT)
+        assert by_name.revision == f"some-org/some-model@{COMMIT}+float32"
+        assert by_name.source == "some-org/some-model"
+        model = load("some-org/some-model")
+        assert model.revision == by_name.revision
+        (home / "snapshots" / COMMIT / "model.safetensors").unlink()
+        refused("some-org/some-model", "cannot be fetched from the hub")
+
+
+def test_loading_says_nothing(folders: Callable[[str], str]) -> None:
+    code = (
+        "from privsyn.models.language.loading import check_prompt, load_language_model as load\n"
+        "from privsyn.config import ModelsConfig, PerformanceConfig\n"
+        "tiny = ModelsConfig(language='tiny')\n"
+        "model = load(tiny, PerformanceConfig(rows_per_pass=16, device='cpu'))\n"
+        "from privsyn.models.model_identity import describe\n"
+        "prompt = describe(tiny).template_default\n"
+        "model.private_rows(prompt, [None], ['word ' * 9000], 8, 2, declared=[None]).logits()\n"
+    )
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert (out.returncode, out.stdout, out.stderr) == (0, "", "")
+
+
+def test_prompt_is_checked_without_the_weights(llama: Path) -> None:
+    cfg = ModelsConfig(language=str(llama))
+    check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["Billing"])
+    with pytest.raises(ModelError, match=r"128 tokens is .* short"):
+        check_prompt(cfg, prompts.PLAIN, 100, 100)
+    with pytest.raises(ModelError, match="longer than the 32 tokens"):
+        check_prompt(cfg, prompts.PLAIN, 16, 8, labels=["late " * 40])
+
+
+def save_adapter(base: Path, folder: Path) -> None:
+    """A real low-rank adapter with weights that change the model's logits."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, target_modules=["q_proj"])
+    )
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight)
+    model.save_pretrained(folder)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
+def test_an_adapter_beside_full_weights_is_refused_whatever_reads_them(
+    folders: Callable[[str], str], tmp_path: Path
+) -> None:
+    """transformers would apply it in silence: here by as much as the logits differ."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from privsyn.models.roles import describe_role, load_role
+
+    folder = tmp_path / "merged"
+    shutil.copytree(folders("llama"), folder)
+    save_adapter(Path(folders("llama")), folder)
+    ids = torch.tensor([[5, 6, 7]])
+    plain, moved = (
+        AutoModelForCausalLM.from_pretrained(place)(ids).logits
+        for place in (folders("llama"), folder)
+    )
+    assert not torch.allclose(plain, moved)
+    performance = PerformanceConfig(device="cpu")
+    for setting, role in (
+        ("language", "language"),
+        ("language", "text"),
+        ("language", "base"),
+        ("embedder", "embedder"),
+        ("image_embedder", "image_embedder"),
+        ("image", "image"),
+    ):
+        cfg = ModelsConfig(**{setting: str(folder)})
+        for ask in (describe_role, lambda c, r: load_role(c, r, performance)):
+            with pytest.raises(ModelError, match=r"adapter_config.json lies beside the weights"):
+                ask(cfg, role)
+    (folder / "adapter_config.json").unlink()
+    identity(folder)  # its weights alone are never read
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft
+def test_an_adapter_alone_names_its_base(folders: Callable[[str], str], tmp_path: Path) -> None:
+    save_adapter(Path(folders("llama")), tmp_path)
+    said = refused(tmp_path, "is an adapter of .*llama, not a whole model")
+    assert "merge it" in said
+    (tmp_path / "adapter_config.json").write_text("[]")
+    refused(tmp_path, "is an adapter, not a whole model")
+
+
+def test_an_adapter_of_a_checkpoint_below_is_not_read(llama: Path) -> None:
+    (llama / "checkpoint-7").mkdir()
+    (llama / "checkpoint-7" / "adapter_config.json").write_text("{}")
+    identity(llama)

@@ -1,0 +1,714 @@
+"""Completions by a server: a real small HTTP server speaks the protocol, well and badly."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import pytest
+
+from privsyn.errors import ConfigError, ModelError, ServerError
+from privsyn.models.language import openai_http
+from privsyn.models.language.openai_http import ServerTextModel, retry_after
+from privsyn.models.roles import describe_role, load_role
+from privsyn.models.settings import ModelsConfig, PerformanceConfig, ServerConfig
+from tests.unit.models.completion_server import Reply, Server, chat, plain
+from tests.unit.models.completion_server import status as answer_status
+
+KEY = "sk-canary-key-0123456789"
+SECRET = "canary-prompt about a knee"
+REPLY = "canary-reply"
+
+
+def status(code: int, **headers: str) -> Reply:
+    """An error whose body repeats the prompt, as some servers' do."""
+    return answer_status(code, f"{REPLY} {SECRET}", **headers)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield running
+    running.free.set()
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    openai_http._sent.clear()
+
+
+Make = Callable[..., ServerTextModel]
+
+
+@pytest.fixture
+def make(server: Server) -> Iterator[Make]:
+    """A model of the server; its connections are closed with the test."""
+    made = []
+
+    def model(backoff: float = 0.001, **settings: Any) -> ServerTextModel:
+        given = {"url": server.url, "model": "tiny", "retries": 2, **settings}
+        made.append(ServerTextModel(ServerConfig(**given), "r", backoff_seconds=backoff))
+        return made[-1]
+
+    yield model
+    for one in made:
+        one._client.close()
+
+
+def ask(model: ServerTextModel, *prompts: str, temperature: float = 0.7) -> list[str]:
+    return model.complete(prompts or (SECRET,), max_tokens=16, temperature=temperature)
+
+
+def fails(model: ServerTextModel, match: str, *prompts: str) -> ServerError:
+    """It raises, in one line, retryably, and shows nothing."""
+    with pytest.raises(ServerError, match=match) as caught:
+        ask(model, *prompts)
+    error = caught.value
+    assert error.retryable
+    assert error.exit_code == 1
+    assert "\n" not in str(error)
+    shown = "".join(traceback.format_exception(error))
+    for secret in ("canary", KEY):
+        assert secret not in shown.replace("test_openai_http", "")
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    return error
+
+
+def test_completions_in_order(server: Server, make: Make) -> None:
+    prompts = [f"prompt {i}" for i in range(40)]
+
+    def later_first(number: int, body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        time.sleep(0.02 if int(text.split()[1]) % 2 else 0)
+        return chat(f"reply to {text}")
+
+    server.script = later_first
+    assert ask(make(concurrency=6), *prompts) == [f"reply to {p}" for p in prompts]
+    assert 1 < server.busiest <= 6
+
+
+def test_what_is_asked(server: Server, make: Make) -> None:
+    ask(make(), "say \ud800 this")
+    [(path, headers, body)] = server.requests
+    assert path == "/v1/chat/completions"
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert body == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "say ? this"}],
+        "max_tokens": 16,
+        "temperature": 0.7,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_plain_completions(server: Server, make: Make) -> None:
+    server.script = lambda number, body: plain(f" after {body['prompt']}")
+    assert ask(make(chat=False), "a", "b", temperature=0) == [" after a", " after b"]
+    path, _, body = server.requests[0]
+    assert path == "/v1/completions"
+    assert body["model"] == "tiny"
+    assert body["temperature"] == 0
+
+
+@pytest.mark.parametrize("kind", [chat, plain])
+def test_a_word_that_the_tokens_ran_out_in_is_left_out(server: Server, make: Make, kind) -> None:
+    model = make(chat=kind is chat)
+    for finish, kept in (("length", "Please send my"), ("stop", "Please send my bil")):
+        server.script = lambda number, body, f=finish: kind("Please send my bil", f)
+        assert ask(model) == [kept]
+
+
+def test_nothing_to_ask(server: Server, make: Make) -> None:
+    assert make().complete([], max_tokens=3, temperature=1.0) == []
+    assert server.requests == []
+    for bad in ({"max_tokens": 0}, {"temperature": -1.0}):
+        with pytest.raises(ValueError, match="temperature="):
+            make().complete(["x"], **{"max_tokens": 5, "temperature": 1.0, **bad})
+
+
+def test_the_key_comes_from_the_named_variable(
+    server: Server, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", " other-key\n")
+    ask(make(key_variable="MY_KEY"))
+    assert server.requests[-1][1]["authorization"] == "Bearer other-key"
+    ask(make(key_variable=None))
+    assert "authorization" not in server.requests[-1][1]
+    monkeypatch.delenv("MY_KEY")
+    with pytest.raises(ModelError, match=r"key_variable=MY_KEY: the environment .* not set"):
+        make(key_variable="MY_KEY")
+    for bad in ("canary key", "canary\nkey", "canary-k\u00e9y"):
+        monkeypatch.setenv("MY_KEY", bad)
+        with pytest.raises(ModelError, match="cannot be a key") as caught:
+            make(key_variable="MY_KEY")
+        assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
+def test_asked_again_after(server: Server, make: Make, code: int) -> None:
+    server.script = lambda number, body: status(code) if number < 2 else chat("good")
+    assert ask(make()) == ["good"]
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_gives_up_after_its_retries(server: Server, make: Make, code: int) -> None:
+    server.script = lambda number, body: status(code)
+    fails(make(), f"tiny at 127.0.0.1:{server.server_port}: it answers HTTP {code}")
+    assert len(server.requests) == 3
+    fails(make(retries=0), f"HTTP {code}")
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [(401, "Check the key"), (403, "Check the key"), (404, "models.server.model"), (301, "log")],
+)
+def test_a_refusal_is_not_asked_again(server: Server, make: Make, code: int, hint: str) -> None:
+    server.script = lambda number, body: status(code)
+    fails(make(), f"HTTP {code}.*{hint}")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+def test_an_unwanted_prompt_is_an_empty_completion(server: Server, make: Make, code: int) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        return status(code) if text == "bad" else chat(f"reply to {text}")
+
+    server.script = script
+    assert ask(make(), "a", "bad", "b") == ["reply to a", "", "reply to b"]
+    assert len(server.requests) == 3
+
+
+def test_a_pause_the_server_asks_for(server: Server, make: Make) -> None:
+    """With Retry-After: 0 the next attempt follows at once; the own backoff would be an hour."""
+    server.script = lambda number, body: (
+        status(429, retry_after="0") if number < 2 else chat("good")
+    )
+    assert ask(make(backoff=3600)) == ["good"]
+    server.script = lambda number, body: status(503, retry_after="7200")
+    error = fails(make(), "asks for a pause of 7200 s, more than 300 s")
+    assert "503" in str(error)
+    assert len(server.requests) == 4
+
+
+def test_a_pause_is_waited_for(server: Server, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return False
+
+    model = make(backoff=1.0, retries=8)
+    server.script = lambda number, body: (
+        status(429, retry_after="7") if number == 1 else status(500)
+    )
+    monkeypatch.setattr(openai_http, "LONGEST_BACKOFF", 20.0)
+    failure = model._try(SECRET, openai_http._Sampling(4, 1.0), Event())
+    assert not isinstance(failure, str)
+    assert len(pauses) == 8
+    assert pauses.pop(1) == 7
+    for pause, full in zip(pauses, (1, 4, 8, 16, 20, 20, 20), strict=True):
+        assert full / 2 <= pause <= full
+
+
+def test_retry_after_as_seconds_and_as_a_date() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert retry_after("2.5", now) == 2.5
+    assert retry_after("-3", now) == 0
+    assert retry_after("Thu, 01 Jan 2026 12:00:30 GMT", now) == 30
+    assert retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
+    for nothing in (None, "", "soon", "nan", "Thu, 01 Jan 2026 12:00:30"):
+        assert retry_after(nothing, now) is None
+
+
+def test_a_timeout_then_an_answer(server: Server, make: Make) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if number == 0:
+            server.free.wait(20)
+        return chat("late but good")
+
+    server.script = script
+    assert ask(make(timeout_seconds=0.3)) == ["late but good"]
+    assert len(server.requests) == 2
+
+
+def test_nothing_but_timeouts(server: Server, make: Make) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        server.free.wait(20)
+        return chat("too late")
+
+    server.script = script
+    fails(make(timeout_seconds=0.2, retries=1), "no answer within timeout_seconds=0.2")
+    assert len(server.requests) == 2
+
+
+def test_no_server_at_all(server: Server, make: Make) -> None:
+    dead = Server()
+    url = dead.url
+    dead.server_close()
+    fails(make(url=url), "it cannot be reached. Start it or wait, and run again")
+
+
+def choices(value: Any) -> Reply:
+    return 200, {}, json.dumps({"id": "1", "object": "chat.completion", "choices": value}).encode()
+
+
+GARBAGE = {
+    "not JSON": (200, {}, b"<html>canary</html>"),
+    "HTML": (200, {"content-type": "text/html"}, b"<html>canary login</html>"),
+    "cut off": (200, {}, b'{"choices": [{"message": {"content": "canary'),
+    "empty": (200, {}, b""),
+    "a list": (200, {}, b"[1, 2]"),
+    "null": (200, {}, b"null"),
+    "a number": (200, {}, b"7"),
+    "no choices": (200, {}, b'{"id": "canary"}'),
+    "choices null": choices(None),
+    "choices empty": choices([]),
+    "choices text": choices("canary"),
+    "no message": choices([{"index": 0}]),
+    "message null": choices([{"message": None}]),
+    "a message of a list": choices([{"message": ["canary"]}]),
+    "content a number": choices([{"message": {"content": 7}}]),
+    "content a list": choices([{"message": {"content": [{"text": "canary"}]}}]),
+    "not UTF-8": (200, {}, b'{"choices": "\xff\xfe"}'),
+    "deep": (200, {}, b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: GARBAGE[name]
+    fails(make(), "its answer is not one of an OpenAI-compatible API")
+    assert len(server.requests) == 3
+    server.script = lambda number, body: GARBAGE[name] if number < 5 else chat("good")
+    assert ask(make()) == ["good"]
+
+
+@pytest.mark.parametrize("name", ["no choices", "choices empty", "not JSON", "content a number"])
+def test_garbage_of_plain_completions(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: GARBAGE[name]
+    fails(make(chat=False), "its answer is not one of an OpenAI-compatible API")
+
+
+def test_null_content_is_an_empty_completion(server: Server, make: Make) -> None:
+    server.script = lambda number, body: chat(None if number == 0 else "text")
+    assert ask(make(concurrency=1), "a", "b") == ["", "text"]
+
+
+def test_more_choices_than_asked(server: Server, make: Make) -> None:
+    server.script = lambda number, body: choices(
+        [{"message": {"role": "assistant", "content": word}} for word in ("one", "two")]
+    )
+    assert ask(make()) == ["one"]
+
+
+def test_an_endless_answer_is_cut(server: Server, make: Make) -> None:
+    server.script = lambda number, body: chat("word \ud800" * 100_000)
+    [text] = ask(make())
+    assert len(text) == 16 * 32
+    text.encode("utf-8")
+
+
+def test_request_budget(server: Server, make: Make) -> None:
+    model = make(max_requests=5)
+    assert len(ask(model, "a", "b", "c")) == 3
+    error = fails(model, r"max_requests=5: 3 more requests are needed.* may send 2", "d", "e", "f")
+    assert "Raise it" in error.hint
+    assert len(server.requests) == 3  # refused before the first was sent
+    assert len(ask(make(max_requests=5), "d", "e")) == 2  # one budget a process, not one a model
+    fails(model, "may send 0", "f")
+    assert len(server.requests) == 5
+
+
+def test_retries_count_against_the_budget(server: Server, make: Make) -> None:
+    server.script = lambda number, body: status(500)
+    fails(make(max_requests=2, retries=10), r"max_requests=2: 1 more requests .* may send 0")
+    assert len(server.requests) == 2
+
+
+def test_one_failure_ends_the_rest(server: Server, make: Make) -> None:
+    server.script = lambda number, body: status(401) if number == 3 else chat("x")
+    fails(make(concurrency=2), "HTTP 401", *[f"p{i}" for i in range(200)])
+    assert len(server.requests) < 50
+
+
+def test_no_text_and_no_key_in_logs(
+    server: Server, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("openai", "httpx", "httpx2", "httpcore"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    caplog.set_level(logging.DEBUG)
+    model = make()
+    ask(model)
+    server.script = lambda number, body: status(500)
+    fails(model, "500")
+    server.script = lambda number, body: GARBAGE["not JSON"]
+    fails(model, "not one of")
+    assert "canary" not in caplog.text
+    assert KEY not in caplog.text
+    assert [r.name for r in caplog.records if r.name.startswith(("openai", "http"))] == []
+
+
+def test_a_trial_before_any_prompt(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(**settings: Any) -> Any:
+        given = {"url": server.url, "model": "tiny", "retries": 0, **settings}
+        return load_role(ModelsConfig(server=ServerConfig(**given)), "text", PerformanceConfig())
+
+    model = load()
+    assert model.revision == f"{server.url} tiny chat"
+    assert len(server.requests) == 1
+    assert server.requests[0][2]["messages"][0]["content"] == "Say yes."
+    model._client.close()
+    for reply, match in (
+        (status(401), "HTTP 401"),
+        (status(404), "HTTP 404"),
+        (status(400), "HTTP 400"),
+        (GARBAGE["HTML"], "not one of"),
+    ):
+        server.script = lambda number, body, reply=reply: reply  # type: ignore[misc]
+        with pytest.raises(ServerError, match=match):
+            load()
+
+
+def test_a_server_that_knows_the_newer_name_of_max_tokens_alone(server: Server, make: Make) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        if "max_tokens" in body:
+            error = {"message": "use max_completion_tokens", "param": "max_tokens", "code": "u"}
+            return 400, {}, json.dumps({"error": error}).encode()
+        return chat("good")
+
+    server.script = script
+    model = make()
+    model.check()
+    assert ask(model, "a", "b") == ["good", "good"]
+    assert server.requests[-1][2]["max_completion_tokens"] == 16
+    assert len(server.requests) == 4
+
+
+class TestIdentity:
+    """What of the server enters the release id."""
+
+    BASE: ClassVar = {"url": "https://models.example:8443/v1", "model": "some/model-7b"}
+
+    def identity(self, **settings: Any) -> Any:
+        server = ServerConfig(**{**self.BASE, **settings})
+        return describe_role(ModelsConfig(server=server), "text")
+
+    def test_address_model_and_kind(self) -> None:
+        found = self.identity()
+        assert found.source == "some/model-7b at models.example:8443"
+        assert found.template_default.chat
+        assert not self.identity(chat=False).template_default.chat
+        others = [
+            self.identity(model="other"),
+            self.identity(url="https://models.example:8443/v2"),
+            self.identity(chat=False),
+        ]
+        assert len({found.revision, *(other.revision for other in others)}) == 4
+
+    def test_speed_and_patience_are_not_part_of_it(self) -> None:
+        assert self.identity() == self.identity(
+            concurrency=3, max_requests=7, timeout_seconds=5, retries=0, key_variable="OTHER"
+        )
+        assert self.identity() == self.identity(url=self.BASE["url"] + "/")
+
+    def test_no_key_is_needed_to_plan_and_none_is_shown(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert KEY not in repr(self.identity())
+        monkeypatch.delenv("OPENAI_API_KEY")
+        self.identity()
+
+    def test_other_roles_stay_here(self) -> None:
+        models = ModelsConfig(language="tiny", server=ServerConfig(**self.BASE))
+        assert describe_role(models, "language") == describe_role(
+            ModelsConfig(language="tiny"), "language"
+        )
+
+    def test_planning_loads_neither_torch_nor_openai(self) -> None:
+        code = (
+            "import sys\n"
+            "from privsyn.models.roles import describe_role\n"
+            "from privsyn.config import ModelsConfig\n"
+            "server = {'url': 'http://localhost/v1', 'model': 'm'}\n"
+            "for cfg in (ModelsConfig(server=server), ModelsConfig(language='tiny')):\n"
+            "    describe_role(cfg, 'text')\n"
+            "print({'torch', 'transformers', 'openai', 'httpx'} & set(sys.modules))\n"
+        )
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (out.stdout, out.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000/v1",
+        "ftp://host/v1",
+        "https://",
+        "https://user:canary@host/v1",
+        "https://host/v1?key=canary",
+        "https://host/v1#x",
+        "https://host:99999/v1",
+        "https://ho\nst/v1",
+        "",
+    ],
+)
+def test_an_address_that_is_none(url: str) -> None:
+    from privsyn.config import parse_config
+
+    raw = {
+        "dataset": {"name": "d", "path": "p", "unit": "u"},
+        "account": {"name": "d", "adjacency": "add_remove", "epsilon": 1, "delta": 0},
+        "privacy": {"epsilon": 1, "delta": 1e-6},
+        "models": {"server": {"url": url, "model": "m"}},
+    }
+    with pytest.raises(ConfigError, match=r"models\.server\.url: not an http\(s\) address") as e:
+        parse_config(raw)
+    assert "canary" not in str(e.value)
+    raw["models"] = {}
+    cfg = parse_config(raw, ["models.server.url=http://h/v1/", "models.server.model=m"])
+    assert cfg.models.server is not None
+    assert (cfg.models.server.url, cfg.models.server.chat) == ("http://h/v1", True)
+
+
+def refused(parameter: str | None, message: str = "no") -> Reply:
+    error = {"message": message, "param": parameter, "code": "u", "type": "invalid_request_error"}
+    return 400, {}, json.dumps({"error": error}).encode()
+
+
+def answered(content: Any, finish: str = "stop", **beside: Any) -> Reply:
+    message = {"role": "assistant", "content": content, **beside}
+    return choices([{"index": 0, "finish_reason": finish, "message": message}])
+
+
+TEXT = "My bill has not come yet, please send it."
+THOUGHT = "Okay, the user wants a message.\n\nI write about a bill."
+THOUGHTS = {
+    "tags": f"<think>\n{THOUGHT}\n</think>\n\n{TEXT}",
+    "closing tag alone": f"{THOUGHT}\n</think>\n\n{TEXT}",
+    "twice": f"<think>{THOUGHT}</think>\n<think>{THOUGHT}</think>{TEXT}",
+    "one within another": f"<think>{THOUGHT}<think>x</think>{THOUGHT}</think>{TEXT}",
+    "capitals": f"<THINK>{THOUGHT}</THINK>{TEXT}",
+    "thinking": f"<thinking>{THOUGHT}</thinking>{TEXT}",
+    "reasoning": f"<reasoning>\n{THOUGHT}\n</reasoning>\n{TEXT}",
+    "with an attribute": f'<thought id="1">{THOUGHT}</thought>{TEXT}',
+    "as entities": f"&lt;think&gt;{THOUGHT}&lt;/think&gt;{TEXT}",
+    "Magistral": f"[THINK]{THOUGHT}[/THINK]{TEXT}",
+    "Kimi": f"\u25c1think\u25b7{THOUGHT}\u25c1/think\u25b7{TEXT}",
+    "Seed": f"<seed:think>{THOUGHT}</seed:think>{TEXT}",
+    "Command A": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{TEXT}"
+    "<|END_RESPONSE|>",
+    "OpenThinker": f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>\n\n<|begin_of_solution|>"
+    f"{TEXT}<|end_of_solution|>",
+    "Gemma 4": f"<|channel>thought\n{THOUGHT}<channel|>{TEXT}",
+    "gpt-oss": f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final"
+    f"<|message|>{TEXT}<|return|>",
+    "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}assistantfinal{TEXT}",
+    "Granite": f"Here is my thought process:\n{THOUGHT}\n\nHere is my response:\n{TEXT}",
+    "an aside": f"(Thinking: the user wants a note.)\n\n{TEXT}",
+    "steps": f"Thought: they want a note, and I write it.\nFinal Answer: {TEXT}",
+    "spaces in the tags": f"< think >{THOUGHT}</ think >{TEXT}",
+    "an answer in tags": f"<think>{THOUGHT}</think>\n<answer>\n{TEXT}\n</answer>",
+}
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_thought_is_no_text(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: chat(THOUGHTS[name])
+    model = make()
+    assert model.complete(["p"], max_tokens=500, temperature=0.7) == [TEXT]
+    server.script = lambda number, body: plain(THOUGHTS[name])
+    assert make(chat=False).complete(["p"], max_tokens=500, temperature=0.7) == [TEXT]
+
+
+STILL = {
+    "no end": f"<think>\n{THOUGHT}",
+    "no mark at all": THOUGHT,
+    "Magistral": f"[THINK]{THOUGHT}",
+    "gpt-oss": f"<|channel|>analysis<|message|>{THOUGHT}",
+    "gpt-oss without its tokens": f"analysisWe write. {THOUGHT}",
+    "a text before it": f"<think></think><think>{THOUGHT}",
+}
+
+
+@pytest.mark.parametrize("name", STILL)
+def test_a_model_that_is_still_thinking(server: Server, make: Make, name: str) -> None:
+    server.script = lambda number, body: chat(STILL[name], "length")
+    model = make()
+    assert ask(model) == [""]
+    assert model.why_empty() == "the model was still thinking at max_tokens"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
+def test_a_thought_beside_the_content(server: Server, make: Make, field: str) -> None:
+    model = make()
+    server.script = lambda number, body: answered(TEXT, **{field: THOUGHT})
+    assert ask(model) == [TEXT]
+    for nothing in ("", None):
+        server.script = lambda number, body, c=nothing: answered(c, "length", **{field: THOUGHT})
+        assert ask(model) == [""]
+        assert model.why_empty() == "the model was still thinking at max_tokens"
+    server.script = lambda number, body: answered("", **{field: THOUGHT})
+    ask(model)
+    assert model.why_empty() == "the model wrote its thoughts and no text"
+
+
+def test_content_in_parts(server: Server, make: Make) -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}
+    server.script = lambda number, body: answered([thought, {"type": "text", "text": TEXT}])
+    assert ask(make()) == [TEXT]
+    server.script = lambda number, body: answered([thought], "length")
+    assert ask(make()) == [""]
+
+
+def test_a_text_that_speaks_of_thoughts_stays(server: Server, make: Make) -> None:
+    text = "I was thinking <b>much</b> of my bill, 3 < 4 > 2, and [thinking] of analysis."
+    server.script = lambda number, body: chat(text)
+    assert make().complete(["p"], max_tokens=99, temperature=0.7) == [text]
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (f"{TEXT}<|im_end|><|eot_id|></s>", TEXT),
+        (f"{TEXT} [/INST] more", TEXT),
+        (f"```text\n{TEXT}\n```", TEXT),
+        (f"<message>\n{TEXT}\n</message>\nNote: short.", TEXT),
+        (TEXT.replace(" ", "\u0120"), TEXT),
+        ("\u2581" + TEXT.replace(" ", "\u2581"), f" {TEXT}"),
+        (f"{TEXT}<end_of_turn>\n<start_of_turn>user\nx", TEXT),
+        (f"{TEXT}<\uff5cend\u2581of\u2581sentence\uff5c>", TEXT),
+        (f"<|start_header_id|>assistant<|end_header_id|>\n\n{TEXT}<|eot_id|>", TEXT),
+        (f"<|im_end|>\n<|im_start|>user\n{TEXT}", ""),
+        (f"\x1b[31m{TEXT}\x1b[0m\x07\x00", TEXT),
+        (f"\x1b]0;title\x07{TEXT}\u200b\u202e\ufeff", TEXT),
+        ("Babies &amp; toddlers &#39;n&#39; co, &quot;it&quot; &amp;amp; all", "Babies & toddlers "
+        "'n' co, \"it\" & all"),
+        ('{"note": "a &quot;b&quot;"}', '{"note": "a &quot;b&quot;"}'),
+        ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_adds_is_no_text(
+    server: Server, make: Make, written: str, text: str
+) -> None:
+    server.script = lambda number, body: chat(written)
+    assert make().complete(["p"], max_tokens=99, temperature=0.7) == [text]
+
+
+def test_a_prompt_that_comes_back_is_no_text(server: Server, make: Make) -> None:
+    server.script = lambda number, body: plain(f"{body['prompt']} {TEXT}")
+    assert ask(make(chat=False), "The following is a message to a clinic.\nText:") == [f" {TEXT}"]
+
+
+NAMES = {
+    "OpenAI": lambda name: refused(name, f"Unsupported value: '{name}'"),
+    "its message alone": lambda name: refused(None, f"Unrecognized request argument: {name}"),
+    "FastAPI": lambda name: (422, {}, json.dumps(
+        {"detail": [{"loc": ["body", name], "msg": "extra fields not permitted"}]}).encode()),
+    "no name": lambda name: refused(None, "Bad Request"),
+    "no JSON": lambda name: (400, {"content-type": "text/plain"}, b"bad request"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "parameter", ["temperature", "top_p", "chat_template_kwargs", "max_tokens"]
+)
+@pytest.mark.parametrize("form", NAMES)
+def test_a_parameter_that_is_refused_is_left_out_and_told(
+    server: Server, make: Make, caplog: pytest.LogCaptureFixture, form: str, parameter: str
+) -> None:
+    server.script = lambda number, body: NAMES[form](parameter) if parameter in body else chat(TEXT)
+    model = make()
+    model.check()
+    assert model.complete(["a", "b"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT, TEXT]
+    last = server.requests[-1][2]
+    sent = {"temperature", "top_p", "chat_template_kwargs", "max_tokens"} - {parameter}
+    assert sent <= set(last)
+    assert ("max_completion_tokens" in last) == (parameter == "max_tokens")
+    assert [r.getMessage() for r in caplog.records if f"refuses {parameter}:" in r.getMessage()]
+    assert len(caplog.records) == 1
+
+
+def test_two_parameters_that_exclude_each_other(server: Server, make: Make) -> None:
+    server.script = lambda number, body: (
+        refused(None, "temperature and top_p cannot both be specified")
+        if {"temperature", "top_p"} <= set(body)
+        else chat(TEXT)
+    )
+    model = make()
+    assert model.complete(["a"], max_tokens=99, temperature=0.7, top_p=0.9) == [TEXT]
+    assert "temperature" in server.requests[-1][2]
+
+
+def test_a_prompt_that_names_a_parameter_changes_no_other_request(
+    server: Server, make: Make
+) -> None:
+    def script(number: int, body: dict[str, Any]) -> Reply:
+        text = body["messages"][0]["content"]
+        return refused(None, f"filtered: {text}") if "temperature" in text else chat(TEXT)
+
+    server.script = script
+    model = make(concurrency=1)
+    assert ask(model, "my temperature is 39", "b") == ["", TEXT]
+    assert server.requests[-1][2]["temperature"] == 0.7
+
+
+def test_a_refusal_is_told_in_the_servers_words(server: Server, make: Make) -> None:
+    server.script = lambda number, body: refused(
+        None, f"This model's maximum context is 8 tokens. Key {KEY}, prompt: Say yes.\n"
+    )
+    with pytest.raises(ServerError, match=r"HTTP 400 \(This model's maximum context is 8 tok") as e:
+        make().check()
+    assert KEY not in str(e.value)
+    assert "[prompt]" in str(e.value)
+    server.script = lambda number, body: (
+        400, {}, json.dumps({"error": {"message": "no", "failed_generation": REPLY}}).encode()
+    )  # fmt: skip
+    with pytest.raises(ServerError) as e:
+        make().check()
+    assert REPLY not in str(e.value)
+
+
+def test_further_fields_of_a_request(server: Server, make: Make) -> None:
+    ask(make(extra_body={"reasoning_effort": "low", "chat_template_kwargs": {"thinking": False}}))
+    body = server.requests[-1][2]
+    assert body["reasoning_effort"] == "low"
+    assert body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    ask(make(extra_body={"chat_template_kwargs": None}))
+    assert "chat_template_kwargs" not in server.requests[-1][2]
+    ask(make(extra_body={"chat_template_kwargs": {"enable_thinking": True}}))
+    assert server.requests[-1][2]["chat_template_kwargs"] == {"enable_thinking": True}
+    server.script = lambda number, body: refused("reasoning_effort", "unknown reasoning_effort")
+    with pytest.raises(ServerError, match="unknown reasoning_effort"):  # asked for: never left out
+        make(extra_body={"reasoning_effort": "low"}).check()
+    for field in ("model", "messages", "max_tokens", "temperature", "n"):
+        with pytest.raises(ValueError, match=f"{field} is set by privsyn"):
+            ServerConfig(url="http://h/v1", model="m", extra_body={field: 1})
+
+
+def test_further_fields_are_part_of_the_identity() -> None:
+    base = {"url": "http://h/v1", "model": "m"}
+    revisions = {
+        describe_role(ModelsConfig(server=ServerConfig(**base, extra_body=body)), "text").revision
+        for body in ({}, {"a": 1}, {"a": 2}, {"b": {"c": 1, "d": 2}}, {"b": {"d": 2, "c": 1}})
+    }
+    assert len(revisions) == 4

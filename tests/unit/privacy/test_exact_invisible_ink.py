@@ -1,0 +1,253 @@
+"""The exact privacy of InvisibleInk on a tiny vocabulary, and the broken variants it must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from privsyn.data.records import Bucket, Cell, Private
+from privsyn.dp.accountant import Guarantee
+from privsyn.dp.adjacency import Adjacency, PrivacyUnit
+from privsyn.methods.base import Backends, Draw, Mechanism, PricingFacts
+from privsyn.methods.invisible_ink import method as invisible_ink
+from privsyn.methods.invisible_ink.method import InvisibleInk
+from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
+from privsyn.methods.shared.prompts import PromptConfig
+from privsyn.models.fakes import FakeLogitModel
+from privsyn.models.settings import PerformanceConfig
+from privsyn.testing import NullJournal
+from tests.unit.privacy.exact import Walk, distribution, excess
+
+TARGET = Guarantee(4.0, 1e-5)
+RECORD = PrivacyUnit()
+VOCABULARY = ("<end>", "a", "b")
+# What a reference can do to the logits, the worst included.
+PULLS = {
+    "up": (0.0, 1e9, -1e9),
+    "down": (0.0, -1e9, 1e9),
+    "nan": (0.0, float("nan"), 1.0),
+    "inf": (0.0, float("inf"), float("-inf")),
+    "mild": (0.0, 0.3, -0.2),
+}
+PUBLIC = (-3.0, 0.1, 0.0)
+
+
+def script(label: str | None, reference: str | None, tokens: tuple[int, ...]) -> Sequence[float]:
+    drift = 0.1 * len(tokens)
+    pull = PULLS[reference] if reference else (0.0, 0.0, 0.0)
+    return [p + d + drift * (i == 1) for i, (p, d) in enumerate(zip(PUBLIC, pull, strict=True))]
+
+
+def config(**settings) -> InvisibleInkConfig:
+    defaults = {
+        "batch_size": 2,
+        "max_tokens": 2,
+        "temperature": 1.0,
+        "top_k": 3,
+        "guidance": 1.0,
+        "texts_per_label": 1,
+        "prompt": PromptConfig(private="{reference}", public=""),
+    }
+    return InvisibleInkSettings(**(defaults | settings))
+
+
+def law(
+    cells: Sequence[tuple[str, ...]],
+    cfg: InvisibleInkConfig,
+    plan: Mechanism,
+    adjacency: Adjacency,
+    unit: PrivacyUnit,
+    model: FakeLogitModel,
+) -> dict[object, float]:
+    """Exact distribution of all texts, one bucket of references per cell."""
+    method = InvisibleInk()
+    buckets = [
+        Bucket(Cell(i, None, i), Private(list(references))) for i, references in enumerate(cells)
+    ]
+
+    def output(walk: Walk) -> object:
+        samples = method.run(
+            cfg,
+            plan,
+            buckets,
+            Draw(Backends({"language": model}), walk, NullJournal(), PerformanceConfig()),
+        )
+        return tuple(sample.content for sample in samples)
+
+    return distribution(output)
+
+
+def worst(
+    pairs,
+    cfg: InvisibleInkConfig,
+    adjacency: Adjacency,
+    unit: PrivacyUnit = RECORD,
+    model: FakeLogitModel | None = None,
+    claimed: float = 1.0,
+) -> float:
+    """Largest excess over pairs of neighbours; ``claimed`` scales the rho that is claimed."""
+    model = model or FakeLogitModel(VOCABULARY, script=script)
+    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(adjacency, unit, ()))
+    rho = plan.derived["rho_per_token"] * cfg.max_tokens * claimed
+    laws: dict[object, dict[object, float]] = {}
+
+    def of(cells):
+        if cells not in laws:
+            laws[cells] = law(cells, cfg, plan, adjacency, unit, model)
+        return laws[cells]
+
+    return max(excess(of(one), of(other), rho) for one, other in pairs)
+
+
+def one_more(most: int):
+    """Buckets of every size up to ``most``, and the same with one reference more."""
+    for size in range(most):
+        for extra in PULLS:
+            for base in ("up", "down", "mild"):
+                yield ((base,) * size,), ((base,) * size + (extra,),)
+
+
+def test_one_record_added_removed_or_nulled_stays_within_rho():
+    """Bucket sizes 0 to 2B, every kind of reference."""
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_NULL):
+        assert worst(one_more(4), config(), adjacency) <= 1 + 1e-9
+
+
+def test_the_bound_is_nearly_reached():
+    """A looser mechanism would pass any check: the worst pair must come close to the claim."""
+    cfg = config(max_tokens=1)
+    assert worst(one_more(4), cfg, Adjacency.ADD_REMOVE) > 0.7
+
+
+def test_one_record_replaced_stays_within_rho_even_when_its_label_moves():
+    same_cell = [(((a,),), ((b,),)) for a, b in product(PULLS, PULLS)]
+    label_moves = [((("up",), ()), ((), (b,))) for b in PULLS]
+    cfg = config(max_tokens=1)
+    assert worst(same_cell, cfg, Adjacency.REPLACE_ONE) <= 1 + 1e-9
+    assert worst(label_moves, cfg, Adjacency.REPLACE_ONE) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("spread", [(3,), (2, 1), (1, 1, 1)])
+def test_a_unit_with_three_records_over_cells_stays_within_rho(spread):
+    cfg = config(max_tokens=1)
+    unit = PrivacyUnit("user", max_records=3)
+    for base in ("mild", "down"):
+        without = tuple((base,) for _ in spread)
+        for pull in PULLS:
+            with_unit = tuple((base, *(pull,) * count) for count in spread)
+            assert worst([(without, with_unit)], cfg, Adjacency.ADD_REMOVE, unit) <= 1 + 1e-9
+
+
+def test_three_records_multiply_rho_by_nine_at_equal_noise():
+    one = InvisibleInk().calibrate(
+        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
+    three = InvisibleInk().calibrate(
+        config(), TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit("user", 3), ())
+    )
+    # The target fixes rho, so the clip bound falls by 3 where the noise stays.
+    assert three.derived["clip_bound"] * 3 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
+    replaced = InvisibleInk().calibrate(
+        config(), TARGET, PricingFacts(Adjacency.REPLACE_ONE, PrivacyUnit(), ())
+    )
+    assert replaced.derived["clip_bound"] * 2 == pytest.approx(one.derived["clip_bound"], rel=1e-6)
+
+
+def test_guidance_leaves_the_bound_as_it_is():
+    assert worst(one_more(3), config(guidance=4.0), Adjacency.ADD_REMOVE) <= 1 + 1e-9
+
+
+MASKS = (float(np.finfo(np.float32).min), -1e12, -1e9, -40_000.0, float("-inf"), float("nan"))
+
+
+@pytest.mark.parametrize("batch_size", [7, 8])
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_masked_tokens_stay_masked_whatever_number_stands_for_that(mask, batch_size):
+    """Models mask with finfo.min or -1e12: B times that wraps, and one vote turns the sign."""
+
+    def masked(label, reference, tokens):
+        low = {"inf": float("-inf"), "up": 0.0, "nan": float("nan")}.get(reference or "", mask)
+        pull = PULLS[reference] if reference == "mild" else (0.0, 0.0, 0.0)
+        return [pull[0] + 1.0, pull[1], low, low]
+
+    model = FakeLogitModel(("<end>", "a", "x", "y"), script=masked)
+    cfg = config(max_tokens=1, top_k=4, batch_size=batch_size)
+    pairs = [((base,), ((*base, extra),)) for base in ((), ("mild",)) for extra in PULLS]
+    assert worst(pairs, cfg, Adjacency.ADD_REMOVE, model=model) <= 1 + 1e-9
+    plan = InvisibleInk().calibrate(cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, RECORD, ()))
+    for references in ((), ("inf",), ("up",) * 9, ("nan",)):
+        drawn = law((references,), cfg, plan, Adjacency.ADD_REMOVE, RECORD, model)
+        assert set(drawn) <= {("",), ("a",)}
+
+
+def test_a_clip_bound_of_a_boundless_budget_is_held_to_what_fits():
+    cfg = config(batch_size=1_000_000, temperature=100.0, max_tokens=1)
+    plan = InvisibleInk().calibrate(
+        cfg, Guarantee(500, 1e-5), PricingFacts(Adjacency.ADD_REMOVE, RECORD, ())
+    )
+    assert plan.derived["clip_bound"] == 2**15
+
+
+# --- broken variants: each must be caught by the checks above -------------------------------------
+
+
+def test_catches_a_missing_clip(monkeypatch):
+    monkeypatch.setattr(
+        invisible_ink,
+        "clip_difference",
+        lambda private, public, bound, gain: np.nan_to_num((private - public) * gain).clip(-50, 50),
+    )
+    monkeypatch.setattr(
+        invisible_ink, "to_grid", lambda x, bound: np.rint(x * 2**24).astype(np.int64)
+    )
+    assert worst(one_more(2), config(max_tokens=1), Adjacency.ADD_REMOVE) > 1.5
+
+
+def test_catches_a_divisor_that_counts_the_rows(monkeypatch):
+    draw = invisible_ink._draw
+
+    def by_row_count(cfg, mechanism, phi_pub, phi, noise):
+        counted = cfg.model_copy(update={"batch_size": max(1, len(phi(np.arange(1))))})
+        scale = cfg.temperature * counted.batch_size * 2**24
+        scaled = replace(mechanism, token=replace(mechanism.token, scale=scale))
+        return draw(counted, scaled, phi_pub, phi, noise)
+
+    monkeypatch.setattr(invisible_ink, "_draw", by_row_count)
+    assert worst(one_more(2), config(batch_size=4), Adjacency.ADD_REMOVE) > 1.5
+
+
+def test_catches_a_public_row_that_sees_private_rows():
+    """The public row decides the support: a private neighbour in its batch must not move it."""
+    plan_cfg = config(max_tokens=1, top_k=1, batch_size=64)
+    plan = InvisibleInk().calibrate(
+        plan_cfg, TARGET, PricingFacts(Adjacency.ADD_REMOVE, PrivacyUnit(), ())
+    )
+    # Move the runner-up to the very edge of the support: 2 C / B below the top.
+    edge = 2 * plan.derived["clip_bound"] / plan_cfg.batch_size
+    public = (-9.0, -edge - 5e-4, 0.0)
+
+    def edged(moved: bool):
+        return lambda *row: [p + 1e-3 * moved * (i == 1) for i, p in enumerate(public)]
+
+    alone, beside = (
+        law(((),), plan_cfg, plan, Adjacency.ADD_REMOVE, PrivacyUnit(), model)
+        for model in (FakeLogitModel(VOCABULARY, script=edged(moved)) for moved in (False, True))
+    )
+    assert excess(alone, beside, plan.derived["rho_per_token"]) == float("inf")
+
+
+def test_catches_the_price_of_a_monotonic_mechanism():
+    """OpenDP's monotonic=True prices a fourth of the loss of these scores."""
+    cfg = config(max_tokens=1)
+    assert worst(one_more(2), cfg, Adjacency.ADD_REMOVE, claimed=0.25) > 1.5
+
+
+def test_catches_the_price_of_one_moved_record_under_replace_one():
+    """Charging C where two contributions move: a replaced record would cost four times as much."""
+    cfg = config(max_tokens=1)
+    pairs = [((("up",),), (("down",),))]
+    assert worst(pairs, cfg, Adjacency.REPLACE_ONE, claimed=0.25) > 1.5

@@ -1,0 +1,307 @@
+"""What epsilon and delta are said to mean, and what the account's policy refuses."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from privsyn.config import parse_config
+from privsyn.data.settings import DatasetConfig
+from privsyn.errors import PolicyBroken
+from privsyn.ledger.settings import AccountConfig, PrivacyConfig
+from privsyn.methods.base import SizedFor
+from privsyn.release.warnings import (
+    of_account,
+    of_bound,
+    of_epsilon,
+    of_labels,
+    of_release,
+    of_sizes,
+    publicly,
+)
+from privsyn.report.outward import outward
+from privsyn.validation.gx import validate_file
+from privsyn.validation.settings import ValidationConfig
+from tests.unit.report.release_folder import note_checks, seal_folder, write_rows
+
+ACCOUNT = {"name": "a", "unit": "patient", "adjacency": "add_remove", "epsilon": 30, "delta": 1e-6}
+
+
+def account(**changes: object) -> AccountConfig:
+    return AccountConfig.model_validate(ACCOUNT | changes)
+
+
+def release(epsilon: float = 1.0, delta: float = 1e-6) -> PrivacyConfig:
+    return PrivacyConfig(epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "held", "said"),
+    [
+        (release(10), account(), "epsilon=10 is weak protection against somebody who knows all"),
+        (release(1e9), account(), "privacy.epsilon=1e+09 is no protection in practice"),
+        (release(1, 1e-3), account(), "above account.delta=1e-06"),
+        (release(1, 0.999), account(delta=0.999), "privacy.delta=0.999 is large"),
+        (release(1, 1e-3), account(public_size=100), "one over ten times account.public_size=100"),
+        (release(1, 1e-6), account(public_size=100_000), "account.public_size=100000"),
+    ],
+)
+def test_a_release_that_protects_little_is_told(privacy, held, said):
+    assert said in " ".join(of_release(privacy, held))
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (account(epsilon=1e308), "account.epsilon=1e+308 as a lifetime cap holds nothing back"),
+        (account(delta=0.999), "account.delta=0.999 is large"),
+        (account(delta=1e-5, public_size=10_000), "for account.public_size=10000"),
+        (account(period={"days": 30, "epsilon": 1e6}), "account.period.epsilon=1e+06"),
+    ],
+)
+def test_an_account_that_caps_nothing_is_told(held, said):
+    assert said in " ".join(of_account(held))
+
+
+def test_ordinary_settings_are_not_nagged_about():
+    held = account(public_size=50_000)
+    assert of_release(release(3, 1e-6), held) == of_account(held) == ()
+    assert of_release(release(3, 1e-6), account()) == of_account(account()) == ()
+
+
+def project(tmp_path, **changes):
+    raw = {
+        "dataset": {"name": "d", "path": "private.jsonl", "unit": "unit"},
+        "account": ACCOUNT | changes.pop("account", {}),
+        "privacy": {"epsilon": 20, "delta": 1e-3},
+        "methods": {"invisible_ink": {}},
+    }
+    (tmp_path / "params.yaml").write_text(json.dumps(raw | changes))
+    return tmp_path / "params.yaml"
+
+
+def test_plan_says_them_and_enforces_the_policy(tmp_path):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    planned = plan(open_context(project(tmp_path)), "invisible_ink")
+    assert "privacy.epsilon=20 is weak protection" in " ".join(planned.warnings)
+    assert "above account.delta" in " ".join(planned.warnings)
+    strict = open_context(project(tmp_path, account={"limits": {"epsilon": 5}}))
+    with pytest.raises(PolicyBroken, match=r"account\.limits.*privacy\.epsilon=20 is above 5,"):
+        plan(strict, "invisible_ink")
+
+
+def test_plan_speaks_of_the_epsilon_that_a_release_really_costs(tmp_path):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    few = {"private_prediction": {"private_tokens": 1, "batch_size": 1000, "svt_noise": 10.0}}
+    planned = plan(open_context(project(tmp_path, methods=few)), "private_prediction")
+    assert planned.epsilon < 10
+    assert "protection" not in " ".join(planned.warnings)
+
+
+@pytest.mark.airflow
+def test_the_form_and_the_dag_s_page_say_them(tmp_path, monkeypatch):
+    from privsyn.airflow.factory import method_dag
+    from privsyn.airflow.params import form
+
+    limits = {"limits": {"epsilon": 25, "delta": 1e-2}, "public_size": 400}
+    params = project(tmp_path, account=limits)
+    config = parse_config(json.loads(params.read_text()))
+    shown = form(config, "invisible_ink")
+    assert "1 is strong, 10 weak, 40 none" in shown["privacy.epsilon"].description
+    assert "Below 0.00025" in shown["privacy.delta"].description
+    assert shown["privacy.epsilon"].schema["maximum"] == 25
+    assert shown["privacy.delta"].schema["maximum"] == 1e-2
+    assert shown["privacy.epsilon"].resolve() == 20
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
+    page = " ".join(method_dag("invisible_ink").doc_md.split())
+    assert "by the factor e^epsilon, plus delta, with epsilon 20 and delta 0.001" in page
+    assert "is weak protection" in page
+    assert "next to nothing" not in page
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize("unit", ["unit", None])
+def test_plan_form_and_page_say_that_rows_are_protected_where_nobody_is_named(
+    tmp_path, monkeypatch, unit
+):
+    from privsyn.airflow.factory import method_dag
+    from privsyn.airflow.params import form
+    from privsyn.display.plans import guaranteed
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    data = {"name": "d", "path": "private.jsonl", "unit": unit}
+    kind = {"adjacency": "replace_null", "unit": "record"} if unit is None else {}
+    params = project(tmp_path, dataset=data, account=kind)
+    planned = plan(open_context(params), "invisible_ink")
+    shown = form(parse_config(json.loads(params.read_text())), "invisible_ink")
+    monkeypatch.setenv("PRIVSYN_PARAMS", str(params))
+    for told in (
+        " ".join(planned.warnings),
+        guaranteed(planned),
+        shown["privacy.epsilon"].description,
+        " ".join(method_dag("invisible_ink").doc_md.split()),
+    ):
+        assert ("rows, not people, are protected" in told) == (unit is None), told
+
+
+def test_the_report_says_them(tmp_path):
+    file = write_rows(tmp_path, [{"id": "a-0", "text": "hello"}])
+    seal_folder(tmp_path, 1)
+    result = validate_file(file, ValidationConfig(), (), (1, 1))
+    note_checks(tmp_path, result, cautions=of_release(release(1e9), account()))
+    page = outward(tmp_path).to_html()
+    assert "Before you rely on this guarantee" in page
+    assert "1e+09 is no protection in practice" in page
+    note_checks(tmp_path, result)
+    assert "Before you rely" not in outward(tmp_path).to_html()
+
+
+def sized(divisor=None, suited=None):
+    """A mechanism that says what its settings take the data to hold, and nothing else."""
+    return SimpleNamespace(divisor=divisor, sized_for=suited)
+
+
+def there(size, holdout=0.2, records_each=1):
+    dataset = DatasetConfig(
+        name="d", path="x.jsonl", holdout=holdout, unit="id", max_records_per_unit=records_each
+    )
+    return publicly(dataset, account(public_size=size))
+
+
+@pytest.mark.parametrize(
+    ("divisor", "buckets", "size", "told"),
+    [
+        (8, 100, 1000, None),
+        (8, 40, 1000, None),
+        (8, 33, 1000, "puts about 24 records into each of 33 buckets of batch_size=8"),
+        (8, 4, 1000, "takes 25 times as long"),
+        (8, 101, 1000, "suit some 808 records, and account.public_size=1000 leaves 800 at most"),
+        (16, 100, 1000, "Lower batch_size to 8"),
+        (16, 5000, 1000, "Lower batch_size to 1,"),
+        (16, 50, None, "suit some 800 records: privsyn check says whether there are as many"),
+        (None, 5000, 10, None),
+        (None, 5000, None, None),
+    ],
+)
+def test_buckets_that_would_get_too_few_records_or_far_too_many_get_advice(
+    divisor, buckets, size, told
+):
+    found = of_sizes("methods.m", sized(divisor), buckets, there(size))
+    assert bool(found) == (told is not None)
+    assert all(str(told) in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("suited", "size", "records_each", "told"),
+    [
+        (800, 1000, 1, False),
+        (1000, 1000, 1, False),
+        (1001, 1000, 1, True),
+        (1001, 1000, 2, False),
+    ],
+)
+def test_settings_for_more_records_than_there_are_get_advice(suited, size, records_each, told):
+    mechanism = sized(suited=SizedFor(suited, "a=1 with b=2", "they drown. Lower a."))
+    found = of_sizes("methods.m", mechanism, 1, there(size, records_each=records_each))
+    assert (
+        list(found)
+        == [
+            f"methods.m: a=1 with b=2 suit some {suited} records, and account.public_size={size} "
+            f"leaves {800 * records_each} at most: they drown. Lower a."
+        ]
+        * told
+    )
+
+
+def test_where_nobody_knows_how_many_there_are_the_plan_says_what_it_suits():
+    mechanism = sized(suited=SizedFor(1000.2, "a=1", "they drown."))
+    assert of_sizes("methods.m", mechanism, 1, None) == (
+        "methods.m: a=1 suit some 1001 records: privsyn check says whether there are as many.",
+    )
+
+
+def test_a_bound_that_many_records_of_a_unit_would_need_is_warned_of():
+    assert of_bound(1, "patient") == of_bound(9, "patient") == ()
+    [said] = of_bound(80, "patient")
+    assert "dataset.max_records_per_unit=80 hides a patient with 80 records" in said
+
+
+def test_labels_that_hardly_differ_are_named():
+    [said] = of_labels(["Billing", "Lost card", "lost-card", "Other"])
+    assert "'Lost card' and 'lost-card' differ by case" in said
+    assert of_labels(["A", "B"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "size", "said"),
+    [
+        (
+            "dp_lora",
+            {"expected_batch": 128, "sampling_rate": 0.04},
+            1500,
+            "expected_batch=128 at sampling_rate=0.04 suit some 3200 records",
+        ),
+        ("dp_lora", {"expected_batch": 48, "sampling_rate": 0.04}, 1500, None),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 20},
+            300,
+            "population=20 with expansion=20 suit some 400 records",
+        ),
+        ("private_evolution", {"modality": "text", "population": 20, "expansion": 5}, 300, None),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
+            1500,
+            "noise of 40 votes on each of 100 candidates suit some 2000 records",
+        ),
+        (
+            "private_evolution",
+            {"modality": "text", "population": 20, "expansion": 5, "noise_multiplier": 40},
+            2500,
+            None,
+        ),
+    ],
+)
+def test_every_plan_weighs_its_settings_against_the_public_size(
+    tmp_path, method, settings, size, said
+):
+    from privsyn.stages.base import open_context
+    from privsyn.stages.plan import plan
+
+    params = project(tmp_path, methods={method: settings}, account={"public_size": size})
+    notes = [note for note in plan(open_context(params), method).warnings if "suit" in note]
+    assert bool(notes) == (said is not None)
+    assert all(said in note and f"account.public_size={size}" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "spent", "said"),
+    [
+        (10.0, None, ["privacy.epsilon=10 is weak"]),
+        (10.0, 9.993, ["privacy.epsilon=10 is weak"]),
+        (10.0, 1.103, []),
+        (100.0, 20.0, ["epsilon 20 is weak"]),
+        (100.0, 100.0, ["privacy.epsilon=100 is no protection in practice"]),
+        (9.0, 9.0, []),
+    ],
+)
+def test_a_release_that_cost_clearly_less_is_cautioned_of_what_it_cost(asked, spent, said):
+    found = of_epsilon(asked, "patient", spent)
+    assert [one[: len(words)] for one, words in zip(found, said, strict=True)] == said
+
+
+def test_a_mechanism_whose_odds_are_bad_is_cautioned_whatever_its_epsilon():
+    assert of_epsilon(6.0, "patient", 6.0, 0.8) == ()
+    (weak,) = of_epsilon(6.0, "patient", 6.0, 0.95)
+    assert "privacy.epsilon=6 is weak protection" in weak
+    assert "(by the odds of its mechanism)" in weak
+    (none,) = of_epsilon(6.0, "patient", 6.0, 0.9975)
+    assert "privacy.epsilon=6 is no protection in practice" in none

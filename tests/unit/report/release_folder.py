@@ -1,0 +1,60 @@
+"""Release folders as validation finds them, by hand: certificate, records, what the checks said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privsyn.data.artifacts import sha256_file
+from privsyn.release import certificate, layout
+
+(GOLDEN,) = (Path(__file__).parents[2] / "golden" / "releases").glob("invisible_ink-*")
+NAME = "invisible_ink-00ff"
+
+
+def write_rows(folder: Path, rows: Iterable[Any]) -> Path:
+    """The synthetic file; bytes are a line of their own."""
+    folder.mkdir(exist_ok=True)
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    (folder / layout.ARTIFACT).write_bytes(b"".join(line + b"\n" for line in lines))
+    return folder / layout.ARTIFACT
+
+
+def seal_folder(
+    folder: Path,
+    rows: int,
+    labels: Sequence[str] = (),
+    media: str = "application/jsonl",
+    plan: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Write a certificate that names the folder's records; ``plan`` and ``changes`` go on top."""
+    sealed: dict[str, Any] = json.loads((GOLDEN / layout.CERTIFICATE).read_text())
+    sealed["plan"]["dataset"] |= {"labels": list(labels), "name": "portal", "version": "2026-11"}
+    sealed["plan"] |= {"release_id": NAME, "unit": "patient", "max_records_per_unit": 4}
+    sealed["plan"] |= {"epsilon": 10.0, "target_epsilon": 10.0, "delta": 1e-5}
+    sealed["plan"]["dataset"] |= dict(plan or {}).pop("dataset", {})
+    sealed["plan"] |= {key: value for key, value in dict(plan or {}).items() if key != "dataset"}
+    sealed["reserved_on"] = "2026-11-20"
+    sealed["risk"] = {
+        "found_at_1_percent": 0.2,
+        "found_at_1_permille": 0.03,
+        "advantage": 0.5,
+    }
+    sealed["artifact"] = {
+        "file": layout.ARTIFACT,
+        "sha256": sha256_file(folder / layout.ARTIFACT),
+        "media_type": media,
+        "rows": rows,
+    }
+    sealed |= changes
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / layout.CERTIFICATE).write_bytes(certificate.canonical(sealed))
+    return sealed
+
+
+def note_checks(folder: Path, result: Any, **more: Any) -> None:
+    """What validation said of the records; ``more`` as the stage adds it."""
+    (folder / layout.VALIDATION).write_text(json.dumps(result.to_json() | more))

@@ -1,0 +1,123 @@
+"""Every number of the document that may leave the room, of every kind of release, once more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privsyn.data.artifacts import sha256_file
+from privsyn.data.images import encode
+from privsyn.data.settings import ImageConfig
+from privsyn.dp.accuracy import STEPS, NoisyAccuracy
+from privsyn.dp.adjacency import Adjacency
+from privsyn.evaluation.embeddings import fidelity
+from privsyn.evaluation.images import image_fidelity
+from privsyn.release import certificate, layout
+from privsyn.release.certificate import accuracy_figures
+from privsyn.stages.validate import write_report
+from privsyn.validation.gx import validate_file
+from privsyn.validation.image_profile import read_image_rows
+from privsyn.validation.kinds import kind_of
+from privsyn.validation.settings import ValidationConfig
+from tests.unit.report import recomputed
+from tests.unit.report.recomputed import forms
+from tests.unit.report.release_folder import GOLDEN, note_checks, seal_folder, write_rows
+from tests.unit.validation.synthetic_files import LABELS, good_rows
+
+RISK = {"found_at_1_percent": 0.2, "found_at_1_permille": 0.03, "advantage": 0.5}
+METHODS = sorted(folder.name for folder in GOLDEN.parent.iterdir() if folder.is_dir())
+
+
+def written(folder: Path, rows: int, labels: Any = LABELS, **kind: Any) -> Path:
+    """Check the records and write the report, as validation does."""
+    file = folder / layout.ARTIFACT
+    result = validate_file(file, ValidationConfig(), tuple(labels), (rows, rows), **kind)
+    texts = [row.get("text") for row in recomputed.rows_of(folder)]
+    found = image_fidelity(read_image_rows(file)) if kind else fidelity(texts)
+    note_checks(folder, result, numbers=[one.to_json() for one in found], cautions=[])
+    write_report(folder)
+    return folder
+
+
+def compare(folder: Path) -> None:
+    """Every number of JSON and page; and that a change of the records would be seen."""
+    assert recomputed.check(folder) > 40
+    known = {form for value in recomputed.numbers(folder).values() for form in forms(value)}
+    if any(key == "fields" for key, _ in recomputed.blocks(read(folder))):
+        share, counts = recomputed.held(folder)
+        of = [*share.values(), *map(len, counts.values()), len(recomputed.rows_of(folder))]
+        known |= {form for value in of for form in forms(value)}
+    known |= {form for name in recomputed.numbers(folder) for form in forms(name)}  # of sizes
+    more = recomputed.on_page(folder) - recomputed.sayable(folder) - known
+    assert more <= {"10", "255"}  # of powers of ten; what a white pixel is
+    rows = (folder / layout.ARTIFACT).read_text().splitlines()
+    (folder / layout.ARTIFACT).write_text("".join(f"{row}\n" for row in rows[:-3]))
+    with pytest.raises(AssertionError):
+        recomputed.check(folder)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / layout.REPORT_JSON).read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_release_of_every_method(tmp_path, name):
+    """The stored releases of five methods, with the risk that certificates tell since."""
+    folder = tmp_path / name
+    shutil.copytree(GOLDEN.parent / name, folder)
+    sealed = json.loads((folder / layout.CERTIFICATE).read_text()) | {"risk": RISK}
+    sealed["seal"] = certificate.seal_of(sealed)
+    (folder / layout.CERTIFICATE).write_bytes(certificate.canonical(sealed))
+    plan = sealed["plan"]
+    compare(written(folder, sealed["artifact"]["rows"], plan["dataset"]["labels"]))
+    assert len({one.partition("-")[0] for one in METHODS}) == 5
+
+
+def test_structured_records(tmp_path):
+    rows = good_rows()
+    for i, row in enumerate(rows):
+        record = {"kind": ("visit", "bill", "visit")[i % 3], "cost": i * 1.5, "late": i % 7 > 2}
+        row["text"] = json.dumps(record | ({"note": f"n{i}"} if i % 4 else {}))
+    rows[0]["text"] = "no record"
+    write_rows(tmp_path, rows)
+    seal_folder(tmp_path, 40, LABELS)
+    written(tmp_path, 40)
+    assert "fields" in {section["key"] for section in read(tmp_path)["sections"]}
+    compare(tmp_path)
+
+
+def test_images(tmp_path):
+    (tmp_path / layout.IMAGES).mkdir()
+    rng, rows = np.random.default_rng(3), []
+    for i in range(20):
+        name = f"{layout.IMAGES}/{i:06d}.png"
+        pixels = (
+            rng.integers(0, 40 + 10 * i, (9, 7), np.uint8)
+            if i % 5
+            else np.full((9, 7), 80, np.uint8)
+        )
+        (tmp_path / name).write_bytes(encode(pixels))
+        sha = sha256_file(tmp_path / name)
+        rows.append({"id": f"i-{i}", "label": LABELS[i % 2], "file": name, "sha256": sha})
+    write_rows(tmp_path, rows)
+    seal_folder(tmp_path, 20, LABELS, media=layout.IMAGE_ROWS)
+    written(tmp_path, 20, kind=kind_of("image", ImageConfig(size=9, mode="L")))
+    found = {block["kind"] for _, block in recomputed.blocks(read(tmp_path))}
+    assert {"histogram", "counts", "picture", "numbers"} <= found
+    compare(tmp_path)
+
+
+@pytest.mark.parametrize("right", [125, -4000])
+def test_an_accuracy_that_was_paid_for(tmp_path, right):
+    """Also one that is lost in noise."""
+    write_rows(tmp_path, good_rows())
+    mechanism = NoisyAccuracy(0.5, Adjacency.ADD_REMOVE)
+    paid = accuracy_figures(mechanism, right * STEPS, (75 if right > 0 else right) * STEPS)
+    seal_folder(tmp_path, 40, LABELS, accuracy=paid)
+    compare(written(tmp_path, 40))

@@ -1,0 +1,343 @@
+"""What the documents name is there: files, headings, commands, settings; and they are plain."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from privsyn import errors
+from privsyn.cli import commands as cli
+from privsyn.config import parse_config
+
+ROOT = Path(__file__).parents[2]
+NOTES = sorted(ROOT.glob("privsyn/**/guarantee.md"))
+CODE = ("benchmarks", "dags", "operators", "privsyn", "tests", "tools")
+EXAMPLES = sorted(
+    ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    for file in (ROOT / "privsyn").rglob("*.py")
+    if ">>> " in file.read_text()
+)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *NOTES])
+
+
+def anchors(file: Path) -> set[str]:
+    """Headings as GitHub links to them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", file.read_text())
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file):
+    for target in re.findall(r"\]\(([^)\s]+)\)", file.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (file.parent / path).resolve() if path else file
+        assert linked.exists(), f"{file.name} links to {target}"
+        assert not anchor or anchor in anchors(linked), f"{file.name} links to {target}"
+
+
+def definitions(file: Path) -> set[str]:
+    """What a module defines: functions, classes and names, those of a class as ``Class.name``."""
+
+    def inside(node: ast.AST, before: str) -> set[str]:
+        found: set[str] = set()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(before + child.name)
+                if isinstance(child, ast.ClassDef):
+                    found |= inside(child, f"{before}{child.name}.")
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+                found |= {before + name.id for name in targets if isinstance(name, ast.Name)}
+            elif isinstance(child, ast.If | ast.Try | ast.With):
+                found |= inside(child, before)
+        return found
+
+    return inside(ast.parse(file.read_text()), "")
+
+
+PYTHON = [
+    file.relative_to(ROOT).as_posix()
+    for file in ROOT.rglob("*.py")
+    if file.relative_to(ROOT).parts[0] in CODE
+    and not {"airflow", "template"} & set(file.relative_to(ROOT).parts[1:2])  # links
+]
+
+
+def wrong(said: str, at: str = "privsyn") -> str | None:
+    """What is wrong with a ``path.py`` or ``path.py:name``; None where it is there.
+
+    A path begins in the repository, in the folder of the document, or anywhere in the package; one
+    with a name means one file.
+    """
+    path, _, name = said.partition(":")
+    whole = [file for file in PYTHON if file in (path, os.path.normpath(f"{at}/{path}"))]
+    files = whole or [
+        file for file in PYTHON if file.startswith("privsyn/") and file.endswith(f"/{path}")
+    ]
+    if not files:
+        return "no such file"
+    if name and len(files) > 1:
+        return f"one of {', '.join(files)}"
+    if name and name not in definitions(ROOT / files[0]):
+        return "no such name"
+    return None
+
+
+SAID = re.compile(r"(?<![\w./*<>-])[\w./-]+\.py(?::[\w.]+)?(?![\w*<>-])")
+"""A file of Python, with a name in it or without. Not one with a placeholder."""
+
+
+def said_of_code(text: str) -> list[str]:
+    """Files and names in a document's code spans."""
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text))
+    return [said.rstrip(".") for span in spans for said in SAID.findall(span)]
+
+
+def test_files_and_names_of_code_exist():
+    seen = [
+        (document.relative_to(ROOT).as_posix(), said)
+        for document in DOCUMENTS
+        if document.name != "CHANGELOG.md"  # says what was
+        for said in said_of_code(document.read_text())
+    ]
+    assert sum(":" in said for _, said in seen) > 60
+    assert sum("/" in said for _, said in seen) > 100
+    dead = [
+        f"{where}: {said}: {why}"
+        for where, said in seen
+        if (why := wrong(said, os.path.dirname(where)))
+    ]
+    assert not dead, "\n".join(dead)
+
+
+def test_a_dead_name_is_found():
+    text = (
+        "`dp/events.py:Composed`, `x <id> tests/unit/test_docs.py`, `a/<name>.py`\n```\nb.py\n```\n"
+    )
+    assert said_of_code(text) == ["dp/events.py:Composed", "tests/unit/test_docs.py"]
+    assert wrong("dp/events.py:Composed") is wrong("release/plan.py:Plan.id") is None
+    assert wrong("../modalities/text.py", "privsyn/methods") is None
+    assert wrong("dp/events.py:Sequence") == wrong("release/plan.py:Plan.no") == "no such name"
+    assert wrong("privsyn/release.py") == wrong("dags/none.py:DAG") == "no such file"
+    assert "privsyn/methods/dp_lora/method.py" in (wrong("method.py:DPLora") or "")
+
+
+def rooms() -> dict[str, set[str]]:
+    """Package -> the modules of other rooms of privsyn that its files import, without `privsyn.`.
+
+    The small tools beside the rooms count for none of them, but for the config.
+    """
+    names = {path.parent.name for path in (ROOT / "privsyn").glob("*/__init__.py")} - {"airflow"}
+    found: dict[str, set[str]] = {}
+    for package in (*(f"privsyn/{name}" for name in names), "operators"):
+        own = package.replace("/", ".").removeprefix("privsyn.")
+        wanted: set[str] = set()
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    wanted |= {name.name for name in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    wanted |= {f"{node.module}.{name.name}" for name in node.names}
+        inside = {name.removeprefix("privsyn.") for name in wanted if name.startswith("privsyn.")}
+        tops = names - {own} | {"config"}
+        found[package] = {name for name in inside if name.split(".")[0] in tops}
+    return found
+
+
+def test_the_table_of_packages_says_what_they_import():
+    page = (ROOT / "docs/architecture.md").read_text()
+    table = dict(re.findall(r"(?m)^\| `(privsyn/\w+|operators)` \| .* \| ([^|]*) \|$", page))
+    imported = rooms()
+    assert table.keys() == imported.keys()
+    for package, cell in table.items():
+        said = re.findall(r"`([\w.]+)`", cell)
+        assert said or cell == "none", package
+        for name in imported[package]:
+            assert any(f"{name}.".startswith(f"{part}.") for part in said), (package, name)
+        for part in said:
+            assert any(f"{name}.".startswith(f"{part}.") for name in imported[package]), (
+                package,
+                part,
+            )
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda file: file.parent.name)
+def test_the_tags_of_a_note_stand_at_lines_of_code(note):
+    code = "".join(file.read_text() for file in (ROOT / "privsyn").rglob("*.py"))
+    missing = [tag for tag in re.findall(r"\[[A-Z]\d+\]", note.read_text()) if tag not in code]
+    assert missing == []
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_documents_are_ascii_but_for_what_they_paste(file):
+    prose = re.sub(r"(?s)```.*?```", "", file.read_text())
+    assert prose.isascii(), [line for line in prose.splitlines() if not line.isascii()]
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """`privsyn ...` in the documents' consoles and code spans."""
+    found = []
+    for file in DOCUMENTS:
+        text = file.read_text()
+        lines = re.findall(r"(?m)^\$ (privsyn .*)$", text) + re.findall(r"`(privsyn [^`]*)`", text)
+        for line in lines:
+            found.append((file.name, shlex.split(line, comments=True)[1:]))
+    return found
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings_are_true(module):
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0 == found.failed
+
+
+def test_commands_and_their_options_exist():
+    seen = commands()
+    assert len(seen) > 20
+    for where, words in seen:
+        command, path = typer.main.get_command(cli.app), ["privsyn"]
+        while words and hasattr(command, "commands") and not words[0].startswith("-"):
+            path.append(words[0])
+            assert words[0] in command.commands, f"{where}: {' '.join(path)}"
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts}
+        known |= {"--help", "--install-completion"}
+        for word in words:
+            if word.startswith("-") and not re.fullmatch(r"-\d*", word):
+                option = word.partition("=")[0]
+                assert option in known, f"{where}: {' '.join(path)} {word}"
+
+
+def test_sections_of_params_in_the_documents_are_accepted():
+    """Each block of YAML goes on top of the shipped settings, and is nothing unknown."""
+    shipped = yaml.safe_load((ROOT / "params.yaml").read_text())
+    checked = 0
+    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for block in re.findall(r"(?s)```yaml\n(.*?)```", file.read_text()):
+            given = yaml.safe_load(block.replace("<sha256sum schemas/movie.json>", "a" * 64))
+            merged = shipped | {"files": {"movie": {"path": "movie.json", "digest": "a" * 64}}}
+            for section, values in given.items():
+                below = merged.get(section) or {}
+                merged |= {section: below | values if isinstance(values, dict) else values}
+            parse_config(merged)
+            checked += 1
+    assert checked >= 4
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code():
+    """Between what differs (`<...>`), every message quoted stands in some string of the package."""
+    files = [*(ROOT / "privsyn").rglob("*.py"), *(ROOT / "operators").glob("*.py")]
+    trees = [ast.parse(file.read_text()) for file in files]
+    said = "\n".join(
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    rows = re.findall(r"(?m)^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text())
+    messages = [message for row in rows for message in re.findall(r"`([^`]*)`", row)]
+    assert len(messages) > 50
+    parts = {part.strip() for message in messages for part in re.split(r"<[^>]*>", message)}
+    assert [part for part in sorted(parts) if part not in said] == []
+
+
+def named(nav) -> set[str]:
+    """Pages that a `nav` of MkDocs names."""
+    if isinstance(nav, str):
+        return {nav}
+    below = nav.values() if isinstance(nav, dict) else nav
+    return set().union(*map(named, below))
+
+
+def test_the_site_names_every_document():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    documents = {file.relative_to(ROOT / "docs").as_posix() for file in ROOT.glob("docs/**/*.md")}
+    made = {
+        page
+        for page in named(nav)
+        if page.startswith(("project/", "notes/", "reference/", "notebooks/"))
+    }
+    assert named(nav) - made == documents
+
+
+@pytest.fixture
+def docs_site(monkeypatch):
+    """The hook that adds pages and leads links to them."""
+    if not os.environ.get("CI"):
+        pytest.importorskip("mkdocs", reason="mkdocs is not installed: make setup")
+    monkeypatch.syspath_prepend(ROOT)
+    from tools import docs_site
+
+    return docs_site
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("[note](../code/a.md#theorem)", "[note](notes/a.md#theorem)"),
+        ("![picture](images/a.png)", "![picture](images/a.png)"),
+        ("[a test](../tests/unit/test_docs.py)", "a test (`tests/unit/test_docs.py`)"),
+        ("[`tests/unit/test_docs.py`](../tests/unit/test_docs.py)", "`tests/unit/test_docs.py`"),
+        ("`[note](../code/a.md)`", "`[note](../code/a.md)`"),
+        ("```\n[note](../code/a.md)\n```", "```\n[note](../code/a.md)\n```"),
+        ("[dead](../tests/none.py)", "[dead](../tests/none.py)"),
+        ("[`a`](../code/a.md)", "[`a`](notes/a.md)"),
+        ("[page](https://a.example/b)", "[page](https://a.example/b)"),
+        ("[here](#above)", "[here](#above)"),
+    ],
+)
+def test_links_out_of_the_documents_lead_to_pages_or_are_text(docs_site, written, read):
+    known = {"code/a.md": "notes/a.md", "docs/images/a.png": "images/a.png"}
+    assert docs_site.relink(written, "docs/page.md", "page.md", known) == read
+
+
+@pytest.mark.slow
+def test_the_site_builds(docs_site, tmp_path):
+    """Strictly: no dead link, no page beside the nav; and nothing in it of this machine."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    notes = list((ROOT / "privsyn").rglob("*.md"))
+    assert len(list(site.glob("notes/*.html"))) == len(notes) >= 7
+    notebooks = {file.stem for file in (ROOT / "docs/notebooks").glob("*.ipynb")}
+    assert {file.stem for file in site.glob("notebooks/*.html")} == notebooks
+    assert "Authentic: the ledger vouches" in (site / "notebooks/ten_minutes.html").read_text()
+    assert len(list(site.glob("reference/*.html"))) == len(docs_site.modules()) + 1 > 100
+    pages = {file: file.read_text() for file in site.rglob("*.html")}
+    pages |= {file: file.read_text() for file in site.rglob("*.json")}
+    assert [file.name for file, text in pages.items() if str(ROOT) in text] == []
+    fetched = r'<(?:script|img|link|iframe)[^>]*(?:src|href)="?(?:https?:)?//'
+    assert [file.name for file, text in pages.items() if re.search(fetched, text)] == []
+
+
+def test_the_table_of_exit_codes_is_that_of_the_errors():
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    rows = re.findall(r"(?m)^\| (\d) \| (`\w+`[^|]*) \|", page)
+    told = {
+        name: int(code)
+        for code, names in rows
+        for name in re.findall(r"`(\w+)`", names.partition(" but ")[0])
+    }
+    assert len(told) > 10
+    for name, code in told.items():
+        assert getattr(errors, name).exit_code == code, name
+    codes = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.PrivsynError)
+    }
+    assert codes == set(told.values())

@@ -1,0 +1,27 @@
+"""Synthetic files to validate."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.validation.synthetic_files import Write
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write rows as a synthetic file; bytes are written as a line of their own."""
+
+    def _write(rows: Iterable[Any]) -> Path:
+        path = tmp_path / "synthetic.jsonl"
+        path.write_bytes(
+            b"".join(
+                (row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n"
+                for row in rows
+            )
+        )
+        return path
+
+    return _write

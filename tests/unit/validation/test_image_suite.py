@@ -1,0 +1,241 @@
+"""The shipped suite of images: every defect is found by its own check, and shown without harm."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from privsyn.data.images import decode_png, encode
+from privsyn.data.settings import ImageConfig
+from privsyn.release.layout import IMAGE_ROWS
+from privsyn.report.outward import outward
+from privsyn.validation.gx import ValidationResult, validate_file
+from privsyn.validation.image_profile import (
+    COLUMNS,
+    ImageProfile,
+    profile_images,
+    read_image_rows,
+    sample_sheet,
+)
+from privsyn.validation.kinds import ImageFile
+from privsyn.validation.settings import ValidationConfig
+from tests.unit.report.release_folder import seal_folder, write_rows
+
+LABELS = ("cat", "dog")
+FORM = ImageConfig(size=8, mode="L")
+COUNT = 40
+
+Rows = list[dict[str, Any]]
+
+
+def picture(number: int) -> bytes:
+    return encode(np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "images").mkdir()
+    for number in range(COUNT):
+        (tmp_path / "images" / f"{number:06d}.png").write_bytes(picture(number))
+    return tmp_path
+
+
+def good_rows(folder: Path) -> Rows:
+    return [
+        {
+            "id": f"tiny-00ff-{number:06d}",
+            "label": LABELS[2 * number // COUNT],
+            "file": f"images/{number:06d}.png",
+            "sha256": hashlib.sha256(picture(number)).hexdigest(),
+        }
+        for number in range(COUNT)
+    ]
+
+
+def write(folder: Path, rows: Iterable[Any]) -> Path:
+    path = folder / "synthetic.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def put(folder: Path, row: dict[str, Any], content: bytes) -> None:
+    """Another image in place of a row's, its digest adjusted."""
+    (folder / row["file"]).write_bytes(content)
+    row["sha256"] = hashlib.sha256(content).hexdigest()
+
+
+def check(folder: Path, rows: Iterable[Any], **settings: Any) -> ValidationResult:
+    cfg = ValidationConfig(**settings)
+    return validate_file(write(folder, rows), cfg, LABELS, (COUNT, COUNT), kind=ImageFile(FORM))
+
+
+def failed(result: ValidationResult) -> set[str]:
+    return {item.title.split(",")[0].split(":")[0] for item in result.failed}
+
+
+def resized(folder: Path, rows: Rows) -> None:
+    put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 9), np.uint8)))
+
+
+def coloured(folder: Path, rows: Rows) -> None:
+    put(folder, rows[3], encode(np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)))
+
+
+def torn(folder: Path, rows: Rows) -> None:
+    put(folder, rows[3], picture(3)[:60])
+
+
+def changed(folder: Path, rows: Rows) -> None:
+    (folder / rows[3]["file"]).write_bytes(picture(99))
+
+
+def gone(folder: Path, rows: Rows) -> None:
+    (folder / rows[3]["file"]).unlink()
+
+
+def outside(folder: Path, rows: Rows) -> None:
+    rows[3]["file"] = "../images/000003.png"
+
+
+def single_shades(folder: Path, rows: Rows) -> None:
+    for number in range(5):
+        put(folder, rows[number], encode(np.full((8, 8), number, np.uint8)))
+
+
+def repeats(folder: Path, rows: Rows) -> None:
+    for number in range(5):
+        put(folder, rows[number], picture(39))
+
+
+def named_twice(folder: Path, rows: Rows) -> None:
+    rows[3] |= {"file": rows[4]["file"], "sha256": rows[4]["sha256"]}
+
+
+def one_label(folder: Path, rows: Rows) -> None:
+    for row in rows:
+        row["label"] = "cat"
+
+
+def other_label(folder: Path, rows: Rows) -> None:
+    rows[3]["label"] = "cow"
+
+
+DEFECTS: dict[Callable[[Path, Rows], None], set[str]] = {
+    resized: {"Every image has the width the dataset declares"},
+    coloured: {"Every image is grey or coloured as the dataset declares"},
+    torn: {"Every image can be decoded and has the digest its row gives"},
+    changed: {"Every image can be decoded and has the digest its row gives"},
+    gone: {"Every image can be decoded and has the digest its row gives"},
+    outside: {
+        "Every line names an image of the release and its digest",
+        "Every image can be decoded and has the digest its row gives",
+    },
+    single_shades: {"Hardly any image is a single shade"},
+    repeats: {"Few images repeat another one"},
+    named_twice: {"No image file is named twice"},
+    one_label: {"Every declared label has images"},
+    other_label: {"Every label is a declared one", "Every label has enough images"},
+}
+
+
+@pytest.mark.slow
+def test_a_good_file_passes_and_every_defect_is_found(folder):
+    result = check(folder, good_rows(folder))
+    assert result.success, result.failed
+    assert result.suite == "images"
+    assert result.left_out == ()
+    for defect, expected in DEFECTS.items():
+        for number in range(COUNT):
+            (folder / "images" / f"{number:06d}.png").write_bytes(picture(number))
+        rows = good_rows(folder)
+        defect(folder, rows)
+        settings = {"min_rows_per_label": 5} if defect is other_label else {}
+        assert failed(check(folder, rows, **settings)) == expected, defect.__name__
+
+
+def test_lines_that_are_no_rows_are_no_images(folder):
+    lines = [b"\xff\xfe\n", b"[1]\n", b'{"id": 3}\n', b'{"id": "a", "file": "images/\\u0000"}\n']
+    path = folder / "synthetic.jsonl"
+    path.write_bytes(b"".join(lines) + json.dumps(good_rows(folder)[0]).encode() + b"\n")
+    rows = read_image_rows(path)
+    assert [row.well_formed for row in rows] == [False] * 4 + [True]
+    assert [row.readable for row in rows] == [False] * 4 + [True]
+
+
+def test_equal_pixels_are_one_image_however_compressed(folder):
+    rows = good_rows(folder)[:2]
+    with Image.open(folder / rows[0]["file"]) as image:
+        image.save(folder / rows[1]["file"], compress_level=0)
+    rows[1]["sha256"] = hashlib.sha256((folder / rows[1]["file"]).read_bytes()).hexdigest()
+    one, two = read_image_rows(write(folder, rows))
+    assert rows[0]["sha256"] != rows[1]["sha256"]
+    assert one.pixels_sha256 == two.pixels_sha256
+
+
+def profile_of(folder: Path, rows: Rows, labels: tuple[str, ...] = LABELS) -> ImageProfile:
+    return profile_images(read_image_rows(write(folder, rows)), labels)
+
+
+def test_profile_counts_what_is_there(folder):
+    rows = [*good_rows(folder), {"id": "x", "label": "cow", "file": "images/no.png", "sha256": ""}]
+    shown = profile_of(folder, rows)
+    assert shown.labels == (("cat", 20), ("dog", 20), ("(not declared)", 1))
+    assert sum(shown.means.counts) == COUNT
+    assert shown.darkest <= shown.median <= shown.brightest
+    assert shown.sizes == (("8 x 8 L", COUNT),)
+    json.dumps(shown.samples)
+
+
+def test_the_sheet_has_a_row_per_label_in_declared_order(folder):
+    rows = good_rows(folder)
+    for row in rows:
+        put(folder, row, encode(np.full((8, 8), 40 if row["label"] == "cat" else 160, np.uint8)))
+    rows = rows[:3] + rows[20:]  # three cats
+    shown = profile_of(folder, rows)
+    sheet = decode_png(sample_sheet(folder, shown))
+    side = (sheet.shape[1] - 2) // COLUMNS
+    assert sheet.shape[0] == 2 * side + 2
+    top, bottom = sheet[side // 2, side // 2 :: side], sheet[side + side // 2, side // 2 :: side]
+    assert top[:COLUMNS].tolist() == [40] * 3 + [255] * (COLUMNS - 3)
+    assert bottom[:COLUMNS].tolist() == [160] * COLUMNS
+
+
+def test_without_labels_or_images_the_sheet_is_shorter_or_none(folder):
+    rows = [{key: row[key] for key in ("id", "file", "sha256")} for row in good_rows(folder)[:5]]
+    shown = profile_of(folder, rows, ())
+    assert len(shown.samples) == 5
+    assert sample_sheet(folder, shown) is not None
+    assert sample_sheet(folder, profile_of(folder, [], ())) is None
+
+
+def page_of(folder: Path, rows: Rows) -> str:
+    write_rows(folder, rows)
+    seal_folder(folder, len(rows), LABELS, media=IMAGE_ROWS)
+    return outward(folder).to_html()
+
+
+def test_the_report_shows_samples_brightness_and_exhibits(folder):
+    (folder / "exhibits").mkdir()
+    (folder / "exhibits" / "round-00 <b>.png").write_bytes(picture(1))
+    page = page_of(folder, good_rows(folder))
+    assert "40 synthetic images" in page
+    assert "mean value of an image" in page
+    assert "words per text" not in page
+    assert "One row per label, from the top: cat, dog" in page
+    assert base64.b64encode(picture(1)).decode() in page
+    assert "round-00 &lt;b&gt;" in page
+    assert "<b>" not in page.replace("<body>", "")
+
+
+def test_a_report_without_an_image_is_a_report(folder):
+    page = page_of(folder, [])
+    assert "0 synthetic images" in page
+    assert "<img" not in page

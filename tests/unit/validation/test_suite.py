@@ -1,0 +1,205 @@
+"""Suite files: ours as Great Expectations reads it, theirs as we read it."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privsyn.data.artifacts import sha256_file
+from privsyn.data.public_files import PublicFiles
+from privsyn.data.settings import ImageConfig
+from privsyn.errors import ConfigError
+from privsyn.validation.gx import validate_file
+from privsyn.validation.kinds import IMAGE_COLUMNS, kind_of
+from privsyn.validation.settings import ValidationConfig
+from privsyn.validation.suite import SHIPPED, load_suite
+from tests.unit.validation.synthetic_files import LABELS, Write, good_rows
+
+NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "text"}}
+
+
+@pytest.fixture(scope="module")
+def gx() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import great_expectations
+    return great_expectations
+
+
+def own(tmp_path: Path, expectations: Any, **more: Any) -> ValidationConfig:
+    (tmp_path / "own.json").write_text(
+        json.dumps({"name": "own", "expectations": expectations, **more})
+    )
+    return ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json"))
+
+
+def test_the_shipped_suite_is_great_expectations_own_format(gx: Any) -> None:
+    raw = json.loads((SHIPPED / "text.json").read_text())
+    suite = gx.ExpectationSuite(**raw)
+    assert len(suite.expectations) == len(raw["expectations"])  # it drops what it cannot read
+    documented = raw["meta"]["privsyn"]
+    assert set(suite.suite_parameter_options) == set(documented["parameters"])
+    used = {e["meta"]["privsyn"]["when"] for e in raw["expectations"] if e["meta"]}
+    assert used == set(documented["when"])
+    columns = {e["kwargs"].get("column") for e in raw["expectations"]} - {None}
+    assert columns <= set(documented["columns"])
+    again = suite.to_json_dict()
+    assert [e["type"] for e in again["expectations"]] == [e["type"] for e in raw["expectations"]]
+    assert [e["kwargs"] for e in again["expectations"]] == [
+        e["kwargs"] for e in raw["expectations"]
+    ]
+
+
+def test_every_documented_placeholder_has_a_value() -> None:
+    suite = load_suite(ValidationConfig(), LABELS, (3, 3))
+    raw = json.loads((SHIPPED / "text.json").read_text())
+    assert set(suite.parameters) == set(raw["meta"]["privsyn"]["parameters"])
+
+
+def test_every_documented_placeholder_of_images_has_a_value() -> None:
+    form = ImageConfig(size=8, mode="L")
+    suite = load_suite(ValidationConfig(), LABELS, (3, 3), kind=kind_of("image", form))
+    raw = json.loads((SHIPPED / "images.json").read_text())
+    assert suite.name == "images"
+    assert set(raw["meta"]["privsyn"]["parameters"]) <= set(suite.parameters)
+    assert set(raw["meta"]["privsyn"]["columns"]) == set(IMAGE_COLUMNS)
+    assert suite.left_out == ()
+
+
+@pytest.mark.parametrize(("named", "images"), [("text", True), ("images", False)])
+def test_the_suite_of_the_other_kind_is_refused(named: str, images: bool) -> None:
+    kind = kind_of("image", ImageConfig(size=8)) if images else kind_of("text", None)
+    with pytest.raises(ConfigError, match=f"suite={named} does not fit"):
+        load_suite(ValidationConfig(suite=named), LABELS, (3, 3), kind=kind)
+
+
+def test_a_suite_made_with_great_expectations_runs(gx: Any, write: Write, tmp_path: Path) -> None:
+    expectations = gx.expectations
+    context = gx.get_context(mode="ephemeral")
+    suite = context.suites.add(
+        gx.ExpectationSuite(
+            name="mine",
+            expectations=[
+                expectations.ExpectColumnValuesToMatchRegex(column="id", regex="^invisible_ink-"),
+                expectations.ExpectColumnValueLengthsToBeBetween(
+                    column="text", max_value={"$PARAMETER": "max_chars"}, severity="warning"
+                ),
+                expectations.ExpectColumnDistinctValuesToEqualSet(
+                    column="label", value_set={"$PARAMETER": "labels"}
+                ),
+                expectations.ExpectTableRowCountToBeBetween(
+                    min_value={"$PARAMETER": "max_rows / 2"}
+                ),
+            ],
+        )
+    )
+    saved = suite.to_json_dict()
+    assert saved["expectations"][0]["id"]  # ids of another context do not get in the way
+    (tmp_path / "mine.json").write_text(json.dumps(saved))
+    cfg = ValidationConfig(
+        suite="mine.json", suite_digest=sha256_file(tmp_path / "mine.json"), max_chars=1000
+    )
+    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
+    assert result.success
+    assert result.suite == "mine"
+    assert [check.title for check in result.expectations[2:4]] == [
+        "Column values to match regex",
+        "Column value lengths to be between",
+    ]
+    result = validate_file(
+        write(good_rows()[:19]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
+    )
+    assert {check.name for check in result.failed} == {
+        "expect_column_distinct_values_to_equal_set",
+        "expect_table_row_count_to_be_between",
+    }
+
+
+def test_no_suite_lets_torn_lines_or_missing_rows_pass(write: Write, tmp_path: Path) -> None:
+    cfg = own(tmp_path, [{"type": "expect_column_to_exist", "kwargs": {"column": "text"}}])
+    result = validate_file(
+        write([*good_rows()[:-2], b"{torn"]), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path)
+    )
+    assert {check.title for check in result.failed} == {
+        "The file holds as many rows as the plan says",
+        "Every line is a JSON object with text fields",
+    }
+
+
+def test_what_cannot_be_evaluated_fails(write: Write, tmp_path: Path) -> None:
+    cfg = own(tmp_path, [{**NOT_NULL, "kwargs": {"column": "nope"}}, NOT_NULL])
+    result = validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
+    (check,) = result.failed
+    assert check.column == "nope"
+    assert check.detail.startswith("not evaluated: ")
+    assert "nope" in check.detail
+    assert "Traceback" not in check.detail
+
+
+@pytest.mark.parametrize(
+    ("expectations", "message"),
+    [
+        ([], "checks nothing"),
+        ([3], "expectation 1 must be an object"),
+        ([{"type": "expect_column_values_to_not_be_null"}], "expectation 1 must be an object"),
+        ([{"type": "expect_nothing", "kwargs": {}}], "expect_nothing not found"),
+        ([{**NOT_NULL, "kwargs": {"colum": "text"}}], "colum extra fields not permitted"),
+        ([{**NOT_NULL, "meta": {"privsyn": {"when": "label"}}}], "when='label' is not known"),
+        ([{**NOT_NULL, "meta": {"privsyn": {"when": "json_schema"}}}], "checks nothing"),
+        ([{**NOT_NULL, "kwargs": {"column": "id", "mostly": {"$PARAMETER": "min_shar"}}}],
+         "Did you mean min_share"),
+        ([{"type": "expect_table_row_count_to_equal",
+           "kwargs": {"value": {"$PARAMETER": "max_rows + x"}}}],
+         "suite parameter"),
+        ([{"type": "expect_column_values_to_match_json_schema",
+           "kwargs": {"column": "text", "json_schema": {"$PARAMETER": "json_schema"}}}],
+         "'json_schema', which the config does not set"),
+    ],
+)  # fmt: skip
+def test_a_bad_suite_is_a_config_error(
+    write: Write, tmp_path: Path, expectations: Any, message: str
+) -> None:
+    cfg = own(tmp_path, expectations)
+    with pytest.raises(ConfigError, match=r"validation\.suite=own") as caught:
+        validate_file(write(good_rows()), cfg, LABELS, (40, 40), files=PublicFiles(tmp_path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"name": "x"}', '{"expectations": 3}'])
+def test_a_file_that_is_no_suite_is_a_config_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "own.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"validation\.suite"):
+        load_suite(
+            ValidationConfig(suite="own.json", suite_digest=sha256_file(tmp_path / "own.json")),
+            LABELS,
+            (1, 1),
+            PublicFiles(tmp_path),
+        )
+
+
+def test_an_unknown_suite_names_the_shipped_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no file .*texts.*Shipped suites: images, text\."):
+        load_suite(ValidationConfig(suite="texts"), LABELS, (1, 1), PublicFiles(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "must hold an object"),
+        ('{"type": "objekt"}', "is not a JSON schema"),
+        ('{"properties": {"a": {"$ref": "https://example.org/s.json"}}}', "outside the file"),
+    ],
+)
+def test_a_bad_schema_is_a_config_error(tmp_path: Path, schema: str, message: str) -> None:
+    (tmp_path / "schema.json").write_text(schema)
+    cfg = ValidationConfig(
+        json_schema=Path("schema.json"), json_schema_digest=sha256_file(tmp_path / "schema.json")
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path))
+    with pytest.raises(ConfigError, match=r"validation\.json_schema: no file"):
+        load_suite(cfg, LABELS, (1, 1), PublicFiles(tmp_path / "elsewhere"))
