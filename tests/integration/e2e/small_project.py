@@ -29,7 +29,7 @@ from privsyn.stages.partition import partition
 from privsyn.tracking.base import NullTracker
 
 ROOT = Path(__file__).parents[3]
-RUN_DAG = ROOT / "tests" / "dags" / "run_dag.py"
+RUN_DAG = ROOT / "tests" / "system" / "dags" / "run_dag.py"
 DRIVERS = ("cli", "dvc", "airflow")
 CANARY = "vermilion-ocelot-90210"
 LABELS = ("Billing", "Symptoms")
