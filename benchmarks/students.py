@@ -181,7 +181,7 @@ def main() -> None:
     def student(texts: Pairs, target: Path) -> int:
         start = time.perf_counter()
         train_student(
-            distill, texts, BUILTIN, target, template=template, progress=report("distill")
+            distill, texts, BUILTIN, target, template=template, on_progress=report("distill")
         )
         return round(time.perf_counter() - start)
 

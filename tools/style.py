@@ -28,11 +28,11 @@ MODULES = frozenset("pinned alone beside held stored spread pace utils helpers".
 PHRASES = (
     r"such a one",
     r"without a word",
-    r"(?:is|are|has|was) none\b",
+    r"(?:is|are|has|was) (?-i:none)\b",  # not `is None`
     r"(?:is|are) no (?:setting|place|word)\b",
     r"vouche?s?\b",
     r"is at it\b",
-    r"\bbegun\b",
+    r"\b(?-i:begun)\b",  # not the state BEGUN
     r"\bmend(?:s|ed|ing)?\b",
     r"whose .{1,30} are not told",
     r"as it lies there",

@@ -26,7 +26,7 @@ from privsyn.dp.noise import NoiseSource
 from privsyn.errors import ConfigError
 from privsyn.methods.base import Backends, Draw, TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 
 T = TypeVar("T")
 
@@ -226,9 +226,10 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
             f"{ACCOUNT} alone.",
             hint="Use benchmarks/audit.py, which makes one of its own.",
         )
-    method, settings = ctx.planned(planned)
+    release = open_plan(ctx, planned)
+    method, settings = release.method, release.settings
     key = ctx.open_account().partition_key.reveal()
-    source = ctx.source(planned)
+    source = release.source
     cells = method.cells(settings, planned.dataset.labels)
     parts = 1 if method.whole else planned.shards
     out = ctx.workspace.root / "everybody"
@@ -249,7 +250,7 @@ def contributions(run: Run, units: Sequence[str]) -> Iterator[tuple[Answer, Any,
             noise = Replayed(answers)
             draw = Draw(run.backends, noise, kept, ctx.config.performance)  # type: ignore[arg-type]
             try:
-                for _ in method.run(settings, planned.mechanism(), buckets, draw):  # type: ignore
+                for _ in method.run(settings, release.mechanism, buckets, draw):  # type: ignore
                     pass
             except Told:
                 pass
@@ -285,7 +286,8 @@ def _trained(
     names: Mapping[str, int],
 ) -> Iterator[tuple[Answer, Any, Any]]:
     """As contributions, of a method that trains: one run with all canaries, each summed alone."""
-    method, settings = run.ctx.planned(run.planned)
+    release = open_plan(run.ctx, run.planned)
+    method, settings = release.method, release.settings
     model = ApartModel(run.backends.base)
     journal, answers = shard
     noise = Replayed(answers)
@@ -293,7 +295,7 @@ def _trained(
     performance = run.ctx.config.performance
     draw = Draw(backends, noise, Kept(journal), performance)  # type: ignore[arg-type]
     try:
-        method.train(settings, run.planned.mechanism(), buckets, draw)  # type: ignore[attr-defined]
+        method.train(settings, release.mechanism, buckets, draw)  # type: ignore[attr-defined]
     except Told:
         pass
     order = [names[unit] for unit in sorted({u for b in buckets for u in b.units.reveal()})]

@@ -33,7 +33,7 @@ from privsyn.errors import ConfigError
 from privsyn.evaluation.audit import CONFIDENCE, Guesses
 from privsyn.methods.base import Backends, TrainsModel
 from privsyn.release.scratch import TRAIN, journal_file
-from privsyn.stages.base import Context, open_context
+from privsyn.stages.base import Context, open_context, open_plan
 from privsyn.stages.draw import generate, load_models, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -214,7 +214,7 @@ def released(
     reserve(ctx, planned)
     backends = backends or load_models(ctx, planned)
     parts, shards = partition(ctx, planned), []
-    trains = isinstance(ctx.planned(planned)[0], TrainsModel)
+    trains = isinstance(open_plan(ctx, planned).method, TrainsModel)
     for part in [TRAIN] if trains else range(parts):
         before = len(made)
         if trains:

@@ -185,7 +185,7 @@ def refuse_existing(folder: Path) -> None:
 
 
 def write(
-    folder: Path, params_text: str, keep: Callable[[], None] = lambda: None
+    folder: Path, params_text: str, keep: Callable[[], None] | None = None
 ) -> tuple[list[Path], list[Path]]:
     """Write a project's files. A file that is there is left as it is, but for .gitignore.
 
@@ -223,7 +223,8 @@ def write(
         if missing := [line for line in template if line not in lines]:
             _write(ignored, "\n".join([*lines, *missing]) + "\n")
             written.append(ignored)
-        keep()
+        if keep is not None:
+            keep()
         # Last: a project without params.yaml is none, and can be begun again.
         _write(folder / "params.yaml", params_text)
     except OSError as error:

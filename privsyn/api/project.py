@@ -420,10 +420,10 @@ class Project(Displayable):
 
         shown = planned.plan
         with show_progress(Console(stderr=True)) as progress:
-            ctx = replace(self._context(planned.settings), day=planned.day, progress=progress)
+            ctx = replace(self._context(planned.settings), day=planned.day, on_progress=progress)
             made = plan(ctx, shown.method, open_account=True, derived=shown.derived)
             _refuse_another(shown.model_dump(), made.model_dump())
-            carry_out(ctx, made, published=publish, noted=log.warning)
+            carry_out(ctx, made, published=publish, on_note=log.warning)
         return self._release(made.id, planned.settings)
 
     @guarded

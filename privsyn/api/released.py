@@ -223,7 +223,7 @@ class Release(Displayable):
 
         with show_progress(Console(stderr=True)) as progress:
             ctx = self._project(())
-            ctx.progress = progress
+            ctx.on_progress = progress
             folder = more(ctx, self.name, n, published=publish)
         return Release(folder, self._of)
 
@@ -251,7 +251,7 @@ class Release(Displayable):
         console, notes = Console(stderr=True), list[str]()
         with show_progress(console) as progress:
             ctx = self._project(as_overrides(asked))
-            ctx.progress = progress
+            ctx.on_progress = progress
             folder = distill(ctx, self.name, published=publish)
             if evaluate:
                 measure_published(ctx, folder.name, notes.append)

@@ -88,14 +88,14 @@ def context_of(
     group: Group | None = None,
 ) -> Context:
     """The project that a command works on, with what the environment overrides."""
-    from privsyn.stages.base import open_context, silent
+    from privsyn.stages.base import open_context
 
     settings = [*environment_overrides(), *(overrides or ())]
     return open_context(
         params,
         settings,
         day=_day(day),
-        progress=progress or silent,
+        progress=progress,
         origin=_origin(),
         group=group,
     )

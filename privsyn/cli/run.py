@@ -209,7 +209,7 @@ def run(
     from privsyn.display.releases import summary
     from privsyn.stages.run import run as run_stages
 
-    def told(stage: str, seconds: float) -> None:
+    def show_step(stage: str, seconds: float) -> None:
         # privacy: how long a stage took follows the records, and a log keeps what is told
         if not at_a_terminal(err):
             if stage not in _FIRST:  # what a mistake ends is one line
@@ -233,9 +233,9 @@ def run(
             ctx,
             name,
             published=publish,
-            told=told,
-            planned=cautions,
-            noted=lambda text: note(err, text),
+            on_step=show_step,
+            on_plan=cautions,
+            on_note=lambda text: note(err, text),
         )
     summary(out, ctx, planned, internal=at_a_terminal(out))
     if at_a_terminal(err):

@@ -43,7 +43,7 @@ def tune(
     interrupted and resumed.
     """
 
-    def told(trial: Trial) -> None:
+    def show_trial(trial: Trial) -> None:
         show(err, f"{_written(trial)}: {_said(trial)}")
 
     began = time.monotonic()
@@ -51,7 +51,7 @@ def tune(
         with under_way(progress, "settings"):
             ctx = context_of(params, overrides, progress=progress)
         name = method or ctx.config.first_method
-        trials = search(ctx, name, records, _parsed(tries), told=told)
+        trials = search(ctx, name, records, _parsed(tries), on_trial=show_trial)
     if as_json:
         print(json.dumps([trial.__dict__ for trial in trials], indent=2))
         return

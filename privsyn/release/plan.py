@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ from privsyn.methods.registry import load_method
 from privsyn.modalities.registry import modality_of
 from privsyn.section import Section
 
+S = TypeVar("S", bound=Section)
 PLAN_SCHEMA: Final = "privsyn-plan/1"
 
 SOLVED = ("clip_bound", "private_tokens", "noise_multiplier")
@@ -165,22 +166,25 @@ class Plan(Section):
         """What the release is priced by besides its settings."""
         return PricingFacts(self.adjacency, self.privacy_unit, self.dataset.labels)
 
-    def load_method(self) -> tuple[Method, Any]:
+    def settings_of(self, method: Method[S]) -> S:
+        """The settings, validated by the plan's method."""
+        return method.Settings.model_validate(self.settings)
+
+    def load_method(self) -> tuple[Method[Any], Any]:
         """The method and its validated settings."""
         method = load_method(self.method)
-        return method, method.Settings.model_validate(self.settings)
+        return method, self.settings_of(method)
 
-    def mechanism(self) -> Mechanism:
+    def rebuild(self, method: Method[S], settings: S) -> Mechanism:
         """What the release draws with: rebuilt from settings, facts and the one solved number.
 
         Nothing else of ``derived`` is taken, its sensitivity least of all.
         """
-        method, settings = self.load_method()
         return method.rebuild(settings, self.target, self.facts, self.derived)
 
-    def charged_event(self) -> Event:
-        """The event of generator and accuracy together."""
-        return then_accuracy(self.mechanism().event, self.accuracy)
+    def mechanism(self) -> Mechanism:
+        """The same, for whoever has the plan alone."""
+        return self.rebuild(*self.load_method())
 
     def priced_again(self) -> tuple[Event, Mapping[str, float]]:
         """Event and derived numbers with nothing taken from the plan's: solved from the target."""

@@ -198,7 +198,7 @@ class ReleaseStore:
         root: Path,
         *,
         certified: str | None = None,
-        check: Callable[[Path], None] = lambda _: None,
+        check: Callable[[Path], None] | None = None,
     ) -> Path | None:
         """Have a project's folder of a release be what the store holds of it.
 
@@ -233,7 +233,7 @@ class ReleaseStore:
         found: tuple[str, Manifest],
         root: Path,
         certified: str | None,
-        check: Callable[[Path], None],
+        check: Callable[[Path], None] | None,
     ) -> Path:
         place, manifest = found
         name = manifest.name
@@ -252,7 +252,8 @@ class ReleaseStore:
         try:
             self._build(place, manifest, building, sources)
             _refuse_other(building, manifest)
-            check(building)
+            if check is not None:
+                check(building)
             set_modes(building, private=manifest.lies == QUARANTINE)
             set_times(building)
             for earlier in (target, other):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsyn.data.images import decode
 from privsyn.data.partition import held_units
 from privsyn.errors import ReleaseLost
 from privsyn.evaluation.classifiers import text_classifier
 from privsyn.evaluation.images import image_classifier
-from privsyn.modalities.registry import modality_of
 from privsyn.release.certificate import accuracy_figures
-from privsyn.release.plan import Plan
 from privsyn.release.scratch import ACCURACY, HELD_OUT, PARTITION
-from privsyn.stages.base import Context
+from privsyn.stages.base import OpenPlan
 from privsyn.stages.draw import begun, holding
 from privsyn.stages.workdir import Place
 from privsyn.validation.image_profile import load_images, read_image_rows
 from privsyn.validation.profile import read_rows
-
-if TYPE_CHECKING:
-    pass
 
 Answer = Callable[[str], str]
 """The label a classifier gives a record's content."""
@@ -30,7 +25,7 @@ _DRAW = "right and wrong"
 
 
 def draw_accuracy(
-    ctx: Context, plan: Plan, artifact: Path, place: Place
+    release: OpenPlan, artifact: Path, place: Place
 ) -> tuple[str, dict[str, Any]] | None:
     """Draw the accuracy of a classifier trained on the release, on units held out of it.
 
@@ -41,8 +36,7 @@ def draw_accuracy(
     one. Records are read where it is not there yet.
 
     Args:
-        ctx: Config and ledger.
-        plan: The release; begun, and all of it drawn.
+        release: The release; begun, and all of it drawn.
         artifact: Its records, as they will be published.
         place: Where its private intermediates are.
 
@@ -53,17 +47,18 @@ def draw_accuracy(
         ReleaseLost: The release is not one that may be drawn from.
         LeaseHeld: Another process draws it.
     """
+    ctx, plan = release.ctx, release.plan
     mechanism = plan.accuracy
     if mechanism is None:
         return None
-    if begun(ctx, plan) is None:
+    if begun(ctx, release) is None:
         raise ReleaseLost(f"release {plan.id} is committed: nothing more may be drawn for it.")
     file = place.folder / HELD_OUT
     with holding(ctx, plan, ACCURACY, place) as (lease, journal, noise):
         if not journal.has(_DRAW):
             place.bring(PARTITION, HELD_OUT)
         # Before the draw begins, since an exception within it would lose the release.
-        answers = [] if journal.has(_DRAW) else list(_answers(plan, artifact, file))
+        answers = [] if journal.has(_DRAW) else list(_answers(release, artifact, file))
         lease.check()
         drawn = journal.draw_array(_DRAW, lambda: mechanism.draw(answers, noise), 2)
         ctx.ledger.renew(lease)  # counted before it is handed on
@@ -71,10 +66,10 @@ def draw_accuracy(
         return noise.kind, accuracy_figures(mechanism, right, wrong)
 
 
-def _answers(plan: Plan, artifact: Path, file: Path) -> Iterator[list[bool]]:
+def _answers(release: OpenPlan, artifact: Path, file: Path) -> Iterator[list[bool]]:
     """Of each held-out unit, whether each of its records is answered right."""
-    answer = CLASSIFIERS[modality_of(plan.dataset).name](artifact)
-    for unit in held_units(file, plan.max_records_per_unit):
+    answer = CLASSIFIERS[release.modality.name](artifact)
+    for unit in held_units(file, release.plan.max_records_per_unit):
         yield [_is_right(answer, record.content, record.label) for record in unit.reveal()]
 
 

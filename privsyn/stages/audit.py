@@ -10,10 +10,9 @@ from typing import Any
 
 from privsyn.errors import ValidationFailed
 from privsyn.evaluation.audit import IMAGES, TEXTS, Audit, Claim, Detector, audit, gather
-from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.holdout import EVALUATION, either_side
 
 DETECTORS: Mapping[str, Mapping[str, Detector]] = {"text": TEXTS, "image": IMAGES}
@@ -33,15 +32,15 @@ def audit_release(ctx: Context, plan: Plan, folder: Path) -> Audit | None:
         plan: The release.
         folder: Where it lies.
     """
-    dataset = ctx.source(plan)
+    release = open_plan(ctx, plan)
     if ctx.config.evaluate.audit == "off":
         return None
-    if not dataset.holdout:
+    if not release.source.holdout:
         return Audit(
             "no units are held out by keyed hash (dataset.holdout): those of a dataset.test_path "
             "may differ from the others for reasons of their own, so they bound nothing"
         )
-    kind = modality_of(plan.dataset)
+    kind = release.modality
     with (folder / layout.ARTIFACT).open(encoding="utf-8") as stream:
         contents = [kind.released(folder, json.loads(line)) for line in stream]
     return audit(
@@ -50,7 +49,7 @@ def audit_release(ctx: Context, plan: Plan, folder: Path) -> Audit | None:
             for content in contents
         ],
         gather(either_side(ctx, plan)),
-        Claim(plan.epsilon, plan.delta, plan.adjacency, dataset.holdout),
+        Claim(plan.epsilon, plan.delta, plan.adjacency, release.source.holdout),
         DETECTORS[kind.name],
     )
 

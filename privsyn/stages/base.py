@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 from privsyn.config import Config, load_config
 from privsyn.data.address import Address, Source
 from privsyn.data.public_files import PublicFiles, ReadsFiles
+from privsyn.data.records import Cell
 from privsyn.data.settings import DatasetConfig, of_any_day
 from privsyn.data.source import fingerprint
+from privsyn.dp.events import Event
 from privsyn.dp.noise import NoiseSource, OpenDPNoise
 from privsyn.errors import ConfigError, VerificationError
 from privsyn.files import DIGEST, OnDisk, values
 from privsyn.ledger.accounts import Account, AccountSpec, terms_of
 from privsyn.ledger.store import Ledger, open_ledger
-from privsyn.methods.base import Method
+from privsyn.methods.base import Mechanism, Method
 from privsyn.methods.registry import load_method
+from privsyn.modalities.base import Modality
+from privsyn.modalities.registry import modality_of
 from privsyn.object_store import local_folder
-from privsyn.release.plan import Plan
+from privsyn.release.plan import Plan, then_accuracy
 from privsyn.release.signature import check_place
 from privsyn.release.workspace import Workspace
 from privsyn.students.settings import STUDENTS
@@ -52,10 +56,6 @@ class Progress(Protocol):
         """``done`` of ``total`` ``things`` (tokens, steps) of a stage are finished."""
 
 
-def silent(stage: str, done: int, total: int, things: str = "") -> None:
-    """Progress that goes nowhere."""
-
-
 def os_user() -> str:
     """Name of the user this process runs as; the number where it has none, as in containers."""
     try:
@@ -78,7 +78,7 @@ class Context:
         day: The run's logical date, for ``{date:...}`` in dataset.version and dataset.path.
         origin: Facts of the driver for lineage, such as the user, the DAG and the run id.
         as_filed: Whether params.yaml alone, without overrides, describes this run.
-        progress: Receives counts of finished outputs.
+        on_progress: Receives counts of finished outputs; None: nobody does.
         clock: Time of ledger entries and leases.
         noise: Makes the noise source of a generate stage. Anything but OpenDP taints the release.
         group: Processes that torchrun started beside this one, to help the stage train.
@@ -90,7 +90,7 @@ class Context:
     day: Date = field(default_factory=lambda: _now().date())
     origin: Mapping[str, str] = field(default_factory=dict)
     as_filed: bool = True
-    progress: Progress = silent
+    on_progress: Progress | None = None
     clock: Callable[[], datetime] = _now
     noise: Callable[[], NoiseSource] = OpenDPNoise
     group: Group | None = None
@@ -162,6 +162,11 @@ class Context:
         if folder is not None:
             check_place(folder, self.workspace.published, "services.vault")
         return Vault(url, None if key is None else self.path(key))
+
+    def progress(self, stage: str, done: int, total: int, things: str = "") -> None:
+        """Pass counts on to whoever receives them."""
+        if self.on_progress is not None:
+            self.on_progress(stage, done, total, things)
 
     @property
     def account(self) -> AccountSpec:
@@ -261,20 +266,6 @@ class Context:
         reads = isinstance(settings, ReadsFiles)
         return settings.through(self.files, f"methods.{name}") if reads else settings
 
-    def planned(self, plan: Plan) -> tuple[Method, Any]:
-        """Method of a plan and its settings, reading their files through the door.
-
-        The plan says what the files are; this config says where they lie.
-
-        Raises:
-            ConfigError: See Config.method.
-        """
-        method, settings = plan.load_method()
-        if isinstance(settings, ReadsFiles):
-            today = self.config.method(plan.method)
-            settings = settings.through(self.files, f"methods.{plan.method}", today)
-        return method, settings
-
     def public_files(self, method: str) -> Iterator[tuple[str, str, OnDisk, str | None]]:
         """Setting, value, mark and digest of all that a release of a method reads from disk."""
         sections: list[tuple[str, Any]] = [
@@ -298,21 +289,6 @@ class Context:
             if mark.pinned and mark.kind == "file" and self.files.path(value).exists():
                 self.files.read(setting, value, digest)
 
-    def source(self, plan: Plan) -> DatasetConfig:
-        """The private file as a plan describes it; from this config come the paths alone."""
-        asked = self.config.dataset
-        today = asked.dates(self.day)
-        # A plan may be carried out on another day than it was made for: by hand, or past midnight.
-        dataset = asked.dated(plan.dates if len(plan.dates) == len(today) else today)
-        test = None if dataset.test_path is None else self.source_path(dataset.test_path)
-        return DatasetConfig(
-            path=self.source_path(dataset.path),
-            test_path=test,
-            max_records_per_unit=plan.max_records_per_unit,
-            same_source=dataset.same_source,
-            **plan.dataset.model_dump(),
-        )
-
     def fingerprint(self, path: Source) -> str:
         """Keyed fingerprint of a private file, with the ledger's key. Internal: data/source.py.
 
@@ -332,13 +308,96 @@ class Context:
         return path if path.is_absolute() else self.workspace.root / path
 
 
+@dataclass(frozen=True)
+class OpenPlan:
+    """A plan with all that it stands for on this machine, opened once and handed on.
+
+    Each part is made when it is first read: settings may open public files, and a plan is not
+    trusted with that before it is checked (``stages/reserve.py:_check_plan``).
+
+    Attributes:
+        ctx: Config and ledger.
+        plan: The plan.
+    """
+
+    ctx: Context
+    plan: Plan
+
+    @property
+    def id(self) -> str:
+        """The release id."""
+        return self.plan.id
+
+    @cached_property
+    def method(self) -> Method[Any]:
+        """The method."""
+        return load_method(self.plan.method)
+
+    @cached_property
+    def settings(self) -> Any:
+        """The method's settings. The plan says what their files are; the config, where they lie.
+
+        Raises:
+            ConfigError: See Config.method.
+        """
+        settings = self.plan.settings_of(self.method)
+        if isinstance(settings, ReadsFiles):
+            section, config = f"methods.{self.plan.method}", self.ctx.config
+            settings = settings.through(self.ctx.files, section, config.method(self.plan.method))
+        return settings
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """What the release draws with, and is priced by."""
+        return self.plan.rebuild(self.method, self.settings)
+
+    @property
+    def event(self) -> Event:
+        """The event of what will be drawn: generator and accuracy together."""
+        return then_accuracy(self.mechanism.event, self.plan.accuracy)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The public cells of the partition, in output order."""
+        return self.method.cells(self.settings, self.plan.dataset.labels)
+
+    @cached_property
+    def modality(self) -> Modality:
+        """What kind of records the release holds."""
+        return modality_of(self.plan.dataset)
+
+    @cached_property
+    def source(self) -> DatasetConfig:
+        """The private file as the plan describes it; from the config come the paths alone."""
+        ctx, plan = self.ctx, self.plan
+        today = ctx.config.dataset.dates(ctx.day)
+        # A plan may be carried out on another day than it was made for: by hand, or past midnight.
+        dates = plan.dates if len(plan.dates) == len(today) else today
+        dataset = ctx.config.dataset.dated(dates)
+        test = None if dataset.test_path is None else ctx.source_path(dataset.test_path)
+        return DatasetConfig(
+            path=ctx.source_path(dataset.path),
+            test_path=test,
+            max_records_per_unit=plan.max_records_per_unit,
+            same_source=dataset.same_source,
+            **plan.dataset.model_dump(),
+        )
+
+
+def open_plan(ctx: Context, plan: Plan | OpenPlan) -> OpenPlan:
+    """A plan as stages use it. One that the caller has opened in this context stays open."""
+    if isinstance(plan, OpenPlan):
+        return plan if plan.ctx is ctx else OpenPlan(ctx, plan.plan)
+    return OpenPlan(ctx, plan)
+
+
 def open_context(
     params: Path,
     overrides: Sequence[str] = (),
     *,
     day: Date | None = None,
     origin: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
     group: Group | None = None,
 ) -> Context:
     """The context of a project, from its params.yaml and ``a.b.c=value`` overrides.
@@ -354,7 +413,7 @@ def open_context(
         origin=origin or {},
         as_filed=params.name == PARAMS_FILE
         and (not overrides or _shapes_output(config) == _shapes_output(load_config(params))),
-        progress=progress,
+        on_progress=progress,
         group=group,
     )
 

@@ -22,7 +22,6 @@ from privsyn.data.artifacts import (
     write_jsonl_atomic,
 )
 from privsyn.errors import ConfigError, DataError, ReleaseLost, VerificationError
-from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout, signature
 from privsyn.release.plan import Plan
 from privsyn.release.release_store import set_times
@@ -30,7 +29,7 @@ from privsyn.release.scratch import EXHIBITS, MODEL, TRAIN, samples
 from privsyn.release.settings import KEY_VARIABLE
 from privsyn.release.signature import check_place, load
 from privsyn.stages.accuracy import draw_accuracy
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.lineage import certified, traced
 from privsyn.stages.workdir import Place, Run, at, before_commit, locate, store, wipe_place
 from privsyn.validation.masking import mask_rows
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
 
-@traced("certify")
-def certify(ctx: Context, plan: Plan) -> Path:
+def certify(ctx: Context, plan: Plan | OpenPlan) -> Path:
     """Write the release folder and commit its digests to the ledger.
 
     The folder is renamed into place whole; the ledger is told afterwards, and then the scratch with
@@ -54,30 +52,35 @@ def certify(ctx: Context, plan: Plan) -> Path:
         DataError: A shard is missing, or the committed artifact is no longer here.
         ReleaseLost: The release's scratch is gone.
     """
-    entry = ctx.ledger.entry(plan.id)
-    if entry.state == "COMMITTED":
-        wipe_place(ctx, entry)
-        folder = find(ctx, plan)
+    release = open_plan(ctx, plan)
+    plan = release.plan
+    with traced(ctx, plan.id, "certify"):
+        entry = ctx.ledger.entry(plan.id)
+        if entry.state == "COMMITTED":
+            wipe_place(ctx, entry)
+            folder = find(ctx, plan)
+            store(ctx, folder)
+            certified(ctx, plan, folder)
+            return folder
+        folder = ctx.workspace.release(plan.id)
+        if not (folder / layout.CERTIFICATE).is_file():
+            if entry.state != "BEGUN":
+                raise ReleaseLost(
+                    f"release {plan.id} is {entry.state}: there is nothing to certify."
+                )
+            shards = Run.resume(ctx, plan).shards
+            with at(ctx, plan.id) as place:
+                _write(release, place, shards, folder)
+        _, sealed = certificate.read(folder)
+        artifact = folder / str(sealed["artifact"]["file"])
+        if sha256_file(artifact) != sealed["artifact"]["sha256"]:
+            raise VerificationError(f"{artifact} was changed before its release was committed.")
+        before_commit(ctx, folder)
+        ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
         store(ctx, folder)
+        wipe_place(ctx, ctx.ledger.entry(plan.id))
         certified(ctx, plan, folder)
         return folder
-    folder = ctx.workspace.release(plan.id)
-    if not (folder / layout.CERTIFICATE).is_file():
-        if entry.state != "BEGUN":
-            raise ReleaseLost(f"release {plan.id} is {entry.state}: there is nothing to certify.")
-        shards = Run.resume(ctx, plan).shards
-        with at(ctx, plan.id) as place:
-            _write(ctx, plan, place, shards, folder)
-    _, sealed = certificate.read(folder)
-    artifact = folder / str(sealed["artifact"]["file"])
-    if sha256_file(artifact) != sealed["artifact"]["sha256"]:
-        raise VerificationError(f"{artifact} was changed before its release was committed.")
-    before_commit(ctx, folder)
-    ctx.ledger.commit(plan.id, sealed["artifact"]["sha256"], certificate.digest(sealed))
-    store(ctx, folder)
-    wipe_place(ctx, ctx.ledger.entry(plan.id))
-    certified(ctx, plan, folder)
-    return folder
 
 
 def find(ctx: Context, plan: Plan) -> Path:
@@ -124,17 +127,18 @@ def copy_release(source: Path, target: Path) -> Path:
     return target
 
 
-def _write(ctx: Context, plan: Plan, place: Place, shards: int, folder: Path) -> None:
+def _write(release: OpenPlan, place: Place, shards: int, folder: Path) -> None:
     """Build the folder beside its place and rename it."""
+    ctx, plan = release.ctx, release.plan
     building = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(building, ignore_errors=True)
     for part in (*range(shards), TRAIN):
         place.bring(part)
     scratch = place.folder
-    noise, rows, counts = _merged(ctx, plan, scratch, shards)
+    noise, rows, counts = _merged(release, scratch, shards)
     rows = mask_rows(rows, ctx.config.validation)  # privacy: of what is released: post-processing
-    artifact = modality_of(plan.dataset).write(building, rows)
-    by, accuracy = draw_accuracy(ctx, plan, building / layout.ARTIFACT, place) or (noise, None)
+    artifact = release.modality.write(building, rows)
+    by, accuracy = draw_accuracy(release, building / layout.ARTIFACT, place) or (noise, None)
     exhibits = _take_along(scratch / EXHIBITS, building / layout.EXHIBITS)
     model = _take_along(scratch / MODEL, building / layout.MODEL)
     reserved, balance = ctx.ledger.reservation(plan.id)
@@ -207,9 +211,10 @@ def _take_along(source: Path, target: Path) -> dict[str, str]:
 
 
 def _merged(
-    ctx: Context, plan: Plan, scratch: Path, shards: int
+    release: OpenPlan, scratch: Path, shards: int
 ) -> tuple[str, list[dict[str, Any]], dict[str, int]]:
     """Kind of noise source, the rows of all shards in the order of their cells, summed counts."""
+    plan = release.plan
     drawn: list[dict[str, Any]] = []
     kinds: set[str] = set()
     for shard in range(shards):
@@ -224,8 +229,7 @@ def _merged(
         drawn += part["rows"]
     drawn.sort(key=lambda row: int(row["cell"]))  # stable: a cell's texts stay in their order
     fewest, most = plan.row_bounds
-    method, settings = ctx.planned(plan)
-    if fewest == most == len(method.cells(settings, plan.dataset.labels)):
+    if fewest == most == len(release.cells):
         whole = [row["cell"] for row in drawn] == list(range(most))
     else:
         whole = fewest <= len(drawn) <= most
@@ -233,7 +237,7 @@ def _merged(
         raise DataError(
             f"release {plan.id} holds {len(drawn)} rows, planned were {plan.rows_said}."
         )
-    field = modality_of(plan.dataset).field
+    field = release.modality.field
     rows = [
         {"id": f"{plan.id}-{number:06d}"}
         | {key: row[key] for key in ("label", field) if key in row}

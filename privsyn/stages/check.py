@@ -22,7 +22,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.models.references import ENGLISH
 from privsyn.release.plan import Plan
 from privsyn.release.warnings import TrainedOn, of_label_sizes, of_prompts, of_sizes
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.plan import WRITERS, about_words, longest, own_prompts, plan
 
 CHECK = "check.json"
@@ -61,10 +61,9 @@ def sizes(ctx: Context, counts: Mapping[str, Any], method: str) -> tuple[str, ..
         planned = plan(ctx, method)
     except PrivsynError:
         return ()
-    made_by, settings = ctx.planned(planned)
-    cells = len(made_by.cells(settings, planned.dataset.labels))
+    release = open_plan(ctx, planned)
+    mechanism, cells = release.mechanism, len(release.cells)
     there, where = _trained_on(planned, counts), f"methods.{method}"
-    mechanism = planned.mechanism()
     used = there.records / max(1, counts["kept"])
     train = {label: used * records for label, records in counts["labels"].items()}
     return (
@@ -296,7 +295,7 @@ def none_usable(ctx: Context, path: str, counts: Mapping[str, Any]) -> DataError
     )
 
 
-def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:
+def refuse_empty(release: OpenPlan, key: bytes) -> None:
     """Refuse a release that no record would enter, before anything is spent.
 
     This looks at the records: what is told is one bit, whether any is there that can be used, to
@@ -305,9 +304,9 @@ def refuse_empty(ctx: Context, plan: Plan, key: bytes) -> None:
     Raises:
         DataError: No record can be used.
     """
-    source = ctx.source(plan)
-    if ctx.config.dataset.check and not has_training(source, key):
-        holdout = ctx.config.dataset.holdout
+    source, dataset = release.source, release.ctx.config.dataset
+    if dataset.check and not has_training(source, key):
+        holdout = dataset.holdout
         aside = f" Or dataset.holdout={holdout:g} sets aside all there is." if holdout else ""
         raise DataError(
             f"{source.path} holds no record that this release can use.",

@@ -29,7 +29,6 @@ from privsyn.errors import (
 )
 from privsyn.ledger.leases import Lease
 from privsyn.methods.base import Backends, Draw, DrawsSamples, Exhibit, Sample, TrainsModel
-from privsyn.modalities.registry import modality_of
 from privsyn.models.roles import ROLES, load_role
 from privsyn.models.training.processes import started
 from privsyn.release.plan import Plan
@@ -45,7 +44,7 @@ from privsyn.release.scratch import (
     part_name,
     samples,
 )
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.lineage import traced
 from privsyn.stages.partition import journal_header
 from privsyn.stages.workdir import Place, Run, at, give_up
@@ -94,7 +93,7 @@ def _kind(plan: Plan) -> dict[str, object]:
     return {"method": plan.method, "models": models}
 
 
-def begun(ctx: Context, plan: Plan) -> Run | None:
+def begun(ctx: Context, plan: Plan | OpenPlan) -> Run | None:
     """The run of a begun release; None where the release is already committed.
 
     Raises:
@@ -102,7 +101,8 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
         VerificationError: The plan was edited; or it was charged for another event than this
             version would run.
     """
-    entry = ctx.ledger.entry(plan.id)
+    release = open_plan(ctx, plan)
+    plan, entry = release.plan, ctx.ledger.entry(release.id)
     if entry.state == "COMMITTED":
         return None
     if entry.state != "BEGUN":
@@ -113,7 +113,8 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
             hint="Plan again: privsyn stage plan. Nothing was drawn.",
         )
     run = Run.resume(ctx, plan)
-    if not plan.event == dump(plan.charged_event()) == dict(entry.event):
+    # privacy: what the plan says, what will draw and what is paid for are one event
+    if not plan.event == dump(release.event) == dict(entry.event):
         raise VerificationError(
             f"release {plan.id} is charged for another event than this version would run.",
             hint="Resume with the version that began it: its cost is paid. Only where that is gone "
@@ -122,7 +123,7 @@ def begun(ctx: Context, plan: Plan) -> Run | None:
     return run
 
 
-def refuse_drawn(ctx: Context, plan: Plan) -> None:
+def refuse_drawn(ctx: Context, plan: Plan | OpenPlan) -> None:
     """Refuse a begun release that this process cannot go on with, before models are loaded for it.
 
     It looks and holds nothing: whoever draws a part asks for its lease.
@@ -155,7 +156,7 @@ class Drawing:
 
 @contextmanager
 def drawing(
-    ctx: Context, plan: Plan, part: int | str, backends: Backends | None, place: Place
+    release: OpenPlan, part: int | str, backends: Backends | None, place: Place
 ) -> Iterator[Drawing]:
     """Hold a part of a begun release (a shard's number, or ``train``) while it is drawn.
 
@@ -165,9 +166,9 @@ def drawing(
         ReleaseLost: See ``holding``.
     """
     if backends is None:
-        backends = load_models(ctx, plan)
-    check_models(plan, backends)
-    with holding(ctx, plan, part, place) as (lease, journal, noise):
+        backends = load_models(release.ctx, release)
+    check_models(release.plan, backends)
+    with holding(release.ctx, release.plan, part, place) as (lease, journal, noise):
         yield Drawing(lease, journal, noise, backends)
 
 
@@ -206,7 +207,7 @@ def holding(
             ) from None
 
 
-def load_models(ctx: Context, plan: Plan) -> Backends:
+def load_models(ctx: Context, plan: Plan | OpenPlan) -> Backends:
     """The models a release reads, loaded.
 
     Raises:
@@ -214,8 +215,9 @@ def load_models(ctx: Context, plan: Plan) -> Backends:
     """
     require_generate()
     models, performance = ctx.config.models, ctx.config.performance
-    method, settings = ctx.planned(plan)
-    return Backends({role: load_role(models, role, performance) for role in method.roles(settings)})
+    release = open_plan(ctx, plan)
+    roles = release.method.roles(release.settings)
+    return Backends({role: load_role(models, role, performance) for role in roles})
 
 
 def check_models(plan: Plan, backends: Backends) -> None:
@@ -271,8 +273,9 @@ def _from_outside(error: Exception) -> bool:
     return isinstance(error, MemoryError | OSError) or type(error).__name__ == "OutOfMemoryError"
 
 
-@traced("generate", shard="shard")
-def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = None) -> Path | None:
+def generate(
+    ctx: Context, plan: Plan | OpenPlan, shard: int, backends: Backends | None = None
+) -> Path | None:
     """Draw the samples of one shard, resuming from its journal.
 
     Every private draw is on disk before it is used. A killed run is resumed and spends nothing
@@ -288,33 +291,33 @@ def generate(ctx: Context, plan: Plan, shard: int, backends: Backends | None = N
         The shard's file, which is no longer here where it lies in the vault; None where the release
         is already committed.
     """
-    run = begun(ctx, plan)
-    if run is None:
-        return None
-    name = samples(shard)
-    with at(ctx, plan.id) as place:
-        target = place.folder / name
-        if place.finished(shard, name):
-            return target
-        with drawing(ctx, plan, shard, backends, place) as drawn:
-            kind, rows, shown = _draw(ctx, plan, shard, run.shards, drawn, place)
-            ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
-            write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
-            place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
-    return target
+    release = open_plan(ctx, plan)
+    with traced(ctx, release.id, "generate", shard):
+        run = begun(ctx, release)
+        if run is None:
+            return None
+        name = samples(shard)
+        with at(ctx, release.id) as place:
+            target = place.folder / name
+            if place.finished(shard, name):
+                return target
+            with drawing(release, shard, backends, place) as drawn:
+                kind, rows, shown = _draw(release, shard, run.shards, drawn, place)
+                ctx.ledger.renew(drawn.lease)  # every draw is counted before its text is handed on
+                write_json_atomic(target, {"noise": kind, "rows": rows}, mode=0o600)
+                place.hand_on(shard, drawn.lease, [*shown, name], journal=drawn.journal)
+        return target
 
 
 def _draw(
-    ctx: Context,
-    plan: Plan,
+    release: OpenPlan,
     shard: int,
     shards: int,
     drawn: Drawing,
     place: Place,
 ) -> tuple[str, Sequence[dict[str, Any]], Sequence[str]]:
     """Kind of the noise behind the samples of a shard, their rows, and names of its exhibits."""
-    performance = ctx.config.performance
-    method, settings = ctx.planned(plan)
+    ctx, plan, method, settings = release.ctx, release.plan, release.method, release.settings
     kind, lease = drawn.noise.kind, drawn.lease
     part = f"generate {shard + 1}/{shards}"
 
@@ -342,24 +345,22 @@ def _draw(
     else:
         assert isinstance(method, DrawsSamples)  # noqa: S101  every method is one of the two
         place.bring(PARTITION, *bucket_files(shard))
-        cells = method.cells(settings, plan.dataset.labels)
-        buckets = load_shard(place.folder / BUCKETS, shard, cells, shards)
+        buckets = load_shard(place.folder / BUCKETS, shard, release.cells, shards)
         units = (ctx.config.account.public_size or 0) * (1 - plan.dataset.holdout)
         written = method.run(
             settings,
-            plan.mechanism(),
+            release.mechanism,
             buckets,
             Draw(
                 drawn.backends,
                 drawn.noise,
                 drawn.journal,
-                performance,
+                ctx.config.performance,
                 progress,
-                expected_records=units / len(cells),
-                reading=reading,
+                expected_records=units / len(release.cells),
+                on_reading=reading,
             ),
         )
-    kind_of_record = modality_of(plan.dataset)
     rows: list[dict[str, Any]] = []
     shown: list[str] = []
     for sample in written:
@@ -369,7 +370,7 @@ def _draw(
                 stream.write(sample.content)
             continue
         lease.check()  # an overtaken process stops before its next draw
-        row: dict[str, Any] = {"cell": sample.cell.index} | kind_of_record.entry(sample.content)
+        row: dict[str, Any] = {"cell": sample.cell.index} | release.modality.entry(sample.content)
         if sample.counts:
             row["counts"] = dict(sample.counts)
         if sample.cell.label is not None:
@@ -378,8 +379,7 @@ def _draw(
     return kind, rows, shown
 
 
-@traced("train")
-def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path | None:
+def train(ctx: Context, plan: Plan | OpenPlan, *, backends: Backends | None = None) -> Path | None:
     """Train the release's model, resuming from its last checkpoint.
 
     A checkpoint is on disk before anything is computed from it; steps after the last one, of which
@@ -396,34 +396,30 @@ def train(ctx: Context, plan: Plan, *, backends: Backends | None = None) -> Path
         The folder of the model, which is no longer here where it lies in the vault; None where the
         method trains none or the release is committed.
     """
-    method, _ = ctx.planned(plan)
-    if not isinstance(method, TrainsModel) or begun(ctx, plan) is None:
-        return None
-    with at(ctx, plan.id) as place:
-        folder = place.folder / MODEL
-        if not place.finished(TRAIN, TRAINED_BY, MODEL):
-            _train(ctx, plan, backends, place)
-    return folder
+    release = open_plan(ctx, plan)
+    with traced(ctx, release.id, "train"):
+        if not isinstance(release.method, TrainsModel) or begun(ctx, release) is None:
+            return None
+        with at(ctx, release.id) as place:
+            folder = place.folder / MODEL
+            if not place.finished(TRAIN, TRAINED_BY, MODEL):
+                _train(release, release.method, backends, place)
+        return folder
 
 
-def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) -> None:
-    method, settings = ctx.planned(plan)
-    assert isinstance(method, TrainsModel)  # noqa: S101  as asked by train
-    cells = method.cells(settings, plan.dataset.labels)
-    with (
-        _shared(ctx, plan, backends) as shared,
-        drawing(ctx, plan, TRAIN, shared, place) as drawn,
-    ):
+def _train(release: OpenPlan, method: TrainsModel, backends: Backends | None, place: Place) -> None:
+    ctx = release.ctx
+    with _shared(release, backends) as shared, drawing(release, TRAIN, shared, place) as drawn:
 
         def progress(step: int, total: int) -> None:
             drawn.lease.check()
             ctx.progress("train", step, total, "steps")
 
         place.bring(PARTITION, *bucket_files(0))
-        buckets = load_shard(place.folder / BUCKETS, 0, cells, 1)
+        buckets = load_shard(place.folder / BUCKETS, 0, release.cells, 1)
         files = method.train(
-            settings,
-            plan.mechanism(),
+            release.settings,
+            release.mechanism,
             buckets,
             Draw(drawn.backends, drawn.noise, drawn.journal, ctx.config.performance, progress),
         )
@@ -440,13 +436,14 @@ def _train(ctx: Context, plan: Plan, backends: Backends | None, place: Place) ->
 
 
 @contextmanager
-def _shared(ctx: Context, plan: Plan, backends: Backends | None) -> Iterator[Backends]:
+def _shared(release: OpenPlan, backends: Backends | None) -> Iterator[Backends]:
     """The models, with the one to be trained shared among all processes, where there are several.
 
     The others have loaded it before anything is drawn: that one of them cannot costs nothing. They
     end with the block.
     """
-    backends = load_models(ctx, plan) if backends is None else backends
+    ctx = release.ctx
+    backends = load_models(ctx, release) if backends is None else backends
     models, performance = ctx.config.models, ctx.config.performance
     if ctx.group is None and performance.processes == 1:
         yield backends

@@ -22,7 +22,7 @@ from privsyn.modalities.registry import modality_of
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import audit_release, refuse_withheld, withheld
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import find
 from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.lineage import WARNING, traced, validated
@@ -39,7 +39,6 @@ _SETTINGS = "settings"
 """In evaluation.json: digest of what a complete evaluation was asked for."""
 
 
-@traced("evaluate")
 def evaluate(
     ctx: Context,
     plan: Plan,
@@ -75,33 +74,34 @@ def evaluate(
         PolicyBroken: The account is held to a policy that allows no internal metrics.
         PrivsynError: One that is retryable, where ``retried`` is set.
     """
-    if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
-        refuse_withheld(ctx, plan)
-        return None
-    folder = ctx.workspace.internal(plan.id)
-    try:
-        artifact = find(ctx, plan) / layout.ARTIFACT
-        # A gate is passed anew each time; and models handed in are not those that settings name.
-        once = backends is None and ctx.config.evaluate.audit != "block"
-        digest = _digest(ctx, plan, artifact) if once else None
-        if again or digest is None or not _measured_with(folder, digest):
-            _measure(ctx, plan, artifact, folder, backends, digest)
-        if layout.passed(artifact.parent):
-            lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
-            if ctx.config.evaluate.audit == "block":  # validate could not say it yet
-                validated(ctx, plan, lies, passed=True)
+    with traced(ctx, plan.id, "evaluate"):
+        if not (ctx.config.evaluate.enabled and sets_aside(open_plan(ctx, plan).source)):
             refuse_withheld(ctx, plan)
-        return folder
-    except (PolicyBroken, ValidationFailed):
-        raise
-    except Exception as error:
-        if retried and isinstance(error, PrivsynError) and error.retryable:
+            return None
+        folder = ctx.workspace.internal(plan.id)
+        try:
+            artifact = find(ctx, plan) / layout.ARTIFACT
+            # A gate is passed anew each time; models handed in are not those that settings name.
+            once = backends is None and ctx.config.evaluate.audit != "block"
+            digest = _digest(ctx, plan, artifact) if once else None
+            if again or digest is None or not _measured_with(folder, digest):
+                _measure(ctx, plan, artifact, folder, backends, digest)
+            if layout.passed(artifact.parent):
+                lies = place(ctx, plan.id, artifact.parent, released=not withheld(ctx, plan))
+                if ctx.config.evaluate.audit == "block":  # validate could not say it yet
+                    validated(ctx, plan, lies, passed=True)
+                refuse_withheld(ctx, plan)
+            return folder
+        except (PolicyBroken, ValidationFailed):
             raise
-        failure = error
-    # Outside the except block: what a gate says next must not print the failure as its context.
-    _note_failure(ctx, plan, folder, failure)
-    refuse_withheld(ctx, plan)
-    return folder
+        except Exception as error:
+            if retried and isinstance(error, PrivsynError) and error.retryable:
+                raise
+            failure = error
+        # Outside the except block: what a gate says next must not print the failure as its context.
+        _note_failure(ctx, plan, folder, failure)
+        refuse_withheld(ctx, plan)
+        return folder
 
 
 def _measure(
@@ -157,7 +157,7 @@ def _digest(ctx: Context, plan: Plan, artifact: Path) -> str:
 
     privacy: that file is left out, since a log shows whether a release is measured anew.
     """
-    config, dataset = ctx.config, ctx.source(plan)
+    config, dataset = ctx.config, open_plan(ctx, plan).source
     schema = config.validation.json_schema
     asked = {
         "privsyn": __version__,

@@ -9,7 +9,7 @@ from privsyn.data.records import Record
 from privsyn.data.settings import DatasetConfig
 from privsyn.errors import PolicyBroken
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 
 EVALUATION = "evaluation.json"
 """What was measured with them, in the state folder."""
@@ -33,7 +33,7 @@ def held_out(ctx: Context, plan: Plan) -> list[Record]:
                 "measured beside held-out records.",
                 hint="Set evaluate.enabled=false.",
             )
-    dataset = ctx.source(plan)
+    dataset = open_plan(ctx, plan).source
     if not sets_aside(dataset):
         return []
     key = ctx.open_account().partition_key.reveal()
@@ -45,7 +45,7 @@ def either_side(ctx: Context, plan: Plan) -> Iterator[tuple[bool, Record]]:
 
     Those of a file set aside for testing are not among them.
     """
-    dataset = ctx.source(plan).model_copy(update={"test_path": None})
+    dataset = open_plan(ctx, plan).source.model_copy(update={"test_path": None})
     key = ctx.open_account().partition_key.reveal()
     for inside, read in ((True, read_training), (False, read_holdout)):
         for private in read(dataset, key):

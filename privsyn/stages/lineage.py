@@ -6,13 +6,11 @@ internal: at least their durations depend on the data, and evaluate's numbers do
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import StorageError
@@ -38,61 +36,36 @@ NOTE, USER, SOURCE = "mlflow.note.content", "mlflow.user", "mlflow.source.name"
 SOURCE_TYPE, COMMIT = "mlflow.source.type", "mlflow.source.git.commit"
 """Tags that MLflow's pages know."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def traced(
-    name: str, *, shard: str | None = None
-) -> Callable[
-    [Callable[Concatenate[Context, Plan, P], R]], Callable[Concatenate[Context, Plan, P], R]
-]:
-    """Run a stage inside its nested run. A store that is down never stops a stage.
+@contextmanager
+def traced(ctx: Context, release_id: str, stage: str, shard: int | None = None) -> Iterator[None]:
+    """The nested run of a stage. A store that is down never stops a stage.
 
     A stage that finds its work done, because the release exists, leaves the nested run of the one
     that did it as it is.
 
     Args:
-        name: The nested run's name.
-        shard: The stage's parameter that says which shard: parallel shards have runs of their own,
-            with the shard's number behind the name. None: the stage has no shards.
-
-    Raises:
-        TypeError: The stage has no such parameter: found when its module is imported.
+        ctx: Ledger and tracker.
+        release_id: The release.
+        stage: Name of the stage, and of its run.
+        shard: Parallel shards have runs of their own, with the number behind the name.
     """
-
-    def around(
-        stage: Callable[Concatenate[Context, Plan, P], R],
-    ) -> Callable[Concatenate[Context, Plan, P], R]:
-        signature = inspect.signature(stage)
-        if shard is not None and shard not in signature.parameters:
-            raise TypeError(f"the stage {name} has no parameter {shard}")
-
-        @functools.wraps(stage)
-        def run(ctx: Context, plan: Plan, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if _done(ctx, plan, name):
-                return stage(ctx, plan, *args, **kwargs)
-            own = name
-            if shard is not None:
-                given = signature.bind(ctx, plan, *args, **kwargs)
-                given.apply_defaults()
-                own = f"{name}-{given.arguments[shard]}"
-            with ctx.lineage.stage_run(plan.id, own):
-                return stage(ctx, plan, *args, **kwargs)
-
-        return run
-
-    return around
+    if _done(ctx, release_id, stage):
+        yield
+        return
+    name = stage if shard is None else f"{stage}-{shard}"
+    with ctx.lineage.stage_run(release_id, name):
+        yield
 
 
 DRAWING = ("partition", "train", "generate", "certify")
 """Stages with nothing left to do once a release is committed; the others once it is published."""
 
 
-def _done(ctx: Context, plan: Plan, stage: str) -> bool:
+def _done(ctx: Context, release_id: str, stage: str) -> bool:
     if stage in DRAWING:
-        return ctx.ledger.entry(plan.id).state is State.COMMITTED
-    return ctx.workspace.pointer(plan.id).is_file()
+        return ctx.ledger.entry(release_id).state is State.COMMITTED
+    return ctx.workspace.pointer(release_id).is_file()
 
 
 def open_release(ctx: Context, plan: Plan, entry: Entry) -> None:

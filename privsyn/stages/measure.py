@@ -35,7 +35,7 @@ from privsyn.evaluation.language_model import (
 from privsyn.evaluation.metrics import Metric
 from privsyn.evaluation.plots import draw_image_plots, draw_plots
 from privsyn.evaluation.structured import compare_fields, structure
-from privsyn.methods.base import Backends, Role, unwatched
+from privsyn.methods.base import Backends, OnProgress, Role
 from privsyn.methods.shared.baseline import Alone, Recipe, WritesFresh, write_alone, write_fresh
 from privsyn.methods.shared.prompts import MIN_TOKENS, resolved_prompt
 from privsyn.models.images.image_folders import check_encoder
@@ -49,7 +49,7 @@ from privsyn.models.references import ModelReference
 from privsyn.models.roles import describe_role, load_role
 from privsyn.models.trial import SENTENCE, refuse_no_numbers, try_embedder
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.validation.image_profile import load_images, profile_images, read_image_rows
 from privsyn.validation.image_profile import sample_sheet as sheet_of
 from privsyn.validation.profile import read_rows
@@ -94,7 +94,7 @@ def public_alone(
     plan: Plan,
     labels: Sequence[str | None],
     backends: Backends | None,
-    progress: Callable[[int, int], None] = unwatched,
+    on_progress: OnProgress = None,
 ) -> list[str] | None:
     """One text per label as a release's settings have the public model write, without records.
 
@@ -105,7 +105,7 @@ def public_alone(
         plan: The release.
         labels: Label of each text.
         backends: Models already loaded; None loads what the config names.
-        progress: Called with texts written and texts to write, where they are not kept already.
+        on_progress: Called with texts written and texts to write, where they are not kept already.
 
     Returns:
         The texts; None where no language model here can write them (a server, a grammar, other
@@ -129,10 +129,12 @@ def public_alone(
     model = backends.models[role] if backends else load_role(models, role, ctx.config.performance)
     rng = np.random.default_rng(int(digest[:16], 16))  # public randomness
     if isinstance(recipe, Recipe):
-        texts = write_alone(recipe, model, labels, rng, plan.dataset.labels, progress=progress)
+        texts = write_alone(
+            recipe, model, labels, rng, plan.dataset.labels, on_progress=on_progress
+        )
     else:
         try:
-            texts = write_fresh(recipe, model, labels, rng, progress)
+            texts = write_fresh(recipe, model, labels, rng, on_progress)
         except ModelError:  # it wrote no text
             return None
     private_folder(file.parent)
@@ -165,7 +167,8 @@ def try_alone(ctx: Context, plan: Plan, loaded: Backends) -> None:
 
 def _recipe(ctx: Context, plan: Plan) -> tuple[Role, Recipe | TextSettings | None]:
     """The role that writes the public texts of a release, and how; None where it cannot be told."""
-    method, settings = ctx.planned(plan)
+    release = open_plan(ctx, plan)
+    method, settings = release.method, release.settings
     fresh = method.fresh(settings) if isinstance(method, WritesFresh) else None
     if fresh is not None:
         return "text", fresh

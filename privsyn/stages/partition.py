@@ -21,18 +21,22 @@ from privsyn.release.scratch import (
     bucket_files,
     part_name,
 )
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.check import keep, refuse_empty
 from privsyn.stages.lineage import traced
 from privsyn.stages.workdir import Run, at, refuse_given_up
 
 
-@traced("partition")
-def partition(ctx: Context, plan: Plan) -> int:
+def partition(ctx: Context, plan: Plan | OpenPlan, *, shards: int | None = None) -> int:
     """Begin the release in the ledger, durably, and only then sort the records.
 
     Before it begins, public files that it reads are compared with the records, and it is looked
     whether any record can be used, so that a mistake costs nothing.
+
+    Args:
+        ctx: Config and ledger.
+        plan: The release; its account must hold a RESERVED entry, or a BEGUN one.
+        shards: Parts to begin it in. None: as many as the plan says.
 
     Returns:
         Number of shards to generate. A resumed release keeps the number it began with. Zero where
@@ -46,65 +50,67 @@ def partition(ctx: Context, plan: Plan) -> int:
             is gone.
         LeaseHeld: Another live process partitions this release.
     """
-    refuse_given_up(ctx, plan.id)
-    entry = ctx.ledger.entry(plan.id)
-    if entry.state == "COMMITTED":
-        return 0
-    if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
-        _refuse_changed(ctx, plan, "Run again. Nothing was drawn.")
-        check_rows(ctx.source(plan))
-        _refuse_private_text(ctx, plan)
-        refuse_empty(ctx, plan, ctx.open_account().partition_key.reveal())
-    account = ctx.open_account()
-    run = Run.pin(ctx, plan)
-    run.begin(ctx, plan)
-    method, settings = ctx.planned(plan)
-    header = journal_header(ctx, plan)
+    release = open_plan(ctx, plan)
+    plan = release.plan
+    with traced(ctx, plan.id, "partition"):
+        refuse_given_up(ctx, plan.id)
+        entry = ctx.ledger.entry(plan.id)
+        if entry.state == "COMMITTED":
+            return 0
+        if entry.state == "RESERVED":  # begun, it was looked at, and is resumed as it is
+            _refuse_changed(release, "Run again. Nothing was drawn.")
+            check_rows(release.source)
+            _refuse_private_text(release)
+            refuse_empty(release, ctx.open_account().partition_key.reveal())
+        account = ctx.open_account()
+        run = Run.pin(ctx, plan, shards)
+        run.begin(ctx, plan)
+        header = journal_header(ctx, plan)
 
-    parts: list[int | str] = list(range(run.shards))
-    if isinstance(method, TrainsModel):
-        parts.append(TRAIN)
-    if plan.accuracy is not None:
-        parts.append(ACCURACY)
+        parts: list[int | str] = list(range(run.shards))
+        if isinstance(release.method, TrainsModel):
+            parts.append(TRAIN)
+        if plan.accuracy is not None:
+            parts.append(ACCURACY)
 
-    def before_finish() -> None:
-        lease.check()
-        _refuse_changed(ctx, plan, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
-        held = ctx.ledger.parts(plan.id)
-        for shard in parts:
-            own = header | {"shard": shard}
-            if part_name(shard) not in held:  # else draws were made into one: it must be there
-                place.create_journal(shard, own)
-            if place.entries(shard, own) or held.get(part_name(shard)):
-                raise VerificationError(
-                    f"release {plan.id} has drawn from a partition that is gone.",
-                    hint="Put its scratch back as it was: its cost is paid. Only where that is "
-                    f"gone for good: privsyn ledger lose {plan.id}",
+        def before_finish() -> None:
+            lease.check()
+            _refuse_changed(release, f"Put it back as it was, or: privsyn ledger lose {plan.id}")
+            held = ctx.ledger.parts(plan.id)
+            for shard in parts:
+                own = header | {"shard": shard}
+                if part_name(shard) not in held:  # else draws were made into one: it must be there
+                    place.create_journal(shard, own)
+                if place.entries(shard, own) or held.get(part_name(shard)):
+                    raise VerificationError(
+                        f"release {plan.id} has drawn from a partition that is gone.",
+                        hint="Put its scratch back as it was: its cost is paid. Only where that is "
+                        f"gone for good: privsyn ledger lose {plan.id}",
+                    )
+            if plan.accuracy is not None:  # now, for the file may change before it is drawn
+                key = account.partition_key.reveal()
+                keep_holdout(release.source, key, place.folder / HELD_OUT)
+
+        tally, files = Tally(), 1 if release.method.whole else run.shards
+        with ctx.ledger.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
+            if not place.finished(PARTITION):
+                write_partition(
+                    release.source,
+                    account.partition_key.reveal(),
+                    release.cells,
+                    place.folder / BUCKETS,
+                    files,
+                    before_finish=before_finish,
+                    tally=tally,
                 )
-        if plan.accuracy is not None:  # now, for the file may change before it is drawn
-            key = account.partition_key.reveal()
-            keep_holdout(ctx.source(plan), key, place.folder / HELD_OUT)
-
-    tally, files = Tally(), 1 if method.whole else run.shards
-    with ctx.ledger.acquire(plan.id, PARTITION) as lease, at(ctx, plan.id) as place:
-        if not place.finished(PARTITION):
-            write_partition(
-                ctx.source(plan),
-                account.partition_key.reveal(),
-                method.cells(settings, plan.dataset.labels),
-                place.folder / BUCKETS,
-                files,
-                before_finish=before_finish,
-                tally=tally,
-            )
-            names = [name for shard in range(files) for name in bucket_files(shard)]
-            names += [HELD_OUT] if plan.accuracy is not None else []
-            place.hand_on(PARTITION, lease, sorted(set(names)), header=header)
-    keep(ctx, plan, tally)
-    return run.shards
+                names = [name for shard in range(files) for name in bucket_files(shard)]
+                names += [HELD_OUT] if plan.accuracy is not None else []
+                place.hand_on(PARTITION, lease, sorted(set(names)), header=header)
+        keep(ctx, plan, tally)
+        return run.shards
 
 
-def _refuse_private_text(ctx: Context, plan: Plan) -> None:
+def _refuse_private_text(release: OpenPlan) -> None:
     """Refuse public files that hold lines or values of the private ones.
 
     What they hold may reach the release word for word, at no cost. The refusal is one bit about the
@@ -113,10 +119,11 @@ def _refuse_private_text(ctx: Context, plan: Plan) -> None:
     Raises:
         ConfigError: Names the settings, and nothing of what is shared.
     """
+    ctx, plan = release.ctx, release.plan
     read = [item for item in ctx.public_files(plan.method) if item[2].kind == "file"]
     if not read:
         return
-    source = ctx.source(plan)
+    source = release.source
     files = [source.path] + ([source.test_path] if source.test_path else [])
     rows = (
         row.reveal()
@@ -132,7 +139,7 @@ def _refuse_private_text(ctx: Context, plan: Plan) -> None:
         )
 
 
-def _refuse_changed(ctx: Context, plan: Plan, hint: str) -> None:
+def _refuse_changed(release: OpenPlan, hint: str) -> None:
     """Refuse another private file than the one that was compared with those of other accounts.
 
     Asked before the release begins, and again of the file that was read: a release may have begun
@@ -141,7 +148,8 @@ def _refuse_changed(ctx: Context, plan: Plan, hint: str) -> None:
     Raises:
         DataError: It changed since the release was reserved.
     """
-    if source_changed(ctx, plan):
+    plan = release.plan
+    if source_changed(release.ctx, release):
         raise DataError(
             f"dataset.version={plan.dataset.version}: the private file changed since release "
             f"{plan.id} was reserved.",
@@ -149,18 +157,19 @@ def _refuse_changed(ctx: Context, plan: Plan, hint: str) -> None:
         )
 
 
-def source_changed(ctx: Context, plan: Plan) -> bool:
+def source_changed(ctx: Context, plan: Plan | OpenPlan) -> bool:
     """Whether the private file is another one than was noted with the release. Internal.
 
     False where none was noted, or the file cannot be read.
     """
-    held = [
+    release = open_plan(ctx, plan)
+    known = [
         source.fingerprint
-        for source in ctx.ledger.sources(account=plan.account)
-        if source.release_id == plan.id
+        for source in ctx.ledger.sources(account=release.plan.account)
+        if source.release_id == release.id
     ]
     try:
-        return bool(held) and ctx.fingerprint(ctx.source(plan).path) not in held
+        return bool(known) and ctx.fingerprint(release.source.path) not in known
     except DataError:
         return False
 

@@ -291,7 +291,7 @@ def _computable(method: str, target: Guarantee) -> Iterator[None]:
         ) from None
 
 
-def _shards(method: Method, wanted: int, cells: int, rows: int) -> int:
+def _shards(method: Method[Any], wanted: int, cells: int, rows: int) -> int:
     """Parts the release is generated in: a trained model writes in any number."""
     if isinstance(method, TrainsModel):
         return min(wanted, rows)

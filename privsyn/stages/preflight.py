@@ -14,10 +14,9 @@ from pathlib import Path
 from privsyn.data.artifacts import check_writable
 from privsyn.errors import ModelError, PrivsynError
 from privsyn.methods.base import Backends
-from privsyn.modalities.registry import modality_of
 from privsyn.publishing.dvc import DvcPublisher
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
 from privsyn.stages.draw import check_models, load_models
 from privsyn.stages.holdout import sets_aside
@@ -31,7 +30,11 @@ def due(ctx: Context, plan: Plan) -> bool:
 
 
 def preflight(
-    ctx: Context, plan: Plan, backends: Backends | None = None, *, published: bool = True
+    ctx: Context,
+    plan: Plan | OpenPlan,
+    backends: Backends | None = None,
+    *,
+    published: bool = True,
 ) -> None:
     """Try what is public of a release that has not begun. Does nothing for another one.
 
@@ -46,22 +49,25 @@ def preflight(
         StorageError: A folder cannot be written.
         ConfigError: A setting turns out to be wrong.
     """
+    release = open_plan(ctx, plan)
+    plan = release.plan
     if not due(ctx, plan):
         return
     check_key(ctx)
     check_places(ctx, plan, published=published)
-    method, settings = ctx.planned(plan)
-    backends = load_models(ctx, plan) if backends is None else backends
+    backends = load_models(ctx, release) if backends is None else backends
     check_models(plan, backends)
     _tried(
-        lambda: method.preflight(settings, plan.privacy_unit, plan.dataset.labels, backends),
+        lambda: release.method.preflight(
+            release.settings, plan.privacy_unit, plan.dataset.labels, backends
+        ),
         f"methods.{plan.method} cannot use its models",
         "Try other models, or performance.device=cpu.",
     )
-    check_evaluation(ctx, plan, backends)
+    check_evaluation(release, backends)
 
 
-def check_evaluation(ctx: Context, plan: Plan, backends: Backends) -> None:
+def check_evaluation(release: OpenPlan, backends: Backends) -> None:
     """Try the models that measure the release once it is drawn, where it will be measured.
 
     A model that does not fit beside those of the release is left to the evaluation, which has the
@@ -70,12 +76,13 @@ def check_evaluation(ctx: Context, plan: Plan, backends: Backends) -> None:
     Raises:
         ModelError: One does not load, or cannot read or write a public text.
     """
-    if not (ctx.config.evaluate.enabled and sets_aside(ctx.source(plan))):
+    ctx = release.ctx
+    if not (ctx.config.evaluate.enabled and sets_aside(release.source)):
         return
-    attempt = MEASURES[modality_of(plan.dataset).name].attempt
+    attempt = MEASURES[release.modality.name].attempt
     hint = "Name another model, or set evaluate.enabled=false."
     try:
-        _tried(lambda: attempt(ctx, plan, backends), "evaluate cannot use its models", hint)
+        _tried(lambda: attempt(ctx, release.plan, backends), "evaluate cannot use its models", hint)
     except ModelError as error:
         if error.retryable:
             raise

@@ -26,7 +26,6 @@ from privsyn.stages.lineage import published as trace_published
 from privsyn.stages.workdir import locate, store
 
 
-@traced("publish")
 def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
     """Publish a release: pointer file, DVC cache and remote, and dvc.yaml's own outputs.
 
@@ -42,41 +41,42 @@ def publish(ctx: Context, plan: Plan) -> dict[str, Any]:
         ApprovalNeeded: The account asks that somebody approves exactly this certificate first.
         PublishError: DVC or its remote refused.
     """
-    folder = find(ctx, plan)
-    refuse_withheld(ctx, plan)
-    if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
-        raise ValidationFailed(
-            f"release {plan.id} has not passed its suite and is not published.",
-            hint="Run validate first, or look into quarantine/.",
+    with traced(ctx, plan.id, "publish"):
+        folder = find(ctx, plan)
+        refuse_withheld(ctx, plan)
+        if folder != ctx.workspace.release(plan.id) or not layout.passed(folder):
+            raise ValidationFailed(
+                f"release {plan.id} has not passed its suite and is not published.",
+                hint="Run validate first, or look into quarantine/.",
+            )
+        if sign(ctx, folder) is not None:  # where validate ran on a machine without the key
+            set_times(folder)
+            store(ctx, folder)
+        verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
+        refuse_unapproved(ctx, folder)
+        if ctx.as_filed:
+            export(ctx, plan)
+            write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
+        revision = _publisher(ctx).publish(
+            folder,
+            # dvc.lock says what params.yaml makes: runs with overrides stay out of its files.
+            method=plan.method if ctx.as_filed else None,
+            git_commit=ctx.config.services.git_commit,
         )
-    if sign(ctx, folder) is not None:  # where validate ran on a machine without the key
-        set_times(folder)
-        store(ctx, folder)
-    verification.raise_failed(folder, verification.verify(folder, ctx.ledger))
-    refuse_unapproved(ctx, folder)
-    if ctx.as_filed:
-        export(ctx, plan)
-        write_json_atomic(ctx.workspace.plan(plan.method), plan.model_dump(mode="json"))
-    revision = _publisher(ctx).publish(
-        folder,
-        # dvc.lock says what params.yaml makes: a run with overrides stays out of dvc.yaml's files.
-        method=plan.method if ctx.as_filed else None,
-        git_commit=ctx.config.services.git_commit,
-    )
-    _, sealed = certificate.read(folder)
-    announce(ctx, plan, folder)
-    trace_published(ctx, plan.id, revision)
-    ended(ctx, plan.id)
-    return {
-        "release_id": plan.id,
-        "version": plan.dataset.version,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "certificate_sha256": certificate.digest(sealed),
-        "class": sealed["class"],
-        "dvc_revision": revision.md5,
-        "rows": sealed["artifact"]["rows"],
-    }
+        _, sealed = certificate.read(folder)
+        announce(ctx, plan, folder)
+        trace_published(ctx, plan.id, revision)
+        ended(ctx, plan.id)
+        return {
+            "release_id": plan.id,
+            "version": plan.dataset.version,
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "certificate_sha256": certificate.digest(sealed),
+            "class": sealed["class"],
+            "dvc_revision": revision.md5,
+            "rows": sealed["artifact"]["rows"],
+        }
 
 
 def is_published(ctx: Context, plan: Plan) -> bool:

@@ -17,8 +17,6 @@ from privsyn.evaluation.plots import IN_REPORT
 from privsyn.evaluation.report import Taught, sections
 from privsyn.evaluation.report import section as taught
 from privsyn.evaluation.structured import section as structured
-from privsyn.methods.base import Method
-from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
@@ -26,7 +24,7 @@ from privsyn.report.blocks import Bars, Missing, Numbers, Picture
 from privsyn.report.document import Section
 from privsyn.report.inside import inside
 from privsyn.report.outward import outward
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import find
 from privsyn.stages.check import helps_first, language_of, trained_on
 from privsyn.stages.holdout import EVALUATION, sets_aside
@@ -65,24 +63,24 @@ def report(ctx: Context, plan: Plan, found: Sequence[Section] | None = None) -> 
 
 def graded(ctx: Context, plan: Plan) -> list[Section]:
     """The internal sections of a report."""
-    method, settings = ctx.planned(plan)
+    release = open_plan(ctx, plan)
     measured = _measured(ctx, plan.id)
-    texts = modality_of(plan.dataset).name == Texts.name
+    texts = release.modality.name == Texts.name
     about = Circumstances(
         texts=texts,
-        held_out=sets_aside(ctx.source(plan)),
+        held_out=sets_aside(release.source),
         labelled=len(plan.dataset.labels) > 1,
         embedded=ctx.config.evaluate.embeddings,
         enabled=ctx.config.evaluate.enabled,
         measured=bool(measured),
         rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
-        levers=_levers(ctx, plan, method),
+        levers=_levers(release),
         failed=failed(measured),
         first=helps_first(ctx, plan),
         aside=language_of(plan, ctx.workspace.internal(plan.id)),
-        proportions=_proportions(f"methods.{plan.method}", settings),
-        longest=longest(f"methods.{plan.method}", settings)[0],
+        proportions=_proportions(f"methods.{plan.method}", release.settings),
+        longest=longest(f"methods.{plan.method}", release.settings)[0],
         perplexity_texts=ctx.config.evaluate.perplexity_texts,
         in_context_records=ctx.config.evaluate.in_context_records,
         reader=ctx.config.models.server is None,
@@ -96,17 +94,18 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
 
 
-def _levers(ctx: Context, plan: Plan, method: Method) -> str:
+def _levers(release: OpenPlan) -> str:
     """The settings that make more of the records; these themselves where they are too few."""
-    where, suited = f"methods.{plan.method}", plan.mechanism().sized_for
-    there = trained_on(plan, ctx.workspace.internal(plan.id))
+    plan, suited = release.plan, release.mechanism.sized_for
+    where = f"methods.{plan.method}"
+    there = trained_on(plan, release.ctx.workspace.internal(plan.id))
     if suited is not None and there is not None and suited.records > there.records:
         # privacy: no count of the records, which a public setting would then follow
         return (
             f"the number of records (fewer train than the {suited.records:.0f} that "
             f"{suited.settings} of {where} suit; set these by public numbers alone)"
         )
-    return f"{method.levers} ({where})"
+    return f"{release.method.levers} ({where})"
 
 
 def _rows(ctx: Context, plan: Plan) -> int:

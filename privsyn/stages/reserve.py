@@ -15,10 +15,9 @@ from privsyn.errors import ConfigError, ReleaseLost
 from privsyn.ledger.checks import paid_elsewhere
 from privsyn.ledger.entries import DatasetSource, Entry
 from privsyn.methods.base import TrainsModel
-from privsyn.modalities.registry import modality_of
 from privsyn.models.language.loading import check_prompt
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import check_key
 from privsyn.stages.lineage import ended, open_release
 from privsyn.stages.plan import plan as make_plan
@@ -27,7 +26,7 @@ from privsyn.validation.kinds import kind_of
 from privsyn.validation.suite import load_suite
 
 
-def reserve(ctx: Context, plan: Plan) -> Entry:
+def reserve(ctx: Context, plan: Plan | OpenPlan) -> Entry:
     """Set the cost of a release aside, once, however often this runs.
 
     What could fail later is tried first, so that a mistake costs nothing: the plan against the
@@ -43,16 +42,17 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
         TrackingUnavailable: MLflow cannot be reached. Nothing is reserved.
         StorageError: The store of releases does not take the plan. It is reserved: run again.
     """
+    release = open_plan(ctx, plan)
+    plan = release.plan
     _check_plan(ctx, plan)
     check_key(ctx)
     if ctx.vault is not None:
         ctx.vault.key  # noqa: B018  it can be read here
     ctx.tracker.check()
     ctx.open_account()
-    source = ctx.source(plan)
     known = ctx.ledger.find(plan.id)
     if known is None or known.state in ("VOID", "RESERVED"):
-        kind = modality_of(plan.dataset)
+        method, kind = release.method, release.modality
         load_suite(
             ctx.config.validation,
             plan.dataset.labels,
@@ -60,21 +60,20 @@ def reserve(ctx: Context, plan: Plan) -> Entry:
             ctx.files,
             kind_of(kind.name, kind.form),
         )
-        method, settings = ctx.planned(plan)
-        prompt = method.prompt(settings)
+        prompt = method.prompt(release.settings)
         if prompt is not None:
             check_prompt(ctx.config.models, *prompt, labels=plan.dataset.labels)
         if isinstance(method, TrainsModel):
-            method.check_models(settings, ctx.config.models)
-        check_source(source)
-        warn_paid_elsewhere(ctx, source.path)
+            method.check_models(release.settings, ctx.config.models)
+        check_source(release.source)
+        warn_paid_elsewhere(ctx, release.source.path)
     entry = ctx.ledger.reserve(
         plan.account,
         plan.id,
         plan.privacy_event(),
         method=plan.method,
         guarantee=Guarantee(plan.epsilon, plan.delta),
-        source=_noted(ctx, source, known),
+        source=_noted(ctx, release.source, known),
     )
     if entry.state == "LOST":
         raise lost(plan)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from privsyn.display.progress import under_way
 from privsyn.errors import PolicyBroken, require_generate
 from privsyn.methods.base import TrainsModel
 from privsyn.release.plan import Plan
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, OpenPlan, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate, load_models, refuse_drawn, train
 from privsyn.stages.evaluate import evaluate, not_measured, said
@@ -21,60 +22,43 @@ from privsyn.stages.publish import publish
 from privsyn.stages.reserve import reserve, settle
 from privsyn.stages.validate import validate
 
-T = TypeVar("T")
-Told = Callable[[str, float], None]
-"""Hears of a stage that ended, and of the seconds it took."""
+OnStep = Callable[[str, float], None] | None
+"""Hears of a stage that ended, and of the seconds it took; None: nobody does."""
 
 
-def unheard(stage: str, seconds: float) -> None:
-    """Nobody listens."""
-
-
-def unnoted(note: str) -> None:
-    """Nobody listens."""
-
-
-def unseen(planned: Plan) -> None:
-    """Nobody looks."""
-
-
-def draw(ctx: Context, planned: Plan, *, published: bool = False, told: Told = unheard) -> None:
+def draw(
+    ctx: Context, plan: Plan | OpenPlan, *, published: bool = False, on_step: OnStep = None
+) -> None:
     """Reserve, try what is public, partition, train, generate and certify: everything that spends.
 
     A release that is committed already is left as it is, at no cost.
     """
-
-    def generate_all(shards: int) -> None:
-        for shard in range(shards):
-            generate(ctx, planned, shard, backends)
-
     require_generate()
-    state = _timed(ctx, "reserve", told, lambda: reserve(ctx, planned)).state
+    release, step = open_plan(ctx, plan), partial(_step, ctx, on_step)
+    with step("reserve"):
+        state = reserve(ctx, release).state
     if state == "BEGUN":
-        refuse_drawn(ctx, planned)
+        refuse_drawn(ctx, release)
     if state != "COMMITTED":
-        # Loading comes before begin: a model that does not load costs nothing.
-        backends = _timed(ctx, "load models", told, lambda: load_models(ctx, planned))
-        _timed(
-            ctx, "preflight", told, lambda: preflight(ctx, planned, backends, published=published)
-        )
-        shards = _timed(ctx, "partition", told, lambda: partition(ctx, _here(ctx, planned)))
-        if isinstance(ctx.planned(planned)[0], TrainsModel):
-            _timed(ctx, "train", told, lambda: train(ctx, planned, backends=backends))
+        trains = isinstance(release.method, TrainsModel)
+        with step("load models"):  # before begin: a model that does not load costs nothing
+            backends = load_models(ctx, release)
+        with step("preflight"):
+            preflight(ctx, release, backends, published=published)
+        with step("partition"):
+            # Parts are for processes side by side, each with a model of its own. Here the trained
+            # model is loaded once; a release that has begun in several parts goes on in those.
+            shards = partition(ctx, release, shards=1 if trains else None)
+        if trains:
+            with step("train"):
+                train(ctx, release, backends=backends)
         if ctx.group is not None:
             ctx.group.close()  # the rest is one process's work
-        _timed(ctx, "generate", told, lambda: generate_all(shards))
-    _timed(ctx, "certify", told, lambda: certify(ctx, planned))
-
-
-def _here(ctx: Context, planned: Plan) -> Plan:
-    """The plan as one process carries it out: a trained model is loaded once and writes at once.
-
-    Its parts are for processes side by side, each with a model of its own. A release that has begun
-    in several goes on in those.
-    """
-    method, _ = ctx.planned(planned)
-    return planned.model_copy(update={"shards": 1}) if isinstance(method, TrainsModel) else planned
+        with step("generate"):
+            for shard in range(shards):
+                generate(ctx, release, shard, backends)
+    with step("certify"):
+        certify(ctx, release)
 
 
 def run(
@@ -82,9 +66,9 @@ def run(
     method: str,
     *,
     published: bool = True,
-    told: Told = unheard,
-    planned: Callable[[Plan], None] = unseen,
-    noted: Callable[[str], None] = unnoted,
+    on_step: OnStep = None,
+    on_plan: Callable[[Plan], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan, draw, validate, evaluate and publish one release; settle whatever happens.
 
@@ -92,9 +76,9 @@ def run(
         ctx: Config, ledger and workspace.
         method: Which.
         published: Whether it is to be.
-        told: Hears of every stage that is done.
-        planned: Sees the plan before anything is spent.
-        noted: Hears why the release was not measured.
+        on_step: Hears of every stage that is done.
+        on_plan: Sees the plan before anything is spent.
+        on_note: Hears why the release was not measured.
 
     Returns:
         The plan of the release.
@@ -103,68 +87,80 @@ def run(
         PrivsynError: From the stage that failed.
     """
     require_generate()
-    release = _timed(ctx, "plan", told, lambda: plan(ctx, method, open_account=True))
-    planned(release)
-    carry_out(ctx, release, published=published, told=told, noted=noted)
+    with _step(ctx, on_step, "plan"):
+        release = plan(ctx, method, open_account=True)
+    if on_plan is not None:
+        on_plan(release)
+    carry_out(ctx, release, published=published, on_step=on_step, on_note=on_note)
     return release
 
 
-def draw_and_settle(ctx: Context, planned: Plan) -> None:
+def draw_and_settle(ctx: Context, plan: Plan) -> None:
     """Draw a release, see draw; settle whatever happens.
 
     Raises:
         PrivsynError: From the stage that failed.
     """
     try:
-        draw(ctx, planned)
+        draw(ctx, plan)
     finally:
-        settle(ctx, planned)
-
-
-def _evaluated(ctx: Context, planned: Plan, noted: Callable[[str], None]) -> None:
-    """Measure a release; what keeps it from being measured holds nothing back but a gate."""
-    try:
-        folder = evaluate(ctx, planned)
-    except PolicyBroken as refusal:
-        noted(f"not measured: {refusal.message}")
-        return
-    if not_measured(folder):
-        noted(said(folder))
+        settle(ctx, plan)
 
 
 def carry_out(
     ctx: Context,
-    planned: Plan,
+    plan: Plan,
     *,
     published: bool = True,
-    told: Told = unheard,
-    noted: Callable[[str], None] = unnoted,
+    on_step: OnStep = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> None:
     """Draw, validate, evaluate and publish a planned release; settle whatever happens.
 
     Args:
         ctx: Config, ledger and workspace.
-        planned: The release.
+        plan: The release.
         published: Whether it is to be.
-        told: Hears of every stage that is done.
-        noted: Hears why a release was not measured, which is published all the same.
+        on_step: Hears of every stage that is done.
+        on_note: Hears why a release was not measured, which is published all the same.
 
     Raises:
         PrivsynError: From the stage that failed.
     """
+    step = partial(_step, ctx, on_step)
     try:
-        draw(ctx, planned, published=published, told=told)
-        _timed(ctx, "validate", told, lambda: validate(ctx, planned))
-        _timed(ctx, "evaluate", told, lambda: _evaluated(ctx, planned, noted))
+        draw(ctx, plan, published=published, on_step=on_step)
+        with step("validate"):
+            validate(ctx, plan)
+        with step("evaluate"):
+            why = _evaluate(ctx, plan)
+            if why is not None and on_note is not None:
+                on_note(why)
         if published:
-            _timed(ctx, "publish", told, lambda: publish(ctx, planned))
+            with step("publish"):
+                publish(ctx, plan)
     finally:
-        settle(ctx, planned)
+        settle(ctx, plan)
 
 
-def _timed(ctx: Context, stage: str, told: Told, work: Callable[[], T]) -> T:
+def _evaluate(ctx: Context, plan: Plan) -> str | None:
+    """Measure a release; what keeps it from being measured holds nothing back but a gate.
+
+    Returns:
+        Why it was not measured; None where it was.
+    """
+    try:
+        folder = evaluate(ctx, plan)
+    except PolicyBroken as refusal:
+        return f"not measured: {refusal.message}"
+    return said(folder) if not_measured(folder) else None
+
+
+@contextmanager
+def _step(ctx: Context, on_step: OnStep, stage: str) -> Iterator[None]:
+    """Show that a stage is at work, and tell how long it took once it is done."""
     began = time.monotonic()
-    with under_way(ctx.progress, stage):
-        done = work()
-    told(stage, time.monotonic() - began)
-    return done
+    with under_way(ctx.on_progress, stage):
+        yield
+    if on_step is not None:
+        on_step(stage, time.monotonic() - began)

@@ -80,7 +80,7 @@ def tune(
     records: str,
     tries: Mapping[str, Sequence[Any]] | None = None,
     *,
-    told: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
     """Try settings of a method one after the other, each with the best of those before it.
 
@@ -91,7 +91,7 @@ def tune(
         method: The method.
         records: Name of a file under ``files`` in params.yaml, or id or folder of a release.
         tries: Settings of the method and their values. None: the method's own list.
-        told: Hears of every trial that ended.
+        on_trial: Hears of every trial that ended.
 
     Returns:
         The trials, the best one first.
@@ -119,21 +119,21 @@ def tune(
             hint="Set dataset.label and two dataset.labels or more; of images compare releases "
             "instead.",
         )
-    with under_way(ctx.progress, "public records"):
+    with under_way(ctx.on_progress, "public records"):
         project = _Project.of(ctx, method, records)
     steps = Steps(
         lambda done, total: ctx.progress("tune", done, total, "trials"),
         1 + sum(map(len, tries.values())),
     )
     steps.next()
-    best = project.trial({}, told)
+    best = project.trial({}, on_trial)
     trials = [best]
     for setting, options in tries.items():
         for value in options:
             tried = {**best.settings, setting: value}
             steps.next()
             if not any(dict(trial.settings) == tried for trial in trials):
-                trials.append(project.trial(tried, told))
+                trials.append(project.trial(tried, on_trial))
         best = max(trials, key=lambda trial: trial.score)
     return sorted(trials, key=lambda trial: -trial.score)
 
@@ -169,7 +169,7 @@ class _Project:
         )
         return cls(own, method, parse_config(config))
 
-    def trial(self, settings: Mapping[str, Any], told: Callable[[Trial], None]) -> Trial:
+    def trial(self, settings: Mapping[str, Any], on_trial: Callable[[Trial], None] | None) -> Trial:
         """One release and its evaluation, or what is on file of it."""
         file = self.ctx.workspace.root / _RESULTS
         kept: dict[str, Any] = read_json(file) if file.exists() else {}
@@ -181,7 +181,8 @@ class _Project:
             }  # fmt: skip
             write_json_atomic(file, kept, mode=0o600)
         trial = Trial(dict(settings), **kept[key])
-        told(trial)
+        if on_trial is not None:
+            on_trial(trial)
         return trial
 
     def _made(self, settings: Mapping[str, Any]) -> Trial:
@@ -193,13 +194,13 @@ class _Project:
             )
             ctx = replace(self.ctx, config=config)
             ctx.tracker = NullTracker()
-            with under_way(ctx.progress, "plan"):
+            with under_way(ctx.on_progress, "plan"):
                 planned = plan(ctx, self.method, open_account=True)
                 _refuse_too_few(ctx, planned)
             draw(ctx, planned)
         except (ConfigError, ModelError) as error:
             return Trial(settings, {}, error.message)
-        with under_way(ctx.progress, "evaluate"):
+        with under_way(ctx.on_progress, "evaluate"):
             folder = evaluate(ctx, planned)
         if folder is None:  # pragma: no cover - evaluation is on by the config of a search
             raise ConfigError("evaluate.enabled is off.")

@@ -30,7 +30,6 @@ from privsyn.validation.kinds import kind_of
 from privsyn.validation.masking import masks
 
 
-@traced("validate")
 def validate(ctx: Context, plan: Plan) -> Path:
     """Validate a committed release; keep it in quarantine if it fails.
 
@@ -45,23 +44,24 @@ def validate(ctx: Context, plan: Plan) -> Path:
     Raises:
         ValidationFailed: Names the failed expectations. The cost stays charged.
     """
-    folder = find(ctx, plan)
-    result, _ = examine(ctx, plan, folder, plan.row_bounds)
-    released = result.success and not withheld(ctx, plan)
-    folder = place(ctx, plan.id, folder, released=released)
-    # dvc.yaml wants the reports of this stage before evaluate can have spoken.
-    if ctx.as_filed and result.success and not held_back(ctx, plan):
-        copy_reports(ctx, plan.method, folder)
-    validated(ctx, plan, folder, passed=result.success)
-    if not result.success:
-        share = ctx.config.validation.min_share
-        raise ValidationFailed(
-            f"release {plan.id} fails its suite: {said(result)}.",
-            hint=f"It stays in {folder}; see {layout.page_of(folder)}. Its cost stays charged; "
-            f"other bounds on it (validation.*, such as min_share={share:g} of the rows) cost "
-            "nothing: run it again with them.",
-        )
-    return folder
+    with traced(ctx, plan.id, "validate"):
+        folder = find(ctx, plan)
+        result, _ = examine(ctx, plan, folder, plan.row_bounds)
+        released = result.success and not withheld(ctx, plan)
+        folder = place(ctx, plan.id, folder, released=released)
+        # dvc.yaml wants the reports of this stage before evaluate can have spoken.
+        if ctx.as_filed and result.success and not held_back(ctx, plan):
+            copy_reports(ctx, plan.method, folder)
+        validated(ctx, plan, folder, passed=result.success)
+        if not result.success:
+            share = ctx.config.validation.min_share
+            raise ValidationFailed(
+                f"release {plan.id} fails its suite: {said(result)}.",
+                hint=f"It stays in {folder}; see {layout.page_of(folder)}. Its cost stays charged; "
+                f"other bounds on it (validation.*, such as min_share={share:g} of the rows) cost "
+                "nothing: run it again with them.",
+            )
+        return folder
 
 
 def said(result: ValidationResult) -> str:

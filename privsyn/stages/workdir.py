@@ -106,8 +106,8 @@ class Run:
             )
 
     @classmethod
-    def pin(cls, ctx: Context, plan: Plan) -> Run:
-        """The run of a release's place, started with the plan's shards if it is new.
+    def pin(cls, ctx: Context, plan: Plan, shards: int | None = None) -> Run:
+        """The run of a release's place, started with so many shards if it is new, or the plan's.
 
         Of two processes that start at once one wins, and both get its run.
 
@@ -115,10 +115,11 @@ class Run:
             ConfigError: It lies in another vault, or under another key.
         """
         vault = vault_of(ctx, ctx.ledger.entry(plan.id))
+        shards = plan.shards if shards is None else shards
         if vault is not None:
-            found = vault.pin(ctx.ledger, plan.id, plan.shards)
+            found = vault.pin(ctx.ledger, plan.id, shards)
             return cls(found.nonce, found.shards)
-        return cls._pinned(ctx.workspace.scratch(plan.id), plan.shards)
+        return cls._pinned(ctx.workspace.scratch(plan.id), shards)
 
     @classmethod
     def _pinned(cls, scratch: Path, shards: int) -> Run:

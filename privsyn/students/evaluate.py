@@ -16,7 +16,7 @@ from privsyn.evaluation.language_model import next_token_accuracy
 from privsyn.evaluation.metrics import Metric
 from privsyn.methods.base import Steps
 from privsyn.release import certificate, layout, verification
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.holdout import EVALUATION, held_out, sets_aside
 from privsyn.stages.plan import plan as make_plan
 from privsyn.stages.report import report
@@ -87,7 +87,7 @@ def evaluate_student(ctx: Context, name: str) -> Path | None:
     if STUDENTS not in sealed.get("derived", {}):
         raise DataError(f"{name} is no student.", hint="Make one with: privsyn distill RELEASE")
     planned = StudentPlan.from_certificate(sealed)
-    if not sets_aside(ctx.source(planned.parent)):
+    if not sets_aside(open_plan(ctx, planned.parent).source):
         return None
     texts = _texts(held_out(ctx, planned.parent))
     with ctx.lineage.stage_run(name, "evaluate") as run:
@@ -200,7 +200,7 @@ def _non_private(
 
     The paper's "Real Data (N.P.)" (Yu et al. 2023, Table 1).
     """
-    dataset = ctx.source(planned.parent)
+    dataset = open_plan(ctx, planned.parent).source
     key = ctx.open_account().partition_key.reveal()
     training = _texts([private.reveal() for private in read_training(dataset, key)])
     place = ctx.workspace.scratch(f"{planned.id}.{NON_PRIVATE}")

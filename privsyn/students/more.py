@@ -14,11 +14,10 @@ from privsyn.errors import ConfigError, ValidationFailed
 from privsyn.filelock import file_lock
 from privsyn.methods.base import MakesMore, Method
 from privsyn.methods.registry import METHODS, load_method
-from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.release.plan import Plan
 from privsyn.stages.audit import refuse_to_hand_out
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import seal
 from privsyn.stages.draw import check_models, load_models
 from privsyn.stages.validate import examine, place, said
@@ -70,7 +69,7 @@ def _method(parent: Plan) -> MakesMore:
     Raises:
         ConfigError: It does not.
     """
-    method: Method = load_method(parent.method)
+    method: Method[Any] = load_method(parent.method)
     if isinstance(method, MakesMore):
         return method
     able = [name for name in METHODS if isinstance(load_method(name), MakesMore)]
@@ -108,13 +107,13 @@ def _exists(ctx: Context, name: str) -> bool:
 
 def _make(ctx: Context, parent: Parent, name: str, count: int) -> Path:
     """Generate, certify and write the records."""
-    backends = load_models(ctx, parent.plan)
+    release = open_plan(ctx, parent.plan)
+    backends = load_models(ctx, release)
     check_models(parent.plan, backends)
-    _, settings = ctx.planned(parent.plan)
     trained = parent.folder / layout.MODEL
-    modality, rows = modality_of(parent.plan.dataset), list[dict[str, Any]]()
+    modality, rows = release.modality, list[dict[str, Any]]()
     for label, content in _method(parent.plan).more(
-        settings,
+        release.settings,
         backends,
         read_rows(parent),
         count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -22,7 +22,7 @@ from privsyn.errors import (
     require_generate,
 )
 from privsyn.filelock import file_lock
-from privsyn.methods.base import as_teacher, unwatched
+from privsyn.methods.base import OnProgress, as_teacher
 from privsyn.methods.registry import load_method, teachers
 from privsyn.modalities.registry import modality_of
 from privsyn.modalities.text import Texts
@@ -35,7 +35,7 @@ from privsyn.release.plan import ModelUse, Plan, identity_digest
 from privsyn.section import Section
 from privsyn.stages import lineage
 from privsyn.stages.audit import refuse_to_hand_out
-from privsyn.stages.base import Context
+from privsyn.stages.base import Context, open_plan
 from privsyn.stages.certify import copy_release, seal, write_model
 from privsyn.stages.plan import plan
 from privsyn.stages.run import draw_and_settle
@@ -319,7 +319,7 @@ def train_as_planned(
     planned: StudentPlan,
     texts: Sequence[tuple[str | None, str]],
     target: Path,
-    progress: Callable[[int, int], None] = unwatched,
+    on_progress: OnProgress = None,
     parent: Parent | None = None,
 ) -> Student:
     """Train a student of a plan on texts, into a folder.
@@ -329,7 +329,7 @@ def train_as_planned(
         planned: The student.
         texts: Label and text.
         target: Folder to write.
-        progress: See train_student. Not of private texts: it counts them.
+        on_progress: See train_student. Not of private texts: it counts them.
         parent: The release whose model is followed, if the plan says so. None: no logits are
             followed, whatever the plan says: private texts are not shown to the teacher.
 
@@ -358,7 +358,7 @@ def train_as_planned(
         template=_template(ctx, planned),
         teacher=teacher,
         performance=ctx.config.performance,
-        progress=progress,
+        on_progress=on_progress,
     )
 
 
@@ -371,21 +371,21 @@ def base_folder(ctx: Context) -> Path:
 
 def _template(ctx: Context, planned: StudentPlan) -> PromptTemplate | None:
     """The prompt the teacher wrote behind; None: the base model's, or the student's own."""
-    method, settings = ctx.planned(planned.parent)
-    wrote = as_teacher(method)
+    release = open_plan(ctx, planned.parent)
+    wrote = as_teacher(release.method)
     if wrote is None or "base" not in planned.models:
         return None
-    return wrote.writes_behind(settings, planned.parent.dataset.labels)
+    return wrote.writes_behind(release.settings, planned.parent.dataset.labels)
 
 
 def _teacher(ctx: Context, parent: Parent, base: Path) -> Any:
     """The model that wrote a release, to be asked for its logits."""
-    method, settings = ctx.planned(parent.plan)
-    wrote = as_teacher(method)
+    release = open_plan(ctx, parent.plan)
+    wrote = as_teacher(release.method)
     assert wrote is not None  # noqa: S101  plan_student refused any other release
     with ready(ctx.config.performance) as device:
         folder, dtype = parent.folder / layout.MODEL, ctx.config.models.dtype
-        return wrote.teacher(settings, base, folder, dtype, device)
+        return wrote.teacher(release.settings, base, folder, dtype, device)
 
 
 def _train(ctx: Context, planned: StudentPlan, parent: Parent) -> tuple[Student, dict[str, bytes]]:

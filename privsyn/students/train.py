@@ -63,7 +63,7 @@ def train_student(
     template: PromptTemplate | None = None,
     teacher: Any = None,
     performance: PerformanceConfig | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Student:
     """Train a small language model on texts and write it to a folder.
 
@@ -80,7 +80,7 @@ def train_student(
         teacher: With ``cfg.distill_logits`` the teacher: from token ids, shape (texts, tokens), to
             an object with ``logits``, shape (texts, tokens, vocabulary).
         performance: Device and threads. None: as the machine is.
-        progress: Called after every pass with texts read and texts to read, over all epochs.
+        on_progress: Called after every pass with texts read and texts to read, over all epochs.
 
     Raises:
         ConfigError: There is no such directory, no text, or no teacher to follow.
@@ -102,7 +102,7 @@ def train_student(
             model = _start(cfg, folder, tokenizer, encoded)
             if cfg.distill_logits:
                 _refuse_other_tokens(tokenizer, base)
-            loss, steps = _fit(cfg, model.to(device), encoded, teacher, seed, device, progress)
+            loss, steps = _fit(cfg, model.to(device), encoded, teacher, seed, device, on_progress)
         student.save(model, tokenizer, template, target)
     return Student(
         parameters=sum(weights.numel() for weights in model.parameters()),
@@ -146,7 +146,7 @@ def _fit(
     teacher: Any,
     seed: int,
     device: Any,
-    progress: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None] | None,
 ) -> tuple[float, int]:
     """AdamW over shuffled batches; mean loss of a token over the last epoch, and steps taken.
 
@@ -181,7 +181,8 @@ def _fit(
                 (loss / counted).backward()
                 epoch_loss += float(texts_loss.item())
                 read += len(group)
-                progress(read, cfg.epochs * len(texts))
+                if on_progress is not None:
+                    on_progress(read, cfg.epochs * len(texts))
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
             for part in optimiser.param_groups:
                 part["lr"] = cfg.learning_rate * pace(taken, steps, cfg.warmup_share)

@@ -23,7 +23,17 @@ from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.mechanisms import DiscreteGaussian, SampledGaussian
 from privsyn.errors import ConfigError, PrivsynError
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each, unwatched
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Draw,
+    Method,
+    OnProgress,
+    Role,
+    Sample,
+    Subject,
+    each,
+)
 from privsyn.methods.dp_lora.mechanism import LATTICE, DPLoraMechanism, calibrate, rebuild, sizes_of
 from privsyn.methods.dp_lora.settings import DPLoraConfig, DPLoraSettings
 from privsyn.methods.shared import label_choice
@@ -47,7 +57,7 @@ LABELS = "labels.json"
 _WRITTEN_TOGETHER = 256
 
 
-class DPLora:
+class DPLora(Method[DPLoraSettings]):
     """A language model adapted to the records by DP-SGD, which then writes the release.
 
     Guarantee: T steps of a Poisson-sampled Gaussian mechanism with rate q and noise multiplier
@@ -215,7 +225,7 @@ class DPLora:
         models: Backends,
         trained: Path,
         shard: tuple[int, int],
-        progress: Callable[[int, int], None] = unwatched,
+        on_progress: OnProgress = None,
     ) -> Iterator[Sample]:
         """The texts of one shard, by the adapted model: every n-th, from the shard's number on."""
         number, shards = shard
@@ -225,7 +235,8 @@ class DPLora:
         training = _training(settings, [cell.label for cell in cells], unit)
         writer = models.base.writer(training, trained, settings.sampling)
         for start in range(0, len(queue), _WRITTEN_TOGETHER):
-            progress(start, len(queue))
+            if on_progress is not None:
+                on_progress(start, len(queue))
             part = queue[start : start + _WRITTEN_TOGETHER]
             texts = _write(writer, settings, [cell.label for cell in part], labels)
             yield from (Sample(cell, text) for cell, text in zip(part, texts, strict=True))
@@ -237,7 +248,7 @@ class DPLora:
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
         trained: Path | None = None,
-        progress: Callable[[int, int], None] = unwatched,
+        on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """Further texts by the released adapter, labels in the release's shares. Free, unlimited.
 
@@ -253,7 +264,8 @@ class DPLora:
         writer = models.base.writer(training, trained, settings.sampling)
         named = [label for label in labels if label is not None]
         for start in range(0, count, _WRITTEN_TOGETHER):
-            progress(start, count)
+            if on_progress is not None:
+                on_progress(start, count)
             part = text_labels[start : start + _WRITTEN_TOGETHER]
             yield from zip(part, _write(writer, settings, part, named), strict=True)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.dp.clipping import DEEPEST, ExactSum, clip_difference, public_grid, to_grid
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each
+from privsyn.methods.base import ANYTHING, Backends, Draw, Method, Role, Sample, Subject, each
 from privsyn.methods.invisible_ink.mechanism import InvisibleInkMechanism, calibrate, rebuild
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.baseline import Recipe
@@ -48,7 +48,7 @@ PARTS = 10
 """Shares of the references of texts that are decoded together, told of while they are read."""
 
 
-class InvisibleInk:
+class InvisibleInk(Method[InvisibleInkSettings]):
     """Texts drawn token by token from clipped, averaged next-token logits.
 
     Guarantee: every text is T-fold composition of the exponential mechanism over its own bucket;

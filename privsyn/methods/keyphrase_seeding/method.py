@@ -15,7 +15,17 @@ from privsyn.data.records import Bucket, Cell
 from privsyn.dp.adjacency import PrivacyUnit
 from privsyn.errors import ConfigError
 from privsyn.files import parse_json
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Steps, Subject, each
+from privsyn.methods.base import (
+    ANYTHING,
+    Backends,
+    Draw,
+    Method,
+    Role,
+    Sample,
+    Steps,
+    Subject,
+    each,
+)
 from privsyn.methods.keyphrase_seeding.dp_kde import Structure, exact_sums, windows
 from privsyn.methods.keyphrase_seeding.mechanism import (
     KeyphraseSeedingMechanism,
@@ -118,7 +128,7 @@ _TOGETHER = 64
 """Prompts completed before their texts are journalled: a resumed run repeats at most so many."""
 
 
-class KeyphraseSeeding:
+class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     """Sequences of phrases from private density estimates, each the seed of one text.
 
     Guarantee: the choice of terms is noise on a histogram of L1 sensitivity S m (Laplace) or L2

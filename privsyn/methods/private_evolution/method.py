@@ -30,12 +30,13 @@ from privsyn.methods.base import (
     Backends,
     Draw,
     Exhibit,
+    Method,
+    OnProgress,
     Role,
     Sample,
     Steps,
     Subject,
     each,
-    unwatched,
 )
 from privsyn.methods.private_evolution.candidates import (
     first_candidates,
@@ -74,7 +75,7 @@ PARTS = 4
 progress says nothing of it. They are no steps: a text may take as long as a thousand vectors."""
 
 
-class PrivateEvolution:
+class PrivateEvolution(Method[PrivateEvolutionConfig]):
     """Populations of public samples, each the offspring of those that private records voted for.
 
     Guarantee: a release is T histograms (T + 1 with a noisy label split), each with discrete
@@ -183,7 +184,7 @@ class PrivateEvolution:
         records: Sequence[tuple[str | None, str | bytes]],
         count: int,
         trained: Path | None = None,
-        progress: Callable[[int, int], None] = unwatched,
+        on_progress: OnProgress = None,
     ) -> Iterator[tuple[str | None, str | bytes]]:
         """``count`` variations of a finished release's records, of the last round's degree.
 
@@ -198,7 +199,8 @@ class PrivateEvolution:
             places = np.linspace(0, len(samples), min(count - done, len(samples)), endpoint=False)
             part = [samples[place] for place in places.astype(int)]
             for label in dict.fromkeys(label for label, _ in part):
-                progress(done, count)
+                if on_progress is not None:
+                    on_progress(done, count)
                 group = [sample for sample_label, sample in part if sample_label == label]
                 for sample in variations(kind.api, group, label, cfg.degree(cfg.rounds)):
                     yield label, kind.content(sample)

@@ -28,7 +28,7 @@ from privsyn.dp.clipping import (
     public_grid,
     to_grid,
 )
-from privsyn.methods.base import ANYTHING, Backends, Draw, Role, Sample, Subject, each
+from privsyn.methods.base import ANYTHING, Backends, Draw, Method, Role, Sample, Subject, each
 from privsyn.methods.private_prediction.mechanism import (
     PrivatePredictionMechanism,
     calibrate,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from privsyn.models.model_identity import ModelIdentity
 
 
-class PrivatePrediction:
+class PrivatePrediction(Method[PrivatePredictionSettings]):
     """Texts of one bucket after the other, each token drawn from the average of clipped logits.
 
     Guarantee: a bucket is r draws of the exponential mechanism and, with the sparse vector

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.methods.base import unwatched
+from privsyn.methods.base import OnProgress
 from privsyn.methods.shared.label_choice import best_of
 from privsyn.methods.shared.prompts import PromptConfig, as_released, ended
 from privsyn.models.language.text_variation import TextSettings, TextVariation
@@ -72,7 +72,7 @@ def write_alone(
     rng: np.random.Generator,
     every: Sequence[str] = (),
     together: int = 64,
-    progress: Callable[[int, int], None] = unwatched,
+    on_progress: OnProgress = None,
 ) -> list[str]:
     """One text per label, from the public prompt alone. No record is read and nothing is spent.
 
@@ -83,14 +83,14 @@ def write_alone(
         rng: Public randomness.
         every: All labels of the data set, which candidates are told apart by.
         together: Texts decoded at a time.
-        progress: Called before them with texts written and texts to write, candidates included.
+        on_progress: Called before them with texts written and texts to write, candidates included.
     """
     template, most = recipe.prompt.template, recipe.max_tokens
     return best_of(
         recipe.candidates,
         labels,
         every or sorted({label for label in labels if label is not None}),
-        lambda asked: _written(recipe, model, asked, rng, together, progress),
+        lambda asked: _written(recipe, model, asked, rng, together, on_progress),
         lambda of, texts: model.likelihoods(template, of, texts, most),
         template,
     )
@@ -101,7 +101,7 @@ def write_fresh(
     model: TextModel,
     labels: Sequence[str | None],
     rng: np.random.Generator,
-    progress: Callable[[int, int], None] = unwatched,
+    on_progress: OnProgress = None,
 ) -> list[str]:
     """One text per label, as the method's own text model writes where no record has a say.
 
@@ -110,7 +110,7 @@ def write_fresh(
         model: The text model.
         labels: Label of each text.
         rng: Public randomness of the prompts.
-        progress: Called before the texts of each label with texts written and texts to write.
+        on_progress: Called before the texts of each label with texts written and texts to write.
 
     Raises:
         ModelError: See TextVariation.random.
@@ -119,7 +119,8 @@ def write_fresh(
     texts: dict[str | None, Iterator[str]] = {}
     written = 0
     for label in dict.fromkeys(labels):
-        progress(written, len(labels))
+        if on_progress is not None:
+            on_progress(written, len(labels))
         count = labels.count(label)
         texts[label] = iter(variation.random(count, label))
         written += count
@@ -132,11 +133,12 @@ def _written(
     labels: Sequence[str | None],
     rng: np.random.Generator,
     together: int,
-    progress: Callable[[int, int], None],
+    on_progress: OnProgress,
 ) -> list[str]:
     texts: list[str] = []
     for start in range(0, len(labels), together):
-        progress(start, len(labels))
+        if on_progress is not None:
+            on_progress(start, len(labels))
         part = labels[start : start + together]
         session = model.public_rows(recipe.prompt.template, part, recipe.max_tokens)
         rows = _Rows([[] for _ in part], np.zeros(len(part), np.bool_))

@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from privsyn.data.images import encode
 from privsyn.methods.base import Backends
-from privsyn.stages.base import open_context
+from privsyn.stages.base import open_context, open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.evaluate import evaluate
@@ -118,4 +118,4 @@ def test_the_reader_raises_nothing_with_a_name_in_it(project):
         break
     ctx = open_context(project.params)
     planned = plan(ctx, "tiny_images", open_account=True)
-    assert len(list(read_records(ctx.source(planned)))) == COUNT - 1
+    assert len(list(read_records(open_plan(ctx, planned).source))) == COUNT - 1

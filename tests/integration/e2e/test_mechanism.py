@@ -14,6 +14,7 @@ from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import certificate, verification
 from privsyn.release.plan import Plan
+from privsyn.stages.base import OpenPlan, open_plan
 from privsyn.stages.draw import begun, train
 from privsyn.stages.partition import partition
 from privsyn.stages.plan import plan
@@ -103,7 +104,7 @@ def test_only_the_solved_number_is_taken_from_a_plan(tmp_path, name, key):
         assert len(lied) > 1
         forged = honest.model_copy(update={"derived": lied})
         assert forged.mechanism() == honest.mechanism()
-        assert dump(forged.charged_event()) == honest.event
+        assert dump(open_plan(project.context(), forged).event) == honest.event
 
 
 @pytest.mark.parametrize("name", ["private_evolution", "dp_lora"])
@@ -133,7 +134,7 @@ def test_another_event_than_the_charged_one_is_not_drawn(tmp_path, monkeypatch, 
     else:
         mechanism = planned.mechanism()
         longer = replace(mechanism, tokens=mechanism.tokens + 1)
-        monkeypatch.setattr(Plan, "mechanism", lambda _: longer)
+        monkeypatch.setattr(OpenPlan, "mechanism", longer)
     with pytest.raises(VerificationError, match="charged for another event"):
         begun(ctx, planned)
 

@@ -24,6 +24,7 @@ from privsyn.release import certificate, verification
 from privsyn.release.scratch import ACCURACY, HELD_OUT, journal_file, part_name
 from privsyn.report.outward import accuracy_said
 from privsyn.stages import accuracy as stage
+from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition
@@ -286,7 +287,7 @@ def test_held_out_records_are_on_file_whole_or_not_at_all(make_project, fake, mo
     monkeypatch.setattr("privsyn.data.partition.read_records", torn)
     key = ctx.open_account().partition_key.reveal()
     with pytest.raises(KeyboardInterrupt):
-        keep_holdout(ctx.source(planned), key, kept)
+        keep_holdout(open_plan(ctx, planned).source, key, kept)
     assert kept.read_bytes() == before
     assert kept.stat().st_mode & 0o777 == 0o600
 

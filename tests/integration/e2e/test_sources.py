@@ -9,6 +9,7 @@ from datetime import date
 import pytest
 
 from privsyn.errors import DataError
+from privsyn.stages.base import open_plan
 from privsyn.stages.certify import certify
 from privsyn.stages.draw import generate
 from privsyn.stages.partition import partition, source_changed
@@ -121,13 +122,13 @@ def test_the_date_of_a_run_chooses_its_file(make_project):
         partition(ctx, planned)
         assert planned.dataset.version == f"2026-{month:02d}"
         assert not source_changed(ctx, planned)
-        found.append((planned.id, ctx.source(planned).path.name))
+        found.append((planned.id, open_plan(ctx, planned).source.path.name))
         private = {path.name for _, path in ctx.files._private}  # of every month
         assert {"09{x}.jsonl", "10{x}.jsonl"} <= private
         # another process, on another day, with the plan of this one
         later = replace(project.context(*dated), day=date(2027, 1, 1))
         again = type(planned).model_validate_json(planned.model_dump_json())
-        assert later.source(again).path == ctx.source(planned).path
+        assert open_plan(later, again).source.path == open_plan(ctx, planned).source.path
     assert [name for _, name in found] == ["09{x}.jsonl", "10{x}.jsonl"]
     assert found[0][0] != found[1][0]
     late = replace(project.context(*dated), day=date(2026, 11, 15))

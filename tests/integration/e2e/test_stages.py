@@ -572,7 +572,7 @@ def test_what_cannot_be_measured_of_a_record_stops_no_release(make_project, fake
             monkeypatch.setattr("privsyn.stages.measure.draw_plots", draws)
         ctx = project.context("dataset.holdout=0.5", f"privacy.draw={int(broken)}")
         heard = []
-        ctx = replace(ctx, progress=lambda *told, heard=heard: heard.append(told))
+        ctx = replace(ctx, on_progress=lambda *told, heard=heard: heard.append(told))
         ctx.tracker = NullTracker()
         planned, _ = release(ctx, fake)
         settle(ctx, planned)
@@ -611,7 +611,7 @@ def test_a_paid_release_is_published_though_it_cannot_be_measured(lost):
     project, model = lost
     heard = []
     ctx = project.context()
-    planned = run(ctx, "invisible_ink", told=goes(model), noted=heard.append)
+    planned = run(ctx, "invisible_ink", on_step=goes(model), on_note=heard.append)
     assert (project.root / "releases" / f"{planned.id}.dvc").is_file()
     assert ctx.ledger.entry(planned.id).state == "COMMITTED"
     assert heard == [said(ctx.workspace.internal(planned.id))]
@@ -635,14 +635,14 @@ def test_an_audit_that_blocks_holds_back_what_cannot_be_measured(lost):
     project, model = lost
     ctx = project.context("evaluate.audit=block")
     with pytest.raises(ValidationFailed, match="was not audited here"):
-        run(ctx, "invisible_ink", told=goes(model))
+        run(ctx, "invisible_ink", on_step=goes(model))
     assert not list((project.root / "releases").glob("*.dvc"))
 
 
 def test_a_failed_stage_of_measuring_ends_well_for_dvc(lost):
     project, model = lost
     ctx = project.context()
-    planned = run(ctx, "invisible_ink", published=False, told=goes(model))
+    planned = run(ctx, "invisible_ink", published=False, on_step=goes(model))
     project.cli("stage", "plan", "--out", "plan.json", check=False)
     plan_file = project.root / "planned.json"
     plan_file.write_text(json.dumps(planned.model_dump(mode="json")))
@@ -678,7 +678,7 @@ def test_progress_of_an_evaluation_is_the_same_without_a_held_out_record(
     told = []
     for real in (held_out(ctx, planned), []):
         heard = []
-        watched = replace(ctx, progress=lambda *said, heard=heard: heard.append(said))
+        watched = replace(ctx, on_progress=lambda *said, heard=heard: heard.append(said))
         watched.tracker = NullTracker()
         monkeypatch.setattr("privsyn.stages.evaluate.held_out", lambda *_, real=real: real)
         evaluate(watched, planned, backends=models)

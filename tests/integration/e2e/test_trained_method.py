@@ -148,6 +148,6 @@ def test_stages_take_a_plans_settings_from_the_context():
         file.name
         for file in STAGES.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "load_method"
+        if isinstance(node, ast.Attribute) and node.attr in ("load_method", "settings_of")
     }
     assert asked == {"base.py"}

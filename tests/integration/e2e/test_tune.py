@@ -49,7 +49,7 @@ def test_settings_are_tried_on_public_records_and_the_account_is_untouched(
     )
     ctx = project.context(declared)
     heard = []
-    trials = tune(ctx, "invisible_ink", "reviews", {"guidance": [3.0]}, told=heard.append)
+    trials = tune(ctx, "invisible_ink", "reviews", {"guidance": [3.0]}, on_trial=heard.append)
     assert [dict(trial.settings) for trial in heard] == [{}, {"guidance": 3.0}]
     assert trials[0].score == max(trial.score for trial in heard) > 0
     assert all("vectors.gain" in trial.metrics for trial in trials)
@@ -205,7 +205,9 @@ def test_no_setting_of_a_trial_reads_the_private_file_as_a_public_one(tmp_path):
         f'files.own={{"path": "private.jsonl", "digest": "{digest}"}}',
         f'methods.keyphrase_seeding={{"vocabulary_digest": "{digest}"}}',
     )
-    trials = tune(ctx, "keyphrase_seeding", "reviews", {"vocabulary": files}, told=lambda _: None)
+    trials = tune(
+        ctx, "keyphrase_seeding", "reviews", {"vocabulary": files}, on_trial=lambda _: None
+    )
     refused = [trial.refused or "" for trial in trials if "vocabulary" in trial.settings]
     assert len(refused) == len(files)
     for said in refused:

@@ -66,7 +66,7 @@ def test_a_student_learns_its_texts(tiny, tmp_path):
         BUILTIN,
         tmp_path / "model",
         performance=ONE,
-        progress=lambda done, total: seen.append((done, total)),
+        on_progress=lambda done, total: seen.append((done, total)),
     )
     assert (made.texts, made.steps, made.vocabulary) == (16, 240, 8192)
     assert made.tokens == 8 * (4 + 1) + 8 * (6 + 1)

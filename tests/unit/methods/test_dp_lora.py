@@ -84,7 +84,7 @@ def buckets(texts=TEXTS, labels=NAMES, units=None) -> list[Bucket]:
 
 def train(
     tmp_path, cfg, data=None, noise=None, *, name="journal", unit=RECORD, every=3, model=None,
-    progress=lambda step, steps: None,
+    progress=None,
 ):  # fmt: skip
     data = buckets() if data is None else data
     labels = [bucket.cell.label for bucket in data if bucket.cell.label is not None]

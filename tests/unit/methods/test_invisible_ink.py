@@ -17,7 +17,7 @@ from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.calibration import calibrate_rho
 from privsyn.dp.noise import SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject, unwatched
+from privsyn.methods.base import Backends, Draw, PricingFacts, Sample, Subject
 from privsyn.methods.invisible_ink.method import InvisibleInk, expanded_support
 from privsyn.methods.invisible_ink.settings import InvisibleInkConfig, InvisibleInkSettings
 from privsyn.methods.shared.prompts import MIN_TOKENS, RECORDS, PromptConfig, as_released, ended
@@ -47,7 +47,7 @@ def buckets(cfg: InvisibleInkConfig, labels: Sequence[str] = ("x", "y")) -> list
 
 
 def run(tmp_path, cfg, data, noise, performance=PERFORMANCE, model=None, name="journal",
-        progress=unwatched, expected_records=0.0, reading=unwatched):  # fmt: skip
+        progress=None, expected_records=0.0, reading=None):  # fmt: skip
     plan = METHOD.calibrate(
         cfg, Guarantee(8, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, PrivacyUnit(), ("x", "y"))
     )

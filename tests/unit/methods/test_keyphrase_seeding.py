@@ -105,7 +105,7 @@ def config(terms, own=CHAT, subject=ANYTHING, **settings) -> KeyphraseSeedingCon
 
 
 def run(tmp_path, cfg, *, texts=None, noise=None, model=None, embedder=None, name="journal",
-        progress=lambda done, total: None, labels=LABELS):  # fmt: skip
+        progress=None, labels=LABELS):  # fmt: skip
     texts = TEXTS if texts is None else texts
     plan = METHOD.calibrate(
         cfg, Guarantee(50, 1e-6), PricingFacts(Adjacency.REPLACE_NULL, RECORD, tuple(labels))

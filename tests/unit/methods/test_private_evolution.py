@@ -23,7 +23,7 @@ from privsyn.dp.accountant import Guarantee, guarantee
 from privsyn.dp.adjacency import Adjacency, PrivacyUnit
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError, ModelError
-from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample, unwatched
+from privsyn.methods.base import Backends, Draw, Exhibit, PricingFacts, Sample
 from privsyn.methods.private_evolution import mechanism as mechanism_of_votes
 from privsyn.methods.private_evolution import method as private_evolution
 from privsyn.methods.private_evolution.candidates import CALL
@@ -61,7 +61,7 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD, label
 
 
 def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", target=AMPLE,
-            models=None, progress=unwatched, reading=unwatched):  # fmt: skip
+            models=None, progress=None, reading=None):  # fmt: skip
     """What a run yields, one by one."""
     data = buckets() if data is None else data
     labels = tuple(bucket.cell.label for bucket in data if bucket.cell.label is not None)
@@ -77,7 +77,7 @@ def outputs(tmp_path, cfg, data=None, noise=None, *, api=None, name="journal", t
                 journal,
                 PerformanceConfig(),
                 progress,
-                reading=reading,
+                on_reading=reading,
             ),
         )
 

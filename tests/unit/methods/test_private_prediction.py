@@ -21,7 +21,7 @@ from privsyn.dp.events import ZCDP
 from privsyn.dp.mechanisms import AboveThreshold
 from privsyn.dp.noise import OpenDPNoise, SeededNoise
 from privsyn.errors import ConfigError
-from privsyn.methods.base import Backends, Draw, PricingFacts, unwatched
+from privsyn.methods.base import Backends, Draw, PricingFacts
 from privsyn.methods.private_prediction.method import PrivatePrediction
 from privsyn.methods.private_prediction.settings import (
     PrivatePredictionConfig,
@@ -65,7 +65,7 @@ def plan(cfg, target=AMPLE, adjacency=Adjacency.REPLACE_NULL, unit=RECORD):
 
 
 def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", rows_per_pass=64,
-        progress=unwatched, reading=unwatched):  # fmt: skip
+        progress=None, reading=None):  # fmt: skip
     Journal.create(tmp_path / name, {"release": "r"})
     with Journal.open(tmp_path / name, {"release": "r"}) as journal:
         return list(
@@ -79,7 +79,7 @@ def run(tmp_path, cfg, data=None, noise=None, *, model=None, name="journal", row
                     journal,
                     PerformanceConfig(rows_per_pass=rows_per_pass),
                     progress,
-                    reading=reading,
+                    on_reading=reading,
                 ),
             )
         )

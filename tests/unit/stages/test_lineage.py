@@ -1,4 +1,4 @@
-"""A stage's nested run is called what the stage says, however it is called."""
+"""A stage's nested run is called what the stage says."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 from privsyn.ledger.entries import State
 from privsyn.stages.lineage import traced
-
-PLAN = SimpleNamespace(id="toy-1")
 
 
 @pytest.fixture
@@ -34,34 +32,28 @@ def ctx(seen):
     )
 
 
-@traced("generate", shard="part")
-def draws(ctx, plan, other, part=7):
-    return other, part
+def draw(ctx, shard):
+    with traced(ctx, "toy-1", "generate", shard):
+        return shard
 
 
-@traced("certify")
-def whole(ctx, plan, number):
-    return number
-
-
-def test_the_shard_is_the_named_parameter_wherever_it_stands(ctx, seen):
-    assert draws(ctx, PLAN, 3, 5) == (3, 5)
-    assert draws(ctx, PLAN, part=0, other=9) == (9, 0)
-    assert draws(ctx, PLAN, 3) == (3, 7)  # the stage's own default
+def test_a_shard_has_a_run_of_its_own(ctx, seen):
+    assert [draw(ctx, shard) for shard in (5, 0, 7)] == [5, 0, 7]
     assert seen == [("toy-1", "generate-5"), ("toy-1", "generate-0"), ("toy-1", "generate-7")]
 
 
-def test_no_argument_is_taken_for_a_shard(ctx, seen):
-    assert whole(ctx, PLAN, 4) == 4
-    assert seen == [("toy-1", "certify")]
+def test_a_stage_without_shards_is_called_what_it_is(ctx, seen):
+    with traced(ctx, "toy-1", "certify"):
+        seen.append("work")
+    assert seen == [("toy-1", "certify"), "work"]
 
 
 def test_a_stage_whose_work_is_done_leaves_the_run_alone(ctx, seen):
     ctx.ledger.entry = lambda release_id: SimpleNamespace(state=State.COMMITTED)
-    assert draws(ctx, PLAN, 3, 5) == (3, 5)
+    assert draw(ctx, 5) == 5
     assert seen == []
 
 
-def test_a_shard_that_is_no_parameter_is_refused():
-    with pytest.raises(TypeError, match="no parameter shard"):
-        traced("generate", shard="shard")(whole.__wrapped__)
+def test_a_failure_goes_through_the_run(ctx, seen):
+    with pytest.raises(ValueError, match="the stage"), traced(ctx, "toy-1", "certify"):
+        raise ValueError("the stage")
