@@ -16,7 +16,7 @@ from privsyn.data.artifacts import atomic_file, private_folder
 from privsyn.display.tables import Displayable, Table
 from privsyn.dp.accountant import percent, shown
 from privsyn.errors import ConfigError, DataError
-from privsyn.evaluation.plots import Point, draw_choice
+from privsyn.evaluation.plots import ChoicePoint, draw_choice
 from privsyn.modalities.registry import modality_of
 from privsyn.release import certificate, layout
 from privsyn.report.document import render
@@ -157,7 +157,9 @@ class Comparison(Displayable):
     def plot(self) -> bytes | None:
         """Epsilon against accuracy as a PNG file; None where nothing was measured. Internal."""
         points = [
-            Point(one.method, one.epsilon, one.utility.value, one.utility.low, one.utility.high)
+            ChoicePoint(
+                one.method, one.epsilon, one.utility.value, one.utility.low, one.utility.high
+            )
             for one in self.releases
             if one.utility is not None
         ]

@@ -1,23 +1,22 @@
-"""Disclosure audit: do rare features of people in the release stand in it more than of others?
+"""Disclosure audit: are rare features of training units in the release more often than of others?
 
-No model, no canary. Units were put into the training part or the hold-out by a keyed hash, a coin
-of known probability each, and no release saw the hold-out. A unit is *named* where something that
-no other unit has, on either side, stands in the synthetic records. Whatever public knowledge and
-chance put there is the same for both sides; what is found more among people of the training part
-came through the release. Counts are of units: a person with many records is named once.
+No model, no canary. A keyed hash, a coin of known probability, puts each unit into the training
+part or the hold-out, and no release saw the hold-out. A unit is *named* if a feature that only this
+unit has, on either side, is in the synthetic records. Public knowledge and chance name both sides
+alike, so an excess on the training side came through the release. Counts are of units: a person
+with many records is named once.
 
-The tests look at all units alike and are not told who was held out: the signature of ``Detector``
-keeps them so, and the bound needs it. Each counts at a third of the error that is allowed in all
-(Bonferroni), so that the largest bound of the three holds with the confidence stated.
+The tests do not know who was held out: the signature of ``Detector`` guarantees it, and the bound
+needs it. Each test gets a third of the total error (Bonferroni), so the largest of the three bounds
+holds with the stated confidence.
 
 Bound. Under ``add_remove`` and ``replace_null`` each unit is a coin of prior 1 - holdout
-(``Guesses``): an absent unit contributes nothing, as the empty one does. Under
-``replace_one`` neighbours swap two units: units of the hold-out are matched at random with as many
-of the training part, and which of a pair is in the training part is a fair coin; a pair is named
-where one of the two is. Either way guesses are dependent through the one release, which the bound
-allows for.
+(``Guesses``): an absent unit contributes nothing, as the null record does. Under ``replace_one``
+neighbors swap two units: each hold-out unit is matched at random with a training unit, and which
+of a pair is in the training part is a fair coin; a pair is named if one of the two is. Guesses
+depend on each other through the one release, which the bound allows for.
 
-Everything here reads real records: internal. Nothing but counts leaves this module.
+Everything here reads real records: internal. Only counts leave this module.
 
 Source: Amin, Das, Epasto, Javanmard, Kraft, Ribero, Vassilvitskii 2026, *Phantoms and Disclosures:
 a Causal Framework for Auditing Synthetic Data*, for the comparison with a hold-out.
@@ -43,7 +42,7 @@ from privsyn.report.document import STAYS, Grade, Section
 
 CONFIDENCE = 0.95
 _MOST = 50.0
-"""No bound is sought above this epsilon."""
+"""The search for a bound ends at this epsilon."""
 
 _SLACK = 0.2
 """Share of alpha that delta may take, by J."""
@@ -51,14 +50,14 @@ _SLACK = 0.2
 
 @dataclass(frozen=True)
 class Guesses:
-    """What was named from one run.
+    """Guesses about the membership of units in one run.
 
     Attributes:
-        units: Units whose coin was fair (m).
+        units: Units (m).
         named: Units named (r).
         right: Named rightly (W).
         prior: Probability that a unit was in the run, in (0, 1).
-        both: Whether units were named as out, too; the prior is 1/2 then.
+        both: 2 then./2 then.
     """
 
     units: int
@@ -74,10 +73,10 @@ class Guesses:
             raise ValueError(f"prior={self.prior}, both={self.both}")
 
     def p_value(self, epsilon: float = 0.0, delta: float = 0.0, alpha: float = 0.05) -> float:
-        """How likely as many right guesses are, at most, if the run is (epsilon, delta)-DP.
+        """Upper bound on the probability of so many right guesses in an (epsilon, delta)-DP run.
 
         Args:
-            epsilon: 0: the output tells nothing of the coins.
+            epsilon: 0: the output is independent of the coins.
             delta: As in the guarantee.
             alpha: Level of the test; it fixes J. Ignored where delta is 0.
         """
@@ -86,21 +85,24 @@ class Guesses:
 
         if not self.named:
             return 1.0
+        # Delta lets an expected `stray` guesses be right beyond epsilon; by Markov at most J - 1
+        # of them but with probability stray / J. The binomial tail is over the rest.
         stray = self.units * delta * self.prior * (1 - self.prior) * (2 if self.both else 1)
         spare = max(0, math.ceil(stray / (_SLACK * alpha)) - 1)
+        # Posterior of a guess: prior odds times e^epsilon.
         chance = expit(epsilon + logit(self.prior))
         tail = float(binom.sf(self.right - spare - 1, self.named, chance))
         return min(1.0, tail + stray / (spare + 1))
 
     def least_epsilon(self, delta: float, alpha: float = 1 - CONFIDENCE) -> float:
-        """An epsilon that no (epsilon, delta)-DP run is below, but with probability alpha.
+        """A lower bound on epsilon that fails with probability at most alpha.
 
         Args:
             delta: Of the guarantee that is audited.
             alpha: One minus the confidence.
 
         Returns:
-            0 where the guesses show nothing.
+            0 if the guesses show nothing.
         """
         if self.p_value(0.0, delta, alpha) > alpha:
             return 0.0
@@ -119,13 +121,13 @@ class Guesses:
 
 
 MOST_UNITS = 20_000
-"""More are thinned by a public hash of the unit, on both sides alike."""
+"""More units are subsampled by a public hash of the unit, the same on both sides."""
 
 MOST_RECORDS = 50
-"""Records of a unit that are looked at."""
+"""Records of a unit that are examined."""
 
 FEWEST = 20
-"""Units a side below which nothing is said."""
+"""Fewer units on a side are not audited."""
 
 _NGRAM, _SHINGLE = 6, 3
 _ALIKE = 0.3
@@ -134,7 +136,7 @@ _SAME_PICTURE = 0.9
 """Correlation of pixels from which an image is a near duplicate."""
 _SIDE, _SEED = 16, 20260615
 _BLOCK = 1 << 24
-"""Similarities held at once."""
+"""Similarities in memory at once."""
 
 _WORD = re.compile(r"\w+")
 _IDENTIFIERS = (
@@ -142,10 +144,10 @@ _IDENTIFIERS = (
     re.compile(r"\b\d(?:[ ().-]{0,2}\d){5,30}\b"),  # phone, account, card numbers, dates
     re.compile(r"\b[A-Za-z]{1,6}-?\d{3,20}\b"),  # record numbers
 )
-"""Shapes of what names one person, by form alone."""
+"""Patterns of identifiers of one person."""
 
 Contents = Sequence[Sequence[str]]
-"""The records of each unit. Whether the unit was in the release is not told."""
+"""The records of each unit. The side of the unit is not included."""
 
 Detector = Callable[[Sequence[str], Contents], set[int]]
 """Synthetic records and those of all units -> the numbers of the units that are named."""
@@ -166,7 +168,7 @@ class Claim:
     Attributes:
         epsilon: As certified, for one unit.
         delta: As certified.
-        adjacency: What neighbours differ by.
+        adjacency: How neighbors differ.
         holdout: Probability that a unit is held out.
     """
 
@@ -181,11 +183,11 @@ class Test:
     """One test.
 
     Attributes:
-        name: What was looked for.
+        name: What it looks for.
         named: Units (pairs under ``replace_one``) with such a feature in the release.
-        inside: Those of them whose unit in question is in the training part.
-        p_value: Of as many, if the release told nothing of who is in it. Of this test alone.
-        epsilon: What the release's epsilon is at least, at this test's share of the confidence.
+        inside: Those in the training part.
+        p_value: Of this test alone, if the release reveals nothing about membership.
+        epsilon: Lower bound on the release's epsilon, at this test's share of the error.
     """
 
     name: str
@@ -196,18 +198,18 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Audit:
-    """What an audit found. Internal.
+class AuditResult:
+    """Result of an audit. Internal.
 
     Attributes:
-        unavailable: Why there is none; None where there is one.
-        training: Units of the training part that were looked at.
+        unavailable: Why the audit could not run; None if it ran.
+        training: Units of the training part that were examined.
         held_out: Units of the hold-out.
         tests: Each test.
         p_value: Of all tests together.
-        epsilon: What epsilon is at least, with ``confidence``.
-        confidence: Probability, over who was held out, that a true claim is not exceeded.
-        exceeds: Whether that is more than the release claims.
+        epsilon: Lower bound on epsilon, with ``confidence``.
+        confidence: Probability, over who was held out, that the bound does not exceed a true claim.
+        exceeds: Whether the bound exceeds the release's claim.
     """
 
     unavailable: str | None = None
@@ -224,12 +226,16 @@ class Audit:
         return asdict(self)
 
     def metrics(self) -> list[Metric]:
-        """Its numbers, all internal; none where it is unavailable."""
+        """Its numbers, all internal; empty if it is unavailable."""
         if self.unavailable is not None:
             return []
         numbers = [
             ("epsilon", self.epsilon, f"epsilon is at least this, {self.confidence:.0%} confident"),
-            ("p_value", self.p_value, "of all tests, if the release told nothing of who is in it"),
+            (
+                "p_value",
+                self.p_value,
+                "of all tests, if the release reveals nothing about membership",
+            ),
         ]
         for test in self.tests:
             of = f"units with {test.name.replace('_', ' ')} in the release"
@@ -242,7 +248,7 @@ class Audit:
 
 
 def gather(records: Iterable[tuple[bool, Record]], most: int = MOST_UNITS) -> list[Person]:
-    """Units with their records, at most ``most`` of them: those with the smallest public hashes.
+    """At most ``most`` units with their records: those with the smallest public hashes.
 
     Args:
         records: Each with whether its unit is in the training part.
@@ -251,6 +257,7 @@ def gather(records: Iterable[tuple[bool, Record]], most: int = MOST_UNITS) -> li
     people: dict[bytes, Person] = {}
     limit = b"\xff" * 16
     for inside, record in records:
+        # privacy: the hash is of the unit id alone, independent of the coin that chose the hold-out
         name = hashlib.blake2b(record.unit.encode(), digest_size=16, person=b"privsyn audit")
         key = name.digest()
         if key > limit:
@@ -258,6 +265,7 @@ def gather(records: Iterable[tuple[bool, Record]], most: int = MOST_UNITS) -> li
         person = people.setdefault(key, Person(inside))
         if len(person.contents) < MOST_RECORDS:
             person.contents.append(record.content)
+        # Thinning at twice the limit costs O(1) a record, and memory stays bounded.
         if len(people) > 2 * most:
             limit = sorted(people)[most - 1]
             people = {key: person for key, person in people.items() if key <= limit}
@@ -269,20 +277,21 @@ def audit(
     people: Sequence[Person],
     claim: Claim,
     detectors: Mapping[str, Detector],
-) -> Audit:
-    """Test whether a release tells who is in it.
+) -> AuditResult:
+    """Test whether a release reveals who is in it.
 
     Args:
         synthetic: Its records, in the form of ``Record.content``.
         people: All units, of both sides, the hold-out chosen by keyed hash.
-        claim: What is claimed, and the probability of being held out.
+        claim: The guarantee of the release and the probability of being held out.
         detectors: The tests, fixed before a record was seen: ``TEXTS`` or ``IMAGES``.
     """
     inside = np.array([person.inside for person in people], np.bool_)
     training, held_out = int(inside.sum()), int((~inside).sum())
     if min(training, held_out) < FEWEST:
-        return Audit(f"fewer than {FEWEST} units on one side", training, held_out)
+        return AuditResult(f"fewer than {FEWEST} units on one side", training, held_out)
     contents = [person.contents for person in people]
+    # Bonferroni: the largest bound of all tests holds with CONFIDENCE.
     alpha = (1 - CONFIDENCE) / len(detectors)
     pairs = _pairs(inside) if claim.adjacency is Adjacency.REPLACE_ONE else None
     tests = []
@@ -297,69 +306,76 @@ def audit(
         tests.append(Test(name, guesses.named, guesses.right, guesses.p_value(), least))
     p_value = min(1.0, len(tests) * min(test.p_value for test in tests))
     epsilon = max(test.epsilon for test in tests)
-    return Audit(
+    return AuditResult(
         None, training, held_out, tuple(tests), p_value, epsilon, exceeds=epsilon > claim.epsilon
     )
 
 
 def _pairs(inside: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """Units of the training part and of the hold-out, matched at random: each unit once.
+    """Training and hold-out units matched at random, each unit at most once.
 
-    The seed is fixed, and the order of the units is that of a hash of their ids (``gather``): any
-    assignment of units to places is alike, so which of a matched pair is inside is a fair coin.
+    The seed is fixed, and units are in the order of a hash of their ids (``gather``). Every
+    assignment of units to places is therefore equally likely, and which of a pair is inside is a
+    fair coin.
     """
     rng = np.random.default_rng(_SEED)
-    trained, held = (rng.permutation(np.flatnonzero(side)) for side in (inside, ~inside))
-    return [(int(one), int(other)) for one, other in zip(trained, held, strict=False)]
+    trained, holdout = (rng.permutation(np.flatnonzero(side)) for side in (inside, ~inside))
+    return [(int(one), int(other)) for one, other in zip(trained, holdout, strict=False)]
 
 
 def _of_pairs(pairs: Sequence[tuple[int, int]], named: set[int]) -> Guesses:
-    told = [one in named for one, other in pairs if (one in named) != (other in named)]
-    return Guesses(len(pairs), len(told), sum(told), both=True)
+    # A pair with both or neither named is no guess.
+    hits = [one in named for one, other in pairs if (one in named) != (other in named)]
+    return Guesses(len(pairs), len(hits), sum(hits), both=True)
 
 
 def _alone(features: Callable[[str], Iterable[str]]) -> Detector:
-    """Names units that have a feature of the synthetic records that no other unit has."""
+    """A detector of units with a feature that is in the release and that no other unit has."""
 
     def detect(synthetic: Sequence[str], contents: Contents) -> set[int]:
         written = {feature for text in synthetic for feature in features(text)}
-        found = [
-            {feature for text in own for feature in features(text) if feature in written}
-            for own in contents
+        features_of = [
+            {feature for text in texts for feature in features(text) if feature in written}
+            for texts in contents
         ]
-        owners = Counter(feature for own in found for feature in own)
-        return {i for i, own in enumerate(found) if any(owners[feature] == 1 for feature in own)}
+        owners = Counter(feature for texts in features_of for feature in texts)
+        return {
+            i
+            for i, texts in enumerate(features_of)
+            if any(owners[feature] == 1 for feature in texts)
+        }
 
     return detect
 
 
 def _runs(text: str, length: int = _NGRAM) -> list[str]:
-    """All runs of so many words."""
+    """All runs of ``length`` words."""
     words = _WORD.findall(text.lower())
     return [" ".join(words[i : i + length]) for i in range(len(words) - length + 1)]
 
 
 def _identifiers(text: str) -> Iterable[str]:
-    return (found.group().lower() for shape in _IDENTIFIERS for found in shape.finditer(text))
+    return (match.group().lower() for shape in _IDENTIFIERS for match in shape.finditer(text))
 
 
 def _nearest(similar: Callable[[Sequence[str], Sequence[str]], Any], least: float) -> Detector:
-    """Names units that are nearer to some synthetic record than any other unit, and near to it.
+    """A detector of units that are the single nearest unit of some synthetic record.
 
     Args:
         similar: Yields blocks of similarities, shape (some synthetic, real), of all synthetic.
-        least: From which on a record is near.
+        least: Least similarity of a near record.
     """
 
     def detect(synthetic: Sequence[str], contents: Contents) -> set[int]:
-        real = [content for own in contents for content in own]
-        owner = np.repeat(np.arange(len(contents)), [len(own) for own in contents])
+        real = [content for records in contents for content in records]
+        # owner: shape (all records of all units,), the unit of each record
+        owner = np.repeat(np.arange(len(contents)), [len(records) for records in contents])
         named: set[int] = set()
         for block in similar(synthetic, real) if len(real) and len(synthetic) else ():
             best = block.max(axis=1)
             for row in np.flatnonzero(best >= least):
                 owners = np.unique(owner[block[row] >= best[row] - 1e-9])
-                if len(owners) == 1:  # as near to two people is about neither
+                if len(owners) == 1:  # a tie between two units identifies neither
                     named.add(int(owners[0]))
         return named
 
@@ -367,7 +383,7 @@ def _nearest(similar: Callable[[Sequence[str], Sequence[str]], Any], least: floa
 
 
 def _shingles(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
-    """Jaccard similarity of the sets of words in threes (Broder 1997)."""
+    """Jaccard similarity of the sets of word triples (Broder 1997)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     sets = HashingVectorizer(
@@ -379,6 +395,7 @@ def _shingles(synthetic: Sequence[str], real: Sequence[str]) -> Iterable[Any]:
     ours, theirs = sets.transform(synthetic), sets.transform(real).T.tocsr()
     sizes = np.asarray(ours.sum(axis=1)).ravel(), np.asarray(theirs.sum(axis=0)).ravel()
     for some in _blocks(ours.shape[0], len(real)):
+        # shapes (block, features) @ (features, real) -> (block, real)
         both = (ours[some] @ theirs).toarray()
         either = sizes[0][some, None] + sizes[1][None, :] - both
         yield both / np.maximum(either, 1)
@@ -406,6 +423,7 @@ def _small(contents: Sequence[str]) -> Any:
     for i, content in enumerate(contents):
         grey = Image.fromarray(decode(content)).convert("L").resize((_SIDE, _SIDE))
         rows[i] = np.asarray(grey, np.float32).ravel()
+    # rows centered and of length 1, so that their products are correlations
     rows -= rows.mean(axis=1, keepdims=True)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
 
@@ -418,7 +436,7 @@ TEXTS: Mapping[str, Detector] = {
 IMAGES: Mapping[str, Detector] = {"near_duplicates": _nearest(_pixels, _SAME_PICTURE)}
 
 
-_KEY, _TITLE = "disclosure", "Does it tell who is in it?"
+_KEY, _TITLE = "disclosure", "Does it reveal who is in the data?"
 _KINDS: Mapping[str, str] = {
     "rare_ngrams": f"{_NGRAM} words in a row that one unit alone has",
     "identifiers": "addresses, numbers and codes that one unit alone has",
@@ -426,43 +444,43 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def section(found: Mapping[str, Any] | None, epsilon: float) -> Section:
+def section(result: Mapping[str, Any] | None, epsilon: float) -> Section:
     """The audit as a section of the internal report.
 
     Args:
-        found: As Audit.to_json writes it; None where the release was not audited.
-        epsilon: What the release claims.
+        result: As AuditResult.to_json writes it; None if the release was not audited.
+        epsilon: Epsilon of the release.
     """
-    if found is None:
+    if result is None:
         why = "The disclosure audit was not run (evaluate.audit)."
         return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
-    if found["unavailable"] is not None:
-        why = f"Disclosure audit: UNAVAILABLE, since {found['unavailable']}."
+    if result["unavailable"] is not None:
+        why = f"Disclosure audit: UNAVAILABLE, since {result['unavailable']}."
         return Section(_KEY, _TITLE, STAYS, (Missing((why,)),), advice="Not measured.")
-    sure, least, p_value = f"{found['confidence']:.0%}", found["epsilon"], found["p_value"]
-    grade: Grade = "poor" if found["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
+    sure, least, p_value = f"{result['confidence']:.0%}", result["epsilon"], result["p_value"]
+    grade: Grade = "poor" if result["exceeds"] else "fair" if p_value <= 1 - CONFIDENCE else "good"
     advice = {
-        "good": "Nothing found that people of the training part have in the release and those of "
-        "the hold-out have not. That is no proof: an audit finds leaks, it does not exclude them.",
-        "fair": f"People of the training part show in the release more than others do, and no more "
-        f"than epsilon {epsilon:g} allows: it is at least {least:.2f}, with {sure} confidence. "
-        "Where that is too much, lower privacy.epsilon.",
-        "poor": f"The release tells more of who is in it than it claims: epsilon is at least "
-        f"{least:.2f} with {sure} confidence, and {epsilon:g} is claimed. Do not hand it out: look "
+        "good": "No trace of training units beyond that of held-out units. That is no proof: an "
+        "audit finds leaks, it does not exclude them.",
+        "fair": "Training units show in the release more than held-out ones, within what epsilon "
+        f"{epsilon:g} allows: epsilon is at least {least:.2f}, with {sure} confidence. If that is "
+        "too much, lower privacy.epsilon.",
+        "poor": f"The release reveals more about membership than it claims: epsilon is at least "
+        f"{least:.2f} with {sure} confidence, and the claim is {epsilon:g}. Do not share it: look "
         "for records that share people under other unit ids (dataset.unit), and for a changed "
         "model or method.",
     }[grade]
     numbers = [
         ("epsilon at least", least, f"{sure} confident, over who was held out"),
-        ("p-value", p_value, "of all tests, if the release told nothing of who is in it"),
-        ("training units", float(found["training"]), "that were looked at"),
-        ("held-out units", float(found["held_out"]), "that were looked at"),
+        ("p-value", p_value, "of all tests, if the release reveals nothing about membership"),
+        ("training units", float(result["training"]), "that were examined"),
+        ("held-out units", float(result["held_out"]), "that were examined"),
     ]
-    for test in found["tests"]:
+    for test in result["tests"]:
         name, what = test["name"].replace("_", " "), _KINDS[test["name"]]
         numbers += [
             (f"{name}: training", float(test["inside"]), f"units found by {what}"),
-            (f"{name}: held out", float(test["named"] - test["inside"]), "the same, by chance"),
+            (f"{name}: held out", float(test["named"] - test["inside"]), "the same by chance"),
             (f"{name}: p-value", test["p_value"], "of this test alone"),
         ]
     shown = Numbers(tuple(Number(*one) for one in numbers))

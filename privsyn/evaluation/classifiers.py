@@ -1,4 +1,4 @@
-"""Accuracy of a classifier trained on synthetic texts, beside one trained on other texts."""
+"""Accuracy and nearness of a release on held-out real records, compared with baselines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STRENGTH = 10.0
 
 @dataclass(frozen=True)
 class Interval:
-    """A number, and around it what 95 of 100 bootstrap samples spread over."""
+    """A number with its 95% bootstrap interval."""
 
     value: float
     low: float
@@ -41,42 +41,42 @@ class Labelled:
     @classmethod
     def of(cls, vectors: NDArray[np.float32], labels: Sequence[str | None]) -> Labelled:
         """The rows that have a label."""
-        kept = [i for i, label in enumerate(labels) if label is not None]
-        return cls(vectors[kept], np.array([str(labels[i]) for i in kept], dtype=np.str_))
+        rows = [i for i, label in enumerate(labels) if label is not None]
+        return cls(vectors[rows], np.array([str(labels[i]) for i in rows], dtype=np.str_))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def resampled(self, rng: np.random.Generator) -> Labelled:
         """As many rows of every label, drawn with replacement."""
-        rows = np.concatenate(
+        chosen = np.concatenate(
             [
-                rng.choice(own, len(own))
-                for own in (
+                rng.choice(members, len(members))
+                for members in (
                     np.flatnonzero(self.labels == label) for label in np.unique(self.labels)
                 )
             ]
         )
-        return Labelled(self.vectors[rows], self.labels[rows])
+        return Labelled(self.vectors[chosen], self.labels[chosen])
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A number on held-out real records (accuracy, nearness), by the set that it is of.
+class Scores:
+    """Accuracy or nearness on held-out real records, one number for each training set.
 
     Attributes:
-        value: By set.
-        gain: Of the first set over each of the others, on the same bootstrap samples.
+        value: The number of each set.
+        gain: The first set's value minus each other set's, on the same bootstrap samples.
     """
 
     value: Mapping[str, Interval]
     gain: Mapping[str, Interval]
 
 
-def held_apart(real: Sequence[T], synthetic: int) -> tuple[list[T], list[T]]:
-    """Held-out records cut in two, without a look at them: a baseline, and those to measure by.
+def split_holdout(real: Sequence[T], synthetic: int) -> tuple[list[T], list[T]]:
+    """Split held-out records into a baseline and the records to measure by, without reading them.
 
-    The baseline has as many as there are synthetic ones, at most half.
+    The baseline has as many records as the release, at most half.
     """
     order = np.random.default_rng(_SEED).permutation(len(real)).tolist()
     count = min(synthetic, len(real) // 2)
@@ -87,35 +87,36 @@ def compare(
     trained_on: Mapping[str, Labelled | Sequence[Labelled]],
     test: Labelled,
     replicates: int = REPLICATES,
-) -> Comparison:
-    """Train logistic regression on each of several sets, test all on the same real records.
+) -> Scores:
+    """Train logistic regression on each of several sets and test all on the same real records.
 
-    A bootstrap sample draws anew from every training set (so many of each label) and from the test
-    records: the interval holds what another release of the same size would vary by, as well as what
-    other test records would.
+    A bootstrap sample redraws every training set (as many rows of each label) and the test records.
+    The interval therefore covers another release of the same size and other test records.
 
     Args:
-        trained_on: At least one set, each with at least one row; the first is compared with the
-            others. Of a sequence of sets, which are draws of the same thing, the mean counts.
+        trained_on: At least one set, each with at least one row. The first is compared with the
+            others. A sequence of sets holds several draws of the same thing; their mean counts.
         test: Held-out real records, at least one.
         replicates: Bootstrap samples.
     """
     rng = np.random.default_rng(_SEED)
     draws = {
-        name: [own] if isinstance(own, Labelled) else list(own) for name, own in trained_on.items()
+        name: [data] if isinstance(data, Labelled) else list(data)
+        for name, data in trained_on.items()
     }
     points = {
-        name: np.mean([_hits(own, test).mean() for own in each]) for name, each in draws.items()
+        name: np.mean([_hits(data, test).mean() for data in each]) for name, each in draws.items()
     }
     drawn: dict[str, list[float]] = {name: [] for name in trained_on}
+    # One permutation of test rows for all sets: gains are differences on the same records.
     for _ in range(replicates):
         rows = rng.integers(0, len(test), len(test))
         for name, each in draws.items():
-            hits = [_hits(own.resampled(rng), test)[rows].mean() for own in each]
+            hits = [_hits(data.resampled(rng), test)[rows].mean() for data in each]
             drawn[name].append(float(np.mean(hits)))
     samples = {name: np.array(values) for name, values in drawn.items()}
     first, *others = trained_on
-    return Comparison(
+    return Scores(
         {name: spread(points[name], samples[name], least=0) for name in trained_on},
         {
             name: spread(points[first] - points[name], samples[first] - samples[name], least=-1)
@@ -125,10 +126,11 @@ def compare(
 
 
 def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
-    """A value and the spread of its bootstrap samples around it, from ``least`` to 1 at most."""
+    """The 95% interval of a value from its bootstrap samples, clipped to [``least``, 1]."""
     if not len(samples):
         return Interval(float(value), float(value), float(value))
-    # A resampled training set holds fewer different texts and does worse: the spread alone counts.
+    # A resampled training set has fewer distinct texts and does worse, so the samples are biased:
+    # use their spread, not their center.
     ends = value + np.quantile(samples - samples.mean(), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     low, high = np.clip(ends, least, 1)
     return Interval(float(value), float(low), float(high))
@@ -137,12 +139,13 @@ def spread(value: float, samples: NDArray[np.float64], least: int) -> Interval:
 def _hits(train: Labelled, test: Labelled) -> NDArray[np.bool_]:
     """Which test records a classifier trained on these rows names rightly."""
     answers: NDArray[Any] = np.unique(train.labels)
+    # With one class scikit-learn's fit raises; the classifier then always gives that label.
     if len(answers) == 1:
         return np.asarray(test.labels == answers[0])
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=1):  # so few rows: more threads only wait
+    with threadpool_limits(limits=1):  # with so few rows more threads only wait
         model = LogisticRegression(C=_STRENGTH, max_iter=1000)
         model.fit(train.vectors, train.labels)
         return np.asarray(model.predict(test.vectors) == test.labels)
@@ -151,7 +154,7 @@ def _hits(train: Labelled, test: Labelled) -> NDArray[np.bool_]:
 MAX_FEATURES = 50_000
 
 TAKEN_FOR = "share of its records taken for "
-"""In the note of a confusion, before the other label."""
+"""Prefix of a confusion metric's note; the other label follows."""
 
 
 def downstream(
@@ -162,13 +165,13 @@ def downstream(
 ) -> list[Metric]:
     """Train TF-IDF (words and word pairs) with logistic regression, test on held-out records.
 
-    Rows without a label are left out. Where the synthetic texts have a single label, or no word,
-    the classifier always answers the commonest synthetic label.
+    Rows without a label are left out. If the synthetic texts have one label, or no word, the
+    classifier always answers the most frequent synthetic label.
 
     Returns:
         ``downstream.accuracy`` and its interval, ``downstream.macro_f1`` (mean over the labels that
         occur among the held-out records), ``downstream.majority`` (accuracy of always answering the
-        commonest of these), ``downstream.records`` and one ``downstream.recall.<label>`` each; all
+        most frequent of these), ``downstream.records`` and one ``downstream.recall.<label>``; all
         internal.
         Empty where one side has no labelled text.
     """
@@ -186,7 +189,7 @@ def downstream(
 def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
     """The classifier of ``downstream``, trained on texts and labels, as a function of one text.
 
-    privacy: it is asked one text at a time, so that an answer does not depend on other texts.
+    privacy: it classifies one text at a time, so an answer does not depend on other texts.
     """
     if (always := _only_answer(train)) is not None:
         return lambda text: always
@@ -202,12 +205,12 @@ def text_classifier(train: Sequence[tuple[str, str]]) -> Callable[[str], str]:
 
 
 def _has_word(text: str) -> bool:
-    """Whether the vectorizer finds a word: it looks for them in lower case, which may split one."""
+    """Whether the vectorizer finds a word. It lowercases first, which may split one."""
     return re.search(r"\b\w\w+\b", text.lower()) is not None
 
 
 def _only_answer(train: Sequence[tuple[str, str]]) -> str | None:
-    """The commonest label where there is nothing to tell labels apart by; else None."""
+    """The most frequent label if the texts cannot separate labels; else None."""
     names = Counter(label for _, label in train)
     if len(names) > 1 and any(_has_word(text) for text, _ in train):
         return None
@@ -220,9 +223,9 @@ def score(
     """The metrics of ``downstream`` for any classifier.
 
     Args:
-        trained: Labels of the synthetic records; where all are one, that is the answer.
+        trained: Labels of the synthetic records; if there is only one, it is the answer.
         truth: Labels of the held-out records, at least one.
-        predict: The answers for them; called where there is more than one label to choose from.
+        predict: Returns the answers; called only if there is more than one label.
     """
     labels = set(trained)
     predicted = [*labels] * len(truth) if len(labels) == 1 else predict()
@@ -230,6 +233,7 @@ def score(
     hits = Counter(label for label, answer in zip(truth, predicted, strict=True) if label == answer)
     names = sorted(support)
     low, high = wilson(hits.total(), len(truth))
+    # F1 = 2 TP / (2 TP + FP + FN): support is TP + FN, answered is TP + FP. Absent labels count 0.
     f1 = [2 * hits[label] / (support[label] + answered[label]) for label in names]
     return [
         _metric("accuracy", hits.total() / len(truth), "accuracy on held-out real records"),
@@ -251,17 +255,20 @@ def score(
 def _confused(
     truth: Sequence[str], predicted: Sequence[str], names: Sequence[str], support: Counter[str]
 ) -> list[Metric]:
-    """For each label of which some records were missed, what they were taken for most often."""
-    found = []
+    """For each label with missed records, the label they were most often confused with."""
+    metrics = []
     for slug, label in zip(slugs(names), names, strict=True):
         taken = Counter(
-            answer for own, answer in zip(truth, predicted, strict=True) if own == label != answer
+            answer
+            for actual, answer in zip(truth, predicted, strict=True)
+            if actual == label != answer
         )
         if taken:
+            # Ties are broken by name, so the same files give the same report.
             other, count = min(taken.items(), key=lambda item: (-item[1], item[0]))
             share = count / support[label]
-            found.append(_metric(f"confused.{slug}", share, f"{TAKEN_FOR}{other}", label))
-    return found
+            metrics.append(_metric(f"confused.{slug}", share, f"{TAKEN_FOR}{other}", label))
+    return metrics
 
 
 def _metric(name: str, value: float, note: str, label: str | None = None) -> Metric:
@@ -313,84 +320,84 @@ def near(
     embed: Callable[[Sequence[str]], NDArray[np.float32]],
     called: str,
 ) -> list[Metric]:
-    """How near real records the nearest texts of a release are.
+    """How close real records are to their nearest text of a release.
 
-    Of the held-out records some are a baseline (held_apart); nearness is that of the rest.
+    Some of the held-out records are a baseline (``split_holdout``); the rest are measured.
 
     Args:
         synthetic: The release.
         real: Held-out real records.
-        public: What the public model wrote alone, as many texts a draw; the mean over draws stands
-            beside the release. Empty where it cannot write here.
+        public: Texts of the public model alone, as many per draw; the report shows the mean over
+            draws. Empty if the public model is not available here.
         embed: Vectors of texts, shape (texts, width).
         called: The embedder's name, for the notes.
 
     Returns:
-        ``nearness.*``; empty where one side has fewer than 10 texts.
+        ``nearness.*``; empty if one side has fewer than 10 texts.
     """
     if min(len(synthetic), len(real) // 2) < FEWEST_A_SIDE:
         return []
-    known, asked = held_apart(real, len(synthetic))
+    known, measured = split_holdout(real, len(synthetic))
     sets: dict[str, Sequence[Sequence[str]]] = {"synthetic": [synthetic], "real": [known]}
     if public:
         sets["public"] = public
-    of = _unit(embed(asked))
-    found = _compared(
-        {name: [of @ _unit(embed(own)).T for own in draws] for name, draws in sets.items()}
+    of = _unit(embed(measured))
+    # cosines of shape (measured records, texts of a set), one array for each draw
+    scores = _compared(
+        {name: [of @ _unit(embed(texts)).T for texts in draws] for name, draws in sets.items()}
     )
-    return _metrics(found, len(asked), len(known), called, len(public))
+    return _metrics(scores, len(measured), len(known), called, len(public))
 
 
 def nearness_in_words(metrics: Mapping[str, float]) -> str:
-    """What the numbers say; with the public model alone, whether the release is worth its cost."""
+    """The numbers in words, and the gain over the public model alone where it was measured."""
     low, high = metrics["nearness.cosine_low"], metrics["nearness.cosine_high"]
-    said = (
+    summary = (
         f"nearness {metrics['nearness.cosine']:.3f} [{low:.3f}, {high:.3f}], the mean cosine of "
         f"{metrics['nearness.records']:.0f} held-out real records to the nearest text; "
     )
     if "nearness.public" in metrics:
-        said += f"public model alone {metrics['nearness.public']:.3f}, "
-    said += f"{metrics['nearness.real_records']:.0f} real records {metrics['nearness.real']:.3f}"
+        summary += f"public model alone {metrics['nearness.public']:.3f}, "
+    summary += f"{metrics['nearness.real_records']:.0f} real records {metrics['nearness.real']:.3f}"
     if "nearness.gain" not in metrics:
-        return said
-    return f"{said}; {over_public(metrics, 'nearness')}"
+        return summary
+    return f"{summary}; {over_public(metrics, 'nearness')}"
 
 
 def over_public(metrics: Mapping[str, float], kind: str) -> str:
-    """The gain over the public model alone, and whether it is more than its interval.
+    """The gain over the public model alone, and whether its interval excludes zero.
 
     Args:
         metrics: With ``KIND.gain`` and its ends.
         kind: ``vectors`` or ``nearness``.
     """
     gain, low, high = (metrics[f"{kind}.gain{end}"] for end in ("", "_low", "_high"))
-    said = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] over the public model alone"
+    summary = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] over the public model alone"
     if low > 0:
-        return said
+        return summary
     return (
-        f"{said}, which is NOT more than the interval: by this measure the release is not worth "
-        "its epsilon"
+        f"{summary}, which is NOT significant: by this measure the release is not worth its epsilon"
     )
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays one."""
+    """Rows of length 1; a row of zeros stays zero."""
     exact = vectors.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     return np.asarray(exact / np.where(lengths > 0, lengths, 1.0))
 
 
-def _compared(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Comparison:
+def _compared(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Scores:
     """Nearness of each set, and the gain of the first over the others.
 
-    A bootstrap sample draws anew from the texts of every set and from the records.
+    A bootstrap sample redraws the texts of every set and the records.
 
     Args:
-        cosines: Of each draw of a set, shape (records, texts).
+        cosines: One array for each draw of a set, shape (records, texts).
     """
     rng = np.random.default_rng(_NEARNESS_SEED)
     points = {
-        name: float(np.mean([own.max(axis=1).mean() for own in draws]))
+        name: float(np.mean([cosine.max(axis=1).mean() for cosine in draws]))
         for name, draws in cosines.items()
     }
     samples: dict[str, list[float]] = {name: [] for name in cosines}
@@ -398,39 +405,40 @@ def _compared(cosines: Mapping[str, Sequence[NDArray[np.float64]]]) -> Compariso
         rows: NDArray[np.int64] | None = None
         for name, draws in cosines.items():
             drawn = []
-            for own in draws:
-                rows = rng.integers(0, len(own), len(own)) if rows is None else rows
-                columns = rng.integers(0, own.shape[1], own.shape[1])
-                drawn.append(float(own[:, columns].max(axis=1)[rows].mean()))
+            for cosine in draws:
+                # the same records for every set, so that gains are paired
+                rows = rng.integers(0, len(cosine), len(cosine)) if rows is None else rows
+                columns = rng.integers(0, cosine.shape[1], cosine.shape[1])
+                drawn.append(float(cosine[:, columns].max(axis=1)[rows].mean()))
             samples[name].append(float(np.mean(drawn)))
-    held = {name: np.array(values) for name, values in samples.items()}
+    arrays = {name: np.array(values) for name, values in samples.items()}
     first, *others = cosines
-    return Comparison(
-        {name: spread(points[name], held[name], least=-1) for name in cosines},
+    return Scores(
+        {name: spread(points[name], arrays[name], least=-1) for name in cosines},
         {
-            name: spread(points[first] - points[name], held[first] - held[name], least=-2)
+            name: spread(points[first] - points[name], arrays[first] - arrays[name], least=-2)
             for name in others
         },
     )
 
 
-def _metrics(found: Comparison, asked: int, real: int, called: str, draws: int) -> list[Metric]:
-    own = found.value["synthetic"]
+def _metrics(scores: Scores, records: int, real: int, called: str, draws: int) -> list[Metric]:
+    ours = scores.value["synthetic"]
     interval = "95% bootstrap interval over texts and records"
     numbers = {
-        "cosine": (own.value, f"mean cosine of a real record to the nearest text, by {called}"),
-        "cosine_low": (own.low, f"its {interval}, lower end"),
-        "cosine_high": (own.high, f"its {interval}, upper end"),
-        "real": (found.value["real"].value, f"the same of {real} other held-out real records"),
-        "records": (float(asked), "held-out real records asked"),
-        "real_records": (float(real), "held-out real records beside them, for comparison"),
+        "cosine": (ours.value, f"mean cosine of a real record to the nearest text, by {called}"),
+        "cosine_low": (ours.low, f"its {interval}, lower end"),
+        "cosine_high": (ours.high, f"its {interval}, upper end"),
+        "real": (scores.value["real"].value, f"the same for {real} other held-out real records"),
+        "records": (float(records), "held-out real records measured"),
+        "real_records": (float(real), "held-out real records in the baseline"),
     }
-    if "public" in found.value:
-        gain = found.gain["public"]
+    if "public" in scores.value:
+        gain = scores.gain["public"]
         numbers |= {
             "public": (
-                found.value["public"].value,
-                f"the same of what the public model writes alone; mean of {draws} draw(s) of as "
+                scores.value["public"].value,
+                f"the same for texts of the public model alone; mean of {draws} draw(s) of as "
                 "many texts",
             ),
             "gain": (gain.value, "nearness over that of the public model alone"),
@@ -448,10 +456,11 @@ Texts = Sequence[tuple[str, str]]
 
 
 FEWEST = 20
+"""Labelled texts a side below which ``headline`` measures nothing."""
 
 
 def labelled(texts: Sequence[str], labels: Sequence[str | None], most: int) -> Texts:
-    """The texts that have a label, evenly spaced where they are more than ``most``."""
+    """The texts that have a label; at most ``most``, evenly spaced."""
     pairs = [(text, label) for text, label in zip(texts, labels, strict=True) if label is not None]
     return spaced(pairs, most)
 
@@ -469,92 +478,92 @@ def headline(
     embed: Callable[[Sequence[str]], NDArray[np.float32]],
     called: str,
 ) -> list[Metric]:
-    """Classifiers over sentence vectors and over words, each beside its baselines.
+    """Classifiers over sentence vectors and over words, each with its baselines.
 
-    Of the held-out records some are a training set of their own (held_apart); all classifiers are
-    tested on the rest.
+    Some of the held-out records are a training set (``split_holdout``); the rest are the test set
+    of all classifiers.
 
     Args:
         synthetic: The release.
         real: Held-out real records.
-        public: What the public model wrote alone, as many texts a draw; the mean over draws stands
-            beside the release. Empty where it cannot write here.
+        public: Texts of the public model alone, as many per draw; the report shows the mean over
+            draws. Empty if the public model is not available here.
         embed: Vectors of texts, shape (texts, width).
         called: The embedder's name, for the notes.
 
     Returns:
-        ``vectors.*`` and the baselines of ``downstream.*``. Empty where one side has fewer than 20
+        ``vectors.*`` and the baselines of ``downstream.*``. Empty if one side has fewer than 20
         labelled texts.
     """
     if min(len(synthetic), len(real)) < FEWEST:
         return []
-    known, tested = held_apart(real, len(synthetic))
+    known, tested = split_holdout(real, len(synthetic))
     sets: dict[str, Sequence[Texts]] = {"synthetic": [synthetic], "real": [known]}
     if public:
         sets["public"] = public
 
-    def vectors(own: Texts) -> Labelled:
-        return Labelled.of(embed([text for text, _ in own]), [label for _, label in own])
+    def vectors(pairs: Texts) -> Labelled:
+        return Labelled.of(embed([text for text, _ in pairs]), [label for _, label in pairs])
 
-    train = {name: [vectors(own) for own in draws] for name, draws in sets.items()}
+    train = {name: [vectors(pairs) for pairs in draws] for name, draws in sets.items()}
     test = vectors(tested)
     chance = max(Counter(label for _, label in tested).values()) / len(tested)
-    found = compare(train, test)
+    scores = compare(train, test)
     return [
-        *_by_vectors(found, chance, len(tested), len(known), called, len(public)),
+        *_by_vectors(scores, chance, len(tested), len(known), called, len(public)),
         *_by_words(sets, tested),
     ]
 
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
-    """What the headline says, in words; None where it was not measured."""
+    """The headline in words; None if it was not measured."""
     if "nearness.cosine" in metrics:
         return nearness_in_words(metrics)
     if "vectors.accuracy" not in metrics:
         return None
     low, high = metrics["vectors.accuracy_low"], metrics["vectors.accuracy_high"]
-    said = (
+    summary = (
         f"accuracy {metrics['vectors.accuracy']:.3f} [{low:.3f}, {high:.3f}] by sentence vectors"
         f" on {metrics['vectors.records']:.0f} held-out real records; commonest label "
         f"{metrics['vectors.chance']:.3f}, "
     )
     if "vectors.gain" in metrics:
-        said += f"public model alone {metrics['vectors.public']:.3f}, "
-    said += f"{metrics['vectors.real_records']:.0f} real records {metrics['vectors.real']:.3f}"
+        summary += f"public model alone {metrics['vectors.public']:.3f}, "
+    summary += f"{metrics['vectors.real_records']:.0f} real records {metrics['vectors.real']:.3f}"
     if "vectors.gain" not in metrics:
-        return said
-    said += f"; {over_public(metrics, 'vectors')}"
+        return summary
+    summary += f"; {over_public(metrics, 'vectors')}"
     if metrics["vectors.gain_low"] > 0 and low <= metrics["vectors.chance"]:
-        said += (
+        summary += (
             ", but NOT shown to be more than the commonest label: by this measure the release is "
             "not worth its epsilon"
         )
-    return said
+    return summary
 
 
 def _by_vectors(
-    found: Comparison, chance: float, tested: int, real: int, called: str, draws: int
+    scores: Scores, chance: float, tested: int, real: int, called: str, draws: int
 ) -> list[Metric]:
     what = f"logistic regression over vectors of {called}"
     spread = "95% bootstrap interval over training texts and test records"
-    own = found.value["synthetic"]
+    ours = scores.value["synthetic"]
     numbers = {
-        "accuracy": (own.value, f"accuracy of {what}, trained on the synthetic texts"),
-        "accuracy_low": (own.low, f"its {spread}, lower end"),
-        "accuracy_high": (own.high, f"its {spread}, upper end"),
+        "accuracy": (ours.value, f"accuracy of {what}, trained on the synthetic texts"),
+        "accuracy_low": (ours.low, f"its {spread}, lower end"),
+        "accuracy_high": (ours.high, f"its {spread}, upper end"),
         "real": (
-            found.value["real"].value,
+            scores.value["real"].value,
             f"the same, trained on {real} other held-out real records",
         ),
         "chance": (chance, "accuracy of the commonest label"),
         "records": (float(tested), "held-out real records tested on"),
         "real_records": (float(real), "held-out real records trained on, for comparison"),
     }
-    if "public" in found.value:
-        gain = found.gain["public"]
+    if "public" in scores.value:
+        gain = scores.gain["public"]
         numbers |= {
             "public": (
-                found.value["public"].value,
+                scores.value["public"].value,
                 "the same, trained on what the public model writes alone; mean of "
                 f"{draws} draw(s) of as many texts",
             ),
@@ -575,13 +584,15 @@ def _by_words(sets: Mapping[str, Sequence[Texts]], tested: Texts) -> list[Metric
         "real": "accuracy by TF-IDF, trained on as many other held-out real records",
         "public": "accuracy by TF-IDF, trained on what the public model writes alone",
     }
-    found = []
+    metrics = []
     for name, draws in sets.items():
         if name in notes:
             scores = [
-                downstream([text for text, _ in own], [label for _, label in own], texts, labels)
-                for own in draws
+                downstream(
+                    [text for text, _ in pairs], [label for _, label in pairs], texts, labels
+                )
+                for pairs in draws
             ]
             value = fmean(m.value for s in scores for m in s if m.name == "downstream.accuracy")
-            found.append(Metric(f"downstream.{name}", value, "internal", notes[name]))
-    return found
+            metrics.append(Metric(f"downstream.{name}", value, "internal", notes[name]))
+    return metrics

@@ -1,4 +1,4 @@
-"""Synthetic against real texts in the space of a sentence embedder."""
+"""Compare synthetic with real texts in the space of a sentence embedder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SEED = 20240615
 
 
 class EmbeddedOnce:
-    """An embedder that is loaded by ``load`` or when first asked, and asked for every text once.
+    """An embedder with a cache. It is loaded on first use and embeds every text once.
 
     Rows of an embedder do not depend on each other, so a text's vector is the same in any call.
 
     Args:
-        load: Gives the embedder.
+        load: Returns the embedder.
     """
 
     def __init__(self, load: Callable[[], Embedder[str]]) -> None:
@@ -35,21 +35,21 @@ class EmbeddedOnce:
         self._known: dict[str, NDArray[np.float32]] = {}
 
     def load(self) -> None:
-        """Load it, whether there is a text to embed or not.
+        """Load the embedder, even if there is no text to embed.
 
         Raises:
-            ModelError: It cannot be.
+            ModelError: It cannot be loaded.
         """
         self._load()
 
     @property
     def revision(self) -> str:
-        """That of the embedder."""
+        """The embedder's revision."""
         return self._load().revision
 
     @property
     def width(self) -> int:
-        """That of the embedder."""
+        """The embedder's width."""
         return self._load().width
 
     def embed(self, texts: Sequence[str], /) -> NDArray[np.float32]:
@@ -62,10 +62,10 @@ class EmbeddedOnce:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Texts of one side that were embedded.
+    """Embedded texts of one side.
 
     Attributes:
-        rows: Which texts of the side, ascending.
+        rows: Indices of the texts, ascending.
         vectors: Shape (rows, width).
     """
 
@@ -79,16 +79,16 @@ def embed_both(
     load: Callable[[], Embedder[str]],
     most: int,
 ) -> tuple[Embedded, Embedded] | None:
-    """Embed evenly spaced texts of both sides, as many of each.
+    """Embed evenly spaced texts of both sides, the same number of each.
 
     Args:
         synthetic: Synthetic texts.
         real: Held-out real texts.
-        load: Gives the embedder; not called where there is nothing to embed.
-        most: Texts a side.
+        load: Returns the embedder; not called if there is nothing to embed.
+        most: Most texts a side.
 
     Returns:
-        None where a side has fewer than 20 texts.
+        None if a side has fewer than 20 texts.
     """
     count = min(len(synthetic), len(real), most)
     if count < _FEWEST:
@@ -106,7 +106,7 @@ def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Me
 
     Args:
         ours: Synthetic texts.
-        theirs: As many held-out real texts: the score moves with their number.
+        theirs: As many held-out real texts; the score depends on their number.
         called: The embedder's name, for the note.
     """
     count = len(ours.rows)
@@ -115,8 +115,8 @@ def compare_embeddings(ours: Embedded, theirs: Embedded, called: str) -> list[Me
     value = area(first, second)
     low, high = _interval(value, first, second)
     spread = (
-        f"where 95 of 100 resamples of {count} texts a side lie, clusters held fixed: not a "
-        "confidence interval of what endless texts would have, as few texts move MAUVE"
+        f"where 95 of 100 resamples of {count} texts a side lie, with fixed clusters: not a "
+        "confidence interval of the score of infinitely many texts, since MAUVE depends on size"
     )
     return [
         Metric("mauve", value, "internal", note),
@@ -130,14 +130,14 @@ def _spaced(size: int, count: int) -> NDArray[np.int64]:
 
 
 def mauve(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """Area under the divergence curve of two samples of vectors, 0 to 1: of ``quantised``."""
+    """Area under the divergence curve of two samples of vectors, 0 to 1."""
     return area(*quantised(first, second))
 
 
 def quantised(
     first: NDArray[np.float32], second: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many vectors of each sample fall into each cluster.
+    """The number of vectors of each sample in each cluster.
 
     Both are quantised together: PCA to 90% of the variance, rows of length 1, k-means with one
     cluster for ten vectors of the smaller sample.
@@ -151,13 +151,15 @@ def quantised(
 
     clusters = max(2, round(min(len(first), len(second)) / _TEXTS_PER_CLUSTER))
     both = normalize(np.concatenate([first, second]).astype(np.float64))
-    if not (both - both[0]).round(9).any():  # one text over and over: nothing to tell apart
+    if not (both - both[0]).round(9).any():  # one text repeated: one cluster
         return np.array([len(first)]), np.array([len(second)])
     both = normalize(PCA(0.9, svd_solver="full").fit_transform(both))
+    # KMeans warns, and warnings are errors, if there are fewer distinct points than clusters.
     clusters = min(clusters, len(np.unique(both.round(9), axis=0)))
-    found = KMeans(clusters, n_init=5, random_state=0).fit_predict(both)
+    cluster = KMeans(clusters, n_init=5, random_state=0).fit_predict(both)
     ours, theirs = (
-        np.bincount(part, minlength=clusters) for part in (found[: len(first)], found[len(first) :])
+        np.bincount(part, minlength=clusters)
+        for part in (cluster[: len(first)], cluster[len(first) :])
     )
     return ours, theirs
 
@@ -173,7 +175,7 @@ def area(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
         for mixed in (weight * p + (1 - weight) * q for weight in _MIXTURES)
     ]
     x, y = np.array([(0.0, 1.0), *curve[::-1], (1.0, 0.0)]).T
-    # Equal ones stay in the order of the curve, which falls: histograms that are alike have 1.
+    # Stable sort: equal points stay in the order of the falling curve, so equal histograms give 1.
     across, along = np.argsort(x, kind="stable"), np.argsort(y[::-1], kind="stable")
     areas = np.trapezoid(y[across], x[across]) + np.trapezoid(x[::-1][along], y[::-1][along])
     return float(areas / 2)
@@ -190,24 +192,25 @@ def _interval(
             for _ in range(_REPLICATES)
         ]
     )
-    # Samples of samples are further apart than the samples: the spread alone counts.
+    # Resamples are further apart than the samples, so they are biased: use their spread only.
     low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
     return float(low), float(high)
 
 
 def _divergence(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     """Kullback-Leibler divergence in nats; q is positive where p is."""
-    held = p > 0
-    return float(np.sum(p[held] * np.log(p[held] / q[held])))
+    support = p > 0
+    # 0 log 0 = 0
+    return float(np.sum(p[support] * np.log(p[support] / q[support])))
 
 
 WORD = re.compile(r"\w+")
 
 
 def fidelity(texts: Sequence[str]) -> list[Metric]:
-    """Metrics of the synthetic texts alone: ``dp-release``. What has nothing to count is left out.
+    """Metrics of the synthetic texts alone: ``dp-release``. Ratios over zero are left out.
 
-    Distinct-n falls with the size of a corpus: compare files of like size only.
+    Distinct-n falls with corpus size: compare files of similar size only.
     """
     words = [WORD.findall(text.lower()) for text in texts]
     count, repeats = len(texts), len(texts) - len(set(texts))
@@ -231,7 +234,7 @@ def fidelity(texts: Sequence[str]) -> list[Metric]:
 def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]:
     """Distance between the lengths of synthetic and held-out real texts: ``internal``.
 
-    Empty where one side has no texts.
+    Empty if one side has no texts.
     """
     if not synthetic or not real:
         return []
@@ -261,7 +264,7 @@ def compare_lengths(synthetic: Sequence[str], real: Sequence[str]) -> list[Metri
 
 
 def _furthest(ours: Sequence[int], theirs: Sequence[int]) -> float:
-    """Largest distance of the distribution functions of two samples, one number a side or more."""
+    """Largest distance of the distribution functions of two nonempty samples."""
     places = np.union1d(ours, theirs)
     first, second = (
         np.searchsorted(np.sort(side), places, side="right") / len(side) for side in (ours, theirs)

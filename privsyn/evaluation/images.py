@@ -1,7 +1,7 @@
-"""Synthetic against real images: variety, a classifier, distances in the features of an embedder.
+"""Compare synthetic with real images: variety, a classifier, distances of features.
 
-FID and precision and recall are estimates that move with the number of images and with the
-embedder: every note says both.
+FID, precision and recall depend on the number of images and on the embedder, so every note names
+both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS_PER_PASS = 512
 
 
 def image_fidelity(rows: Sequence[ImageRow]) -> list[Metric]:
-    """Metrics of the synthetic images alone: ``dp-release``. What cannot be computed is left out.
+    """Metrics of the synthetic images alone: ``dp-release``. Omits what it cannot compute.
 
     Args:
         rows: Lines of the synthetic file; images that cannot be read count in ``images`` alone.
@@ -62,10 +62,10 @@ def downstream_images(
     """Train a support vector machine on pixels of synthetic images, test on held-out real ones.
 
     Images are reduced to 32 pixels a side; 10,000 are trained on at most, evenly spaced. Rows
-    without a label are left out. Where there is one synthetic label, that is always the answer.
+    without a label are left out. With a single synthetic label that is always the answer.
 
     Returns:
-        As classify.downstream; all internal. Empty where one side has no labelled image.
+        As classifiers.downstream; all internal. Empty if one side has no labelled image.
     """
     train = [(one, label) for one, label in _pairs(synthetic, synthetic_labels)]
     test = [(one, label) for one, label in _pairs(real, real_labels)]
@@ -81,14 +81,14 @@ def downstream_beside(
     real: Sequence[Pixels],
     real_labels: Sequence[str | None],
 ) -> list[Metric]:
-    """``downstream_images``, and the same classifier trained on as many real images.
+    """``downstream_images`` plus the same classifier trained on as many real images.
 
-    The held-out images are cut in two, without a look at their labels: as many as there are
-    synthetic ones, at most half, are trained on; both are tested on the rest.
+    The held-out images are split without reading their labels: a training set of the release's
+    size, at most half, and a test set for both classifiers.
 
     Returns:
         As ``downstream_images``, with ``downstream.real`` and ``downstream.real_records``. Fewer
-        than 40 labelled real images are not cut: all are tested on, and there is no such number.
+        than 40 labelled real images are not split: all are test images, without a baseline.
     """
     ours, theirs = _pairs(synthetic, synthetic_labels), _pairs(real, real_labels)
     if len(theirs) < 2 * _FEWEST or not ours:
@@ -116,7 +116,7 @@ def _columns(pairs: Sequence[tuple[Pixels, str]]) -> tuple[list[Pixels], list[st
 def image_classifier(train: Sequence[tuple[Pixels, str]]) -> Callable[[Pixels], str]:
     """The classifier of ``downstream_images``, trained, as a function of one image.
 
-    privacy: it is asked one image at a time, so that an answer does not depend on other images.
+    privacy: it classifies one image at a time, so an answer does not depend on other images.
     """
     names = {label for _, label in train}
     if len(names) < 2:
@@ -141,15 +141,15 @@ def compare_images(
 ) -> list[Metric]:
     """FID, KID, precision and recall between synthetic and held-out real images: ``internal``.
 
-    As many of each side, evenly spaced, ``most`` at most. Empty where a side has fewer than 20.
-    Where there are twice as many real ones, other real images beside them have the same numbers:
-    what such a number is where nothing is synthetic.
+    The same number of each side, evenly spaced, at most ``most``. Empty if a side has fewer than
+    20. With twice as many real images, the same numbers are computed between two real samples: the
+    values where nothing is synthetic.
 
     Args:
         synthetic: Synthetic images.
         real: Held-out real images.
-        load: Gives the embedder; not called where there is nothing to embed.
-        most: Images a side.
+        load: Returns the embedder; not called if there is nothing to embed.
+        most: Most images a side.
         called: The embedder's name, for the notes.
     """
     count = min(len(synthetic), len(real), most)
@@ -163,7 +163,7 @@ def compare_images(
 
     doubled = len(real) >= 2 * count
     known = features(real, 2 * count if doubled else count)
-    if doubled:  # files may name labels in turn
+    if doubled:  # files may alternate labels: a split by position would separate them
         known = known[np.random.default_rng(_SEED).permutation(2 * count)]
     theirs, others = known[:count], known[count:] if doubled else None
     how = f"{count} a side, {embedder.width} features of {called}"
@@ -176,7 +176,7 @@ def compare_images(
 def _distances_of(
     ours: Features, theirs: Features, how: str, among: bool = False
 ) -> Iterator[Metric]:
-    """The four numbers of two samples, the second real; ``among`` where the first is real, too."""
+    """The four numbers of two samples, the second real; ``among``: the first is real too."""
     precision, recall = precision_recall(ours, theirs)
     numbers = {
         "fid": (
@@ -186,7 +186,7 @@ def _distances_of(
         ),
         "kid": (
             kernel_distance(ours, theirs),
-            f"kernel distance to held-out real images, {how}; lower is closer, 0 on average where "
+            f"kernel distance to held-out real images, {how}; lower is closer, 0 on average if "
             "they are alike",
         ),
         "precision": (
@@ -200,7 +200,7 @@ def _distances_of(
     }
     for name, (value, note) in numbers.items():
         if among:
-            yield Metric(f"{name}_real", value, "internal", "the same of other real images to them")
+            yield Metric(f"{name}_real", value, "internal", "the same for other real images")
         else:
             yield Metric(name, value, "internal", note)
 
@@ -208,8 +208,8 @@ def _distances_of(
 def frechet_distance(first: Features, second: Features) -> float:
     """Squared 2-Wasserstein distance of the normal distributions fitted to two samples.
 
-    |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), by singular values of the centred samples, so that
-    fewer vectors than features are no special case. Biased upwards for few vectors.
+    |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)), by singular values of the centered samples, so that
+    fewer vectors than features need no special case. Biased upward for few vectors.
 
     Args:
         first: Shape (n, width), n at least 2.
@@ -224,6 +224,7 @@ def frechet_distance(first: Features, second: Features) -> float:
     ]
     # tr (C1 C2)^(1/2) is the nuclear norm of A B^T where C1 = A^T A and C2 = B^T B.
     width = first.shape[1]
+    # shapes (rows, width) -> (at most width, width): the products below stay small
     left, right = (_triangle(root) if len(root) > width else root for root in roots)
     shared = np.linalg.svd(left @ right.T, compute_uv=False).sum()
     spread = sum(float((root**2).sum()) for root in roots)
@@ -247,14 +248,15 @@ def kernel_distance(first: Features, second: Features) -> float:
         return np.asarray((rows @ columns.T / width + 1) ** 3, np.float64)
 
     def among(part: Features) -> float:
-        own = kernel(part, part)
-        return float((own.sum() - np.trace(own)) / (len(part) * (len(part) - 1)))
+        gram = kernel(part, part)
+        # unbiased: without the diagonal, the pairs of a vector with itself
+        return float((gram.sum() - np.trace(gram)) / (len(part) * (len(part) - 1)))
 
     return among(first) + among(second) - 2 * float(kernel(first, second).mean())
 
 
 def _triangle(root: Features) -> Features:
-    """R of QR: fewer rows, the same products."""
+    """R of the QR decomposition: fewer rows, the same Gram matrix."""
     upper: Any = np.linalg.qr(root, mode="r")
     return np.asarray(upper, np.float64)
 
@@ -275,6 +277,7 @@ def precision_recall(
 
 def _covered(points: Features, sample: Features, k: int) -> float:
     """Share of points within the ball of some vector of the sample."""
+    # radii: shape (sample,), squared distance to the k-th nearest other vector
     radii = np.concatenate(
         [
             # The nearest of all is the vector itself.

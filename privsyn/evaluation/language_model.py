@@ -1,4 +1,4 @@
-"""How likely a language model finds texts, and how well one trained on them predicts real ones."""
+"""Language models as judges: divergences of words, perplexity, in-context and student accuracy."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FEWEST_OF_CORPUS = 20
 
 
 def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]:
-    """How far apart the words of two corpora are, beside two halves of the real one.
+    """Divergence of the words of two corpora, with that of two halves of the real one.
 
-    Divergences fall with the number of texts, so as many of each side are compared, evenly spaced;
-    what two samples of the real texts of that size have between them is told beside it.
+    Divergences fall with the number of texts, so the same number of each side is compared, evenly
+    spaced, and the divergence of two real samples of that size is given as a reference.
 
     Returns:
         ``words_divergence``, ``pairs_divergence``, ``words_divergence_real`` (Jensen-Shannon, bits,
         0 to 1) and ``words_covered`` (share of real words that occur among the synthetic ones).
-        Empty where a side has fewer than 20 texts.
+        Empty if a side has fewer than 20 texts.
     """
     count = min(len(synthetic), len(real) // 2)
     if count < _FEWEST_OF_CORPUS // 2:
@@ -67,7 +67,7 @@ def compare_words(synthetic: Sequence[str], real: Sequence[str]) -> list[Metric]
 
 
 def compare_labels(synthetic: Sequence[str | None], real: Sequence[str | None]) -> list[Metric]:
-    """Total variation distance between the labels of both sides; empty without labels."""
+    """Total variation distance between the labels of both sides; empty if a side has no labels."""
     ours, theirs = (Counter(label for label in part if label) for part in (synthetic, real))
     if not ours or not theirs:
         return []
@@ -79,7 +79,7 @@ def compare_labels(synthetic: Sequence[str | None], real: Sequence[str | None]) 
 
 
 def divergence(first: Counter[T], second: Counter[T]) -> float:
-    """Jensen-Shannon divergence of two counts in bits, 0 to 1; 1 where one is empty.
+    """Jensen-Shannon divergence of two counts in bits, 0 to 1; 1 if one is empty.
 
     Source: Lin 1991, "Divergence measures based on the Shannon entropy", section 4.
     """
@@ -90,8 +90,9 @@ def divergence(first: Counter[T], second: Counter[T]) -> float:
     middle = (p + q) / 2
 
     def to_middle(part: Any) -> float:
-        held = part > 0
-        return float((part[held] * np.log2(part[held] / middle[held])).sum())
+        # 0 log 0 = 0; the middle is positive wherever a part is
+        support = part > 0
+        return float((part[support] * np.log2(part[support] / middle[support])).sum())
 
     return min(1.0, max(0.0, (to_middle(p) + to_middle(q)) / 2))
 
@@ -101,14 +102,14 @@ def _spaced(texts: Sequence[str], count: int) -> list[str]:
 
 
 Likelihoods = Callable[[Sequence[tuple[str, str]]], list[tuple[float, int]]]
-"""Log-likelihood of each text behind its prompt, and the tokens it has."""
+"""Log-likelihood in nats and number of tokens of each text after its prompt."""
 
 SHOTS = 4
 _FEWEST = 20
 _REPLICATES = 1000
 _SEED = 20240615
 _LONGEST = 400
-"""Characters of an example in a prompt."""
+"""Most characters of an example in a prompt."""
 
 
 def perplexity_gap(
@@ -116,17 +117,17 @@ def perplexity_gap(
 ) -> list[Metric]:
     """Perplexity of synthetic and of held-out real texts under the public model, and their ratio.
 
-    A release that only repeats what the model writes anyway is far less perplexing than real texts.
+    A release that repeats what the model writes anyway has far lower perplexity than real texts.
 
     Args:
         synthetic: Synthetic texts.
         real: Held-out real texts.
         likelihoods: Of the public model.
-        most: Texts a side, evenly spaced.
+        most: Most texts a side, evenly spaced.
 
     Returns:
         ``perplexity.synthetic``, ``perplexity.real``, ``perplexity.gap`` (logarithm of their ratio)
-        with its interval over texts. Empty where a side has fewer than 20.
+        with its interval over texts. Empty if a side has fewer than 20.
     """
     count = min(len(synthetic), len(real), most)
     if count < _FEWEST:
@@ -135,10 +136,12 @@ def perplexity_gap(
         likelihoods([("", texts[i]) for i in np.linspace(0, len(texts) - 1, count).astype(int)])
         for texts in (synthetic, real)
     ]
+    # nats, tokens: shape (2 sides, count)
     nats, tokens = (np.array([[pair[k] for pair in side] for side in sides]) for k in (0, 1))
     if not tokens.sum(axis=1).all():
         return []
     ours, theirs = -nats.sum(axis=1) / tokens.sum(axis=1)
+    # rows: shape (2 sides, replicates, count)
     rows = np.random.default_rng(_SEED).integers(0, count, (2, _REPLICATES, count))
     drawn = [
         -side[chosen].sum(axis=1) / np.maximum(1, of[chosen].sum(axis=1))
@@ -147,6 +150,7 @@ def perplexity_gap(
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
     how = f"{count} texts a side, under models.language"
     numbers = {
+        # exp(709) is the largest float
         "synthetic": (math.exp(min(ours, 700)), f"perplexity a token of synthetic texts, {how}"),
         "real": (math.exp(min(theirs, 700)), f"perplexity a token of held-out real texts, {how}"),
         "gap": (ours - theirs, "logarithm of their ratio; below 0: less surprising than real"),
@@ -164,14 +168,14 @@ def in_context(
 ) -> list[Metric]:
     """Accuracy of the public model on real records with a few labelled examples in its prompt.
 
-    The prompt holds ``SHOTS`` examples, drawn anew for every record, labels in turn; the answer is
-    the label whose tokens have the highest mean log-likelihood behind it.
+    The prompt has ``SHOTS`` examples, drawn for each record, with labels in turn. The answer is the
+    label with the highest mean log-likelihood of its tokens.
 
     Args:
-        sets: What examples are taken from, by name: ``synthetic`` and the baselines.
+        sets: Sources of examples by name: ``synthetic`` and the baselines.
         tested: Held-out real records, none of which is in a set.
         likelihoods: Of the public model.
-        most: Records tested at most, evenly spaced.
+        most: Most records tested, evenly spaced.
 
     Returns:
         ``in_context.<name>`` for every set, the interval of the first, ``in_context.chance`` and
@@ -188,11 +192,11 @@ def in_context(
     truth = np.array([label for _, label in chosen])
     hits = {
         name: np.array(
-            [_answer(own, text, labels, likelihoods, i) for i, (text, _) in enumerate(chosen)]
+            [_answer(examples, text, labels, likelihoods, i) for i, (text, _) in enumerate(chosen)]
         )
         == truth
-        for name, own in sets.items()
-        if own
+        for name, examples in sets.items()
+        if examples
     }
     how = f"{SHOTS} examples in the prompt of models.language, {len(truth)} held-out real records"
     notes = {
@@ -200,14 +204,14 @@ def in_context(
         "real": "the same with other real records as examples",
         "public": "the same with texts of the public model alone as examples",
     }
-    found = [
+    metrics = [
         Metric(f"in_context.{name}", float(right.mean()), "internal", notes[name])
         for name, right in hits.items()
     ]
     low, high = wilson(int(hits["synthetic"].sum()), len(truth))
     chance = max(float((truth == label).mean()) for label in labels)
     return [
-        *found,
+        *metrics,
         Metric("in_context.low", low, "internal", "lower end of its 95% interval (Wilson)"),
         Metric("in_context.high", high, "internal", "upper end"),
         Metric("in_context.chance", chance, "internal", "accuracy of the commonest label"),
@@ -218,15 +222,18 @@ def in_context(
 def _answer(
     examples: Texts, text: str, labels: Sequence[str], likelihoods: Likelihoods, number: int
 ) -> str:
+    # One generator for each record: all sets use the same positions, and order does not matter.
     rng = np.random.default_rng([_SEED, number])
     prompt = ""
     for shot in range(SHOTS):
         label = labels[(number + shot) % len(labels)]
-        own = [example for example, of in examples if of == label] or [text for text, _ in examples]
-        prompt += f"Text: {_cut(own[rng.integers(len(own))])}\nLabel: {label}\n\n"
+        shots = [example for example, of in examples if of == label] or [
+            text for text, _ in examples
+        ]
+        prompt += f"Text: {_cut(shots[rng.integers(len(shots))])}\nLabel: {label}\n\n"
     prompt += f"Text: {_cut(text)}\nLabel:"
-    found = likelihoods([(prompt, f" {label}") for label in labels])
-    scores = [nats / max(1, tokens) for nats, tokens in found]
+    likelihood = likelihoods([(prompt, f" {label}") for label in labels])
+    scores = [nats / max(1, tokens) for nats, tokens in likelihood]
     return labels[int(np.argmax(scores))]
 
 
@@ -249,22 +256,22 @@ def next_token_accuracy(
 ) -> list[Metric]:
     """How often a model's most likely next token is the real one.
 
-    Every text stands behind a public prompt, is cut to ``max_tokens``, and ends with the end token
-    unless it was cut. The tokens of the text and its end are counted, those of the prompt are not.
-    Tokens are the model's own, so models with different tokenizers cannot be compared.
+    Every text follows a public prompt, is truncated to ``max_tokens``, and ends with the end token
+    unless it was truncated. Tokens of the text and its end count, those of the prompt do not.
+    Models with different tokenizers cannot be compared.
 
     Args:
         model_folder: A causal language model with its tokenizer, as ``train_student`` writes it.
         texts: Label and text of held-out real records.
-        max_tokens: Tokens of a text that are read at most.
+        max_tokens: Most tokens of a text.
         called: What the model is called in the metrics' names.
-        template: The prompt. None: the model's own (its folder's ``privsyn.json``).
-        performance: Device and threads. None: as the machine is.
+        template: The prompt. None: that of the model's ``privsyn.json``.
+        performance: Device and threads. None: the machine's defaults.
 
     Returns:
         ``<called>.next_token_accuracy`` (a share) and its interval, ``<called>.commonest_token``
-        (accuracy of naming the commonest token always), ``<called>.cross_entropy`` (nats per token)
-        and ``<called>.tokens``; all internal. Empty without texts.
+        (accuracy of always naming the most frequent token), ``<called>.cross_entropy`` (nats per
+        token) and ``<called>.tokens``; all internal. Empty if there are no texts.
 
     Raises:
         ModelError: The model cannot be loaded, or its context is too short.
@@ -281,20 +288,21 @@ def next_token_accuracy(
         tokenizer = student.read_tokenizer(model_folder)
         model = student.read_model(model_folder).to(device).eval()
         template = template or student.prompt_of(model_folder)
-        if not texts:  # privacy: a model that cannot be loaded is said whether there is one or not
+        if not texts:  # privacy: a model that cannot be loaded fails with or without held-out texts
             return []
         encoded = student.encode(tokenizer, template, texts, max_tokens)
         student.refuse_long(model, encoded, max_tokens, model_folder.name)
         vocabulary = model.get_input_embeddings().num_embeddings
         for group in student.passes(encoded, vocabulary, device):
+            # ids, targets: shape (texts, tokens); logits: shape (counted tokens, vocabulary)
             ids, targets = student.pad(group, device)
-            kept = targets != student.NOT_COUNTED
-            logits = model(input_ids=ids, use_cache=False).logits[kept].float()
-            truth = targets[kept]
-            right = torch.zeros_like(kept)
-            right[kept] = logits.argmax(-1) == truth
+            counted = targets != student.NOT_COUNTED
+            logits = model(input_ids=ids, use_cache=False).logits[counted].float()
+            truth = targets[counted]
+            right = torch.zeros_like(counted)
+            right[counted] = logits.argmax(-1) == truth
             hits += right.sum(-1).tolist()
-            lengths += kept.sum(-1).tolist()
+            lengths += counted.sum(-1).tolist()
             nats += float(F.cross_entropy(logits, truth, reduction="sum").item())
             seen.update(truth.tolist())
     tokens = sum(lengths)
@@ -318,7 +326,7 @@ def next_token_accuracy(
             f"{called}.commonest_token",
             max(seen.values()) / tokens,
             "internal",
-            "accuracy of naming the commonest token always",
+            "accuracy of always naming the commonest token",
         ),
         Metric(f"{called}.cross_entropy", nats / tokens, "internal", f"nats per token, {over}"),
         Metric(f"{called}.tokens", float(tokens), "internal", "held-out real tokens counted"),
@@ -326,7 +334,7 @@ def next_token_accuracy(
 
 
 def _interval(hits: Sequence[int], lengths: Sequence[int]) -> tuple[float, float]:
-    """What 95 of 100 bootstrap samples of the texts spread over: tokens of a text hang together."""
+    """95% bootstrap interval over texts, not tokens: tokens of a text are dependent."""
     right, of = np.array(hits), np.array(lengths)
     rng = np.random.default_rng(_RESAMPLING_SEED)
     drawn = []

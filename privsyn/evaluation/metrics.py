@@ -1,4 +1,4 @@
-"""A number about a release, and who may see it."""
+"""Metrics of a release, each with its publication class."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Metric:
         value: The number, finite.
         cls: ``dp-release`` for a function of the synthetic file alone (post-processing of the
             release), ``internal`` for anything that read real records: never published.
-        note: What the number is, with its unit.
-        label: The label it is about, where it is about one.
+        note: What the number measures, with its unit.
+        label: The label it describes, if it describes one.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Metric:
         if self.cls not in ("internal", "dp-release"):
             raise ValueError(f"class of {self.name} is {self.cls!r}")
         if not math.isfinite(self.value):
-            raise ValueError(f"{self.name} is {self.value}: leave out what cannot be computed")
+            raise ValueError(f"{self.name} is {self.value}: omit a metric that cannot be computed")
 
     def to_json(self) -> dict[str, Any]:
         """The metric as plain JSON values."""
@@ -47,9 +47,9 @@ _NORMAL = 1.959964
 
 
 def wilson(hits: int, records: int) -> tuple[float, float]:
-    """A 95% interval of a share, of which ``hits`` of ``records`` were counted: Wilson's.
+    """Wilson's 95% interval of the share of hits among the records.
 
-    Resampled records say too little where nearly all are right: 20 of 20 would leave no width.
+    A bootstrap fails near 0 and 1: for 20 hits of 20 its width is zero.
 
     Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference".
     """
@@ -61,7 +61,7 @@ def wilson(hits: int, records: int) -> tuple[float, float]:
 
 
 def slugs(labels: Sequence[str]) -> list[str]:
-    """Labels as parts of metric names, which take little punctuation; no two alike."""
+    """Labels as distinct parts of metric names. MLflow allows little punctuation in them."""
     plain = [re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") for label in labels]
     times = Counter(plain)
     return [

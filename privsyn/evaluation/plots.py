@@ -1,4 +1,4 @@
-"""Plots of a release as PNG files. One that shows held-out real data says so in its title."""
+"""Plots of a release as PNG files. The title of a plot of held-out real data says so."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OF_SYNTHETIC = frozenset({"lengths.png", "labels.png", "samples.png"})
 """Plots of the synthetic file alone."""
 
 IN_REPORT = OF_SYNTHETIC | {"recall.png"}
-"""Plots that a report draws itself."""
+"""Plots that a report draws as SVG and does not copy."""
 
 
 def draw_plots(
     folder: Path, texts: Sequence[str], labels: Sequence[str | None], metrics: Sequence[Metric]
 ) -> list[Path]:
-    """Draw what there is data for.
+    """Draw the plots for which there is data.
 
     ``lengths.png`` and ``labels.png`` show the synthetic file alone. ``recall.png`` shows the
     downstream metrics of each label and is internal.
@@ -53,7 +53,7 @@ def draw_plots(
 def draw_image_plots(
     folder: Path, sheet: bytes | None, labels: Sequence[str | None], metrics: Sequence[Metric]
 ) -> list[Path]:
-    """As draw_plots, with a contact sheet of the synthetic images, ``samples.png``, for lengths.
+    """As draw_plots, with a contact sheet of the images, ``samples.png``, in place of lengths.
 
     Raises:
         StorageError: Disk full or no permission.
@@ -70,7 +70,7 @@ def draw_image_plots(
 def _label_plots(
     things: str, labels: Sequence[str | None], metrics: Sequence[Metric]
 ) -> list[tuple[str, Figure]]:
-    """Rows per label, and recall per label, where there are such."""
+    """Rows per label and recall per label, if there are labels."""
     names = list(dict.fromkeys(label for label in labels if label is not None))
     counts = Counter(labels)
     recall = {
@@ -98,7 +98,7 @@ def _lengths(texts: Sequence[str]) -> Figure:
     counts, _, _ = axes.hist(
         np.minimum(words, edges[-1] - 1), bins=edges.tolist(), color=BAR, rwidth=0.94
     )
-    axes.set_ylim(0, 1.14 * np.max(counts))  # room for the median's name
+    axes.set_ylim(0, 1.14 * np.max(counts))  # room for the label of the median
     axes.set_xlim(edges[0], edges[-1])
     axes.axvline(median, color=INK, linewidth=1, linestyle=(0, (3, 3)))
     axes.annotate(
@@ -109,7 +109,7 @@ def _lengths(texts: Sequence[str]) -> Figure:
         textcoords="offset points",
         color=INK,
     )
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # of texts there are no halves
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))  # counts are integers
     axes.yaxis.grid(True, color=GRID)
     above = int((words >= edges[-1]).sum())
     longer = f" ({above:,} longer than {edges[-1] - 1:,.0f} in the last bar)" if above else ""
@@ -142,10 +142,10 @@ def _recall(recall: dict[str, float], accuracy: float | None) -> Figure:
 
 
 def _bars(
-    title: str, names: Sequence[str], values: Sequence[float], form: str, colour: str
+    title: str, names: Sequence[str], values: Sequence[float], form: str, color: str
 ) -> tuple[Figure, Axes]:
     figure, axes = _figure(title, 1.3 + 0.34 * len(names))
-    axes.barh(range(len(names)), values, height=0.66, color=colour)
+    axes.barh(range(len(names)), values, height=0.66, color=color)
     for row, value in enumerate(values):
         text = axes.text(1.015, row, form.format(value), va="center_baseline", color=INK)
         text.set_transform(axes.get_yaxis_transform())
@@ -167,7 +167,7 @@ def _plain(label: str) -> str:
 
 
 def _figure(title: str, height: float) -> tuple[Figure, Axes]:
-    """A figure of its own, without pyplot's global list of figures."""
+    """A figure outside pyplot's global list: it is freed with its last reference."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -194,14 +194,14 @@ def _save(figure: Figure, path: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Point:
+class ChoicePoint:
     """A release in a plot of epsilon against accuracy.
 
     Attributes:
-        method: Points of one method are joined.
+        method: A line joins the points of a method.
         epsilon: Its cost.
         accuracy: On held-out real records.
-        low: Lower end of its interval; None where it has none.
+        low: Lower end of its interval; None if it has no interval.
         high: Upper end.
     """
 
@@ -213,24 +213,24 @@ class Point:
 
 
 def draw_choice(
-    points: Sequence[Point], baselines: Mapping[str, float], of: str = "accuracy"
+    points: Sequence[ChoicePoint], baselines: Mapping[str, float], of: str = "accuracy"
 ) -> bytes:
     """Epsilon against accuracy as a PNG file, each method a line with its intervals. Internal.
 
     Args:
         points: At least one.
-        baselines: Accuracies that cost nothing or are not to be had, by name.
-        of: What it is called, where it is another number.
+        baselines: Accuracies of free or unattainable references, by name.
+        of: Name of the measure on the y-axis.
     """
     figure, axes = _figure(f"Epsilon against {of}, by held-out real records [internal]", 3.8)
     for number, method in enumerate(dict.fromkeys(point.method for point in points)):
-        own = sorted((p for p in points if p.method == method), key=lambda p: p.epsilon)
-        colour = (BAR, MARK, INK, SOFT)[number % 4]
-        x, y = [p.epsilon for p in own], [p.accuracy for p in own]
-        axes.plot(x, y, marker="o", color=colour, label=_plain(method))
-        for p in own:
+        line = sorted((p for p in points if p.method == method), key=lambda p: p.epsilon)
+        color = (BAR, MARK, INK, SOFT)[number % 4]
+        x, y = [p.epsilon for p in line], [p.accuracy for p in line]
+        axes.plot(x, y, marker="o", color=color, label=_plain(method))
+        for p in line:
             if p.low is not None and p.high is not None:
-                axes.vlines(p.epsilon, p.low, p.high, color=colour, linewidth=1)
+                axes.vlines(p.epsilon, p.low, p.high, color=color, linewidth=1)
     for number, (name, value) in enumerate(baselines.items()):
         style = (0, (4, 2 + 2 * number))
         axes.axhline(value, color=SOFT, linewidth=1, linestyle=style, label=_plain(name))

@@ -1,4 +1,4 @@
-"""What a release is worth beside real records, as graded sections of the report that stays inside.
+"""Utility of a release compared with real records: graded sections of the internal report.
 
 The numbers read held-out real records, so every section is internal.
 """
@@ -6,27 +6,94 @@ The numbers read held-out real records, so every section is internal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from privsyn.evaluation.circumstances import (
-    CUT_OFF,
-    FEWEST,
-    Circumstances,
-    easiest_first,
-    graded_section,
-)
-from privsyn.evaluation.grades import downstream
+from privsyn.evaluation.classifiers import FEWEST, FEWEST_A_SIDE, TAKEN_FOR
 from privsyn.report.blocks import Bar, Bars, Block, Missing, Number, Numbers
 from privsyn.report.document import STAYS, Grade, Section
 
+CUT_OFF = "evaluate did not run or was cut off (privsyn report --measure RELEASE: it costs nothing)"
 
-def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list[Section]:
+
+@dataclass(frozen=True)
+class Availability:
+    """Which metrics a release can have, and what the advice of the report names.
+
+    Attributes:
+        texts: Whether records are texts.
+        held_out: Whether the settings hold real records out.
+        labelled: Whether records have two or more labels.
+        embedded: Whether sentence vectors are enabled.
+        enabled: Whether releases are measured.
+        measured: Whether this release was measured.
+        encoder: Why no encoder can compare images; None if one can.
+        rows: Synthetic records.
+        tuning_hint: The settings of the method that raise utility.
+        failed: Name and error of each measurement that failed; empty if none did.
+        first: What helps before the method's settings do; empty for nothing.
+        aside: Further advice for a release that is not good; empty for nothing.
+        proportions: What decides how many records a label has, in a sentence.
+        longest: The setting that limits a text's length.
+        perplexity_texts: Texts a side for perplexity.
+        in_context_records: Real records that the model labels from examples in its prompt.
+        reader: Whether models.language runs on this machine, not on a server.
+    """
+
+    texts: bool
+    held_out: bool
+    labelled: bool
+    embedded: bool
+    rows: int
+    tuning_hint: str
+    enabled: bool = True
+    measured: bool = True
+    encoder: str | None = None
+    failed: str = ""
+    first: str = ""
+    aside: str = ""
+    proportions: str = ""
+    longest: str = "max_tokens"
+    perplexity_texts: int = 32
+    in_context_records: int = 0
+    reader: bool = True
+
+
+def easiest_first(advice: str, about: Availability) -> str:
+    """Advice that names ``about.first`` before the method's settings."""
+    if not about.first:
+        return advice
+    summary, mark, settings = advice.partition(" Raise ")
+    return f"{summary} First: {about.first}.{mark}{settings}"
+
+
+def graded_section(
+    key: str,
+    title: str,
+    grade: Grade | None,
+    advice: str,
+    bars: Sequence[Bar] = (),
+    numbers: Sequence[Number] = (),
+    missing: Sequence[str] = (),
+    of: str = "Accuracy of a classifier on held-out real records",
+) -> Section:
+    """An internal section: what is missing, then bars, then numbers."""
+    blocks: list[Block] = []
+    if missing:
+        blocks.append(Missing(tuple(missing)))
+    if bars:
+        blocks.append(Bars(tuple(bars), of))
+    if numbers:
+        blocks.append(Numbers(tuple(numbers)))
+    return Section(key, title, STAYS, tuple(blocks), grade, advice)
+
+
+def sections(metrics: Sequence[Mapping[str, Any]], about: Availability) -> list[Section]:
     """The report's sections from the metrics of evaluation.json.
 
     Args:
         metrics: As Metric.to_json writes them.
-        about: The circumstances.
+        about: What is available.
     """
     value = {str(metric["name"]): float(metric["value"]) for metric in metrics}
     return [
@@ -36,6 +103,231 @@ def sections(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> list
     ]
 
 
+def downstream(
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
+) -> Section:
+    """Does a classifier trained on the release work on real records?"""
+    if "nearness.cosine" in value:
+        return _nearness(value, about)
+    title = "Does what it teaches hold on real records?"
+    missing = _why_no_headline(about) if "vectors.accuracy" not in value else ()
+    recalls = tuple(
+        Number(str(metric["label"]), float(metric["value"]), str(metric["note"]))
+        for metric in metrics
+        if str(metric["name"]).startswith("downstream.recall.")
+    )
+    by, how = ("by words", "by TF-IDF") if about.texts else ("by pixels", "of a kernel classifier")
+    words = tuple(
+        Number(name, value[key], note, value.get(f"{key}_low"), value.get(f"{key}_high"))
+        for key, name, note in (
+            (
+                "downstream.accuracy",
+                by,
+                f"accuracy {how}, trained on the release; its 95% interval over test records",
+            ),
+            ("downstream.public", f"{by}, public model alone", "the same, of its texts"),
+            ("downstream.real", f"{by}, real records", "the same, of as many real records"),
+            ("downstream.majority", "commonest label", "accuracy of naming it always"),
+        )
+        if key in value
+    )
+    if "vectors.accuracy" not in value:
+        rough = tuple(
+            Bar(
+                name,
+                value[key],
+                value.get(f"{key}_low"),
+                value.get(f"{key}_high"),
+                ours=key == "downstream.accuracy",
+            )
+            for key, name in (
+                ("downstream.accuracy", "this release"),
+                ("downstream.majority", "commonest label"),
+                ("downstream.real", f"{value.get('downstream.real_records', 0):.0f} real records"),
+            )
+            if key in value and (key != "downstream.real" or not about.texts)
+        )
+        graded: Grade | None = None
+        advice = "Not graded." if rough else "Not measured."
+        if rough and not about.texts:
+            missing = (_NO_GENERATOR,)
+            if "downstream.real" in value:
+                graded, advice = _by_pixels(value, about.tuning_hint)
+                advice += _least_found(recalls, metrics) if graded != "good" else ""
+        section = graded_section("downstream", title, graded, advice, rough, words, missing)
+        return _with_recalls(section, recalls, by)
+    bars = [
+        Bar(
+            "this release",
+            value["vectors.accuracy"],
+            value.get("vectors.accuracy_low"),
+            value.get("vectors.accuracy_high"),
+            ours=True,
+        ),
+        Bar("commonest label", value["vectors.chance"]),
+    ]
+    if "vectors.public" in value:
+        bars.append(Bar("public model alone", value["vectors.public"]))
+    else:
+        missing = ("The public model alone was not measured.",)
+    bars.append(Bar(f"{value['vectors.real_records']:.0f} real records", value["vectors.real"]))
+    grade, advice = _headline_worth(value, about.tuning_hint)
+    if grade != "good" and recalls:
+        # Recalls are those of the classifier over words; the grade is of the one over vectors.
+        help_ = " Describe in dataset.label_descriptions how they differ."
+        if weakest := _least_found(recalls, metrics, help_):
+            advice += f" {by.capitalize()}:{weakest}"
+    if grade != "good":
+        advice = easiest_first(advice, about) + _aside(about)
+    section = graded_section("downstream", title, grade, advice, bars, words, missing)
+    return _with_recalls(section, recalls, by)
+
+
+def _nearness(value: Mapping[str, float], about: Availability) -> Section:
+    """Records without labels: are its texts close to real ones?"""
+    real = f"{value['nearness.real_records']:.0f} real records"
+    bars = [
+        Bar(
+            "this release",
+            value["nearness.cosine"],
+            value["nearness.cosine_low"],
+            value["nearness.cosine_high"],
+            ours=True,
+        ),
+        Bar(real, value["nearness.real"]),
+    ]
+    missing: tuple[str, ...] = ("The public model alone was not measured.",)
+    grade: Grade | None = None
+    advice = "Not graded."
+    if "nearness.gain" in value:
+        bars.insert(1, Bar("public model alone", value["nearness.public"]))
+        missing, possible = (), value["nearness.real"] - value["nearness.public"]
+        grade, advice = "good", "Nearer than the public model alone."
+        if value["nearness.gain_low"] <= 0:
+            grade = "poor"
+            advice = (
+                "Not shown to be worth its epsilon: its gain over the public model alone is within "
+                f"the interval. Raise {about.tuning_hint}, or spend more epsilon."
+            )
+        elif value["nearness.gain"] < possible / 2:
+            grade = "fair"
+            advice += f" As many real records gain {possible:.3f}. Raise {about.tuning_hint}."
+        if grade != "good":
+            advice = easiest_first(advice, about) + _aside(about)
+    of = "Mean cosine of a held-out real record to the nearest text"
+    title = "Are its texts close to real ones?"
+    return graded_section("downstream", title, grade, advice, bars, (), missing, of)
+
+
+def _aside(about: Availability) -> str:
+    return f" And {about.aside}." if about.aside else ""
+
+
+_ALL = 0.99
+"""Recall that two digits print as 1.00, or nearly."""
+_DRAWN = 20
+"""Most labels whose recalls are bars; more labels become a table."""
+
+
+def _with_recalls(section: Section, recalls: Sequence[Number], by: str) -> Section:
+    """The section with the recall of each label: bars, or a table if there are many labels."""
+    if not recalls:
+        return section
+    of = f"Share of each label's real records that are found, {by}"
+    block: Block = Numbers(tuple(recalls))
+    if len(recalls) <= _DRAWN:
+        block = Bars(tuple(Bar(one.name, one.value, ours=True) for one in recalls), of)
+    return replace(section, blocks=(*section.blocks, block))
+
+
+def _least_found(
+    recalls: Sequence[Number], metrics: Sequence[Mapping[str, Any]], help_: str = ""
+) -> str:
+    """The label with the lowest recall, what it is confused with, and what may help."""
+    if not recalls:
+        return ""
+    least = min(recalls, key=lambda recall: recall.value)
+    if least.value > _ALL:
+        return ""
+    label = least.name
+    summary = f" The lowest recall is that of {label}, {least.value:.2f}"
+    for metric in metrics:
+        if str(metric["name"]).startswith("downstream.confused.") and metric["label"] == label:
+            other = str(metric["note"]).removeprefix(TAKEN_FOR)
+            summary += (
+                f", and {float(metric['value']):.2f} are taken for {other}: synthetic records "
+            )
+            return f"{summary}of the two look alike.{help_}"
+    return f"{summary}."
+
+
+def _headline_worth(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
+    """Grade and advice: the gain over free baselines, and the gap to real records."""
+    behind = value["vectors.real"] - value["vectors.accuracy"]
+    free = {"the commonest label": value["vectors.accuracy_low"] - value["vectors.chance"]}
+    if "vectors.gain" in value:  # texts of the public model may be worse than the majority label
+        free[_ALONE] = value["vectors.gain_low"]
+    over, low = min(free.items(), key=lambda one: one[1])
+    public, real = value.get("vectors.public", 0.0), value["vectors.real"]
+    if low <= 0 and over == _ALONE and (public >= real or public > _NEAR_ALL):
+        return "poor", (
+            f"Not worth any epsilon: {over} does about as well ({public:.2f}) as that many real "
+            f"records do ({real:.2f}). Take what costs nothing."
+        )
+    if low <= 0:
+        return "poor", (
+            f"Not shown to be worth its epsilon: its gain over {over} is within the interval. "
+            f"Raise {hint}, or spend more epsilon, or take what costs nothing."
+        )
+    all_free = " and ".join(free)
+    if behind > 0.1:
+        return "fair", (
+            f"Better than {all_free}, and {behind:.2f} behind as many real records. Raise {hint}."
+        )
+    near = f"within {max(behind, 0.0):.2f} of as many real records"
+    return "good", f"Better than {all_free}, and {near}."
+
+
+_ALONE = "the public model alone"
+_NEAR_ALL = 0.95
+"""Above this accuracy of the public model alone no release can show a gain."""
+
+
+def _why_no_headline(about: Availability) -> tuple[str, ...]:
+    least = FEWEST if about.labelled else FEWEST_A_SIDE
+    reasons = {
+        "evaluate.enabled is off": not about.enabled,
+        CUT_OFF: about.enabled and about.held_out and not about.measured,
+        "it is measured for texts only": not about.texts,
+        "no real records are held out (dataset.holdout, dataset.test_path)": not about.held_out,
+        "evaluate.embeddings is off": not about.embedded,
+        f"the release holds {about.rows} records, fewer than {least}": about.rows < least,
+    }
+    why = [reason for reason, holds in reasons.items() if holds]
+    if about.failed:
+        why.append(f"measuring failed ({about.failed})")
+    why = why or [f"one side has fewer than {least}{' labelled' * about.labelled} records"]
+    what = "Accuracy" if about.labelled else "Nearness"
+    what += " by sentence vectors, with an interval and free baselines"
+    return (f"{what}: UNAVAILABLE, since {' and '.join(why)}.",)
+
+
+_NO_GENERATOR = (
+    "The public model alone: UNAVAILABLE, since it is not measured for images. Its images are "
+    "shown if the release has its first population."
+)
+
+
+def _by_pixels(value: Mapping[str, float], hint: str) -> tuple[Grade, str]:
+    """As _headline_worth, for images: compared with the majority label and as many real images."""
+    behind = value["downstream.real"] - value["downstream.accuracy"]
+    if value["downstream.accuracy_low"] <= value["downstream.majority"]:
+        return "poor", f"Not shown to beat the commonest label. Raise {hint}."
+    if behind > 0.1:
+        return "fair", f"{behind:.2f} behind as many real images. Raise {hint}."
+    return "good", f"Within {max(behind, 0.0):.2f} of as many real images."
+
+
 _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "mauve": ("at least", 0.9, 0.6),
     "length_ks": ("at most", 0.1, 0.3),
@@ -43,12 +335,12 @@ _ALIKE: Mapping[str, tuple[str, float, float]] = {
     "precision": ("at least", 0.8, 0.5),
     "recall": ("at least", 0.6, 0.3),
 }
-"""Numbers that are graded: which way is good, and where good and fair end. Of precision and recall
-the share of what other real images have is graded, where that was measured."""
+"""Graded numbers: direction, limit of good, limit of fair. Precision and recall are graded relative
+to those of other real images, where these were measured."""
 
 
 def _likeness(
-    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
 ) -> Section:
     """Do the records look like real ones?"""
     title = "Does it look like the real records?"
@@ -78,20 +370,20 @@ def _likeness(
     worst = min(graded.values(), key=order.index)
     weak = [name for name, grade in graded.items() if grade == worst]
     if worst == "good":
-        said = "By every number measured."
-        return graded_section("likeness", title, worst, said, (), numbers, missing)
+        verdict = "By every number measured."
+        return graded_section("likeness", title, worst, verdict, (), numbers, missing)
     advice = f"Weakest by {' and '.join(map(_called, weak))}."
     if "labels_apart" in weak:
-        advice += " Labels are in other proportions than those of the real records."
+        advice += " Label proportions differ from those of the real records."
         advice += f" {about.proportions}" if about.proportions else ""
     if "length_ks" in weak:
         advice += _of_lengths(value.get("length_shift"), about.longest)
     if "mauve" in weak:
-        advice += f" Raise {about.levers}; MAUVE of fewer than some hundred texts says little."
+        advice += f" Raise {about.tuning_hint}; MAUVE of fewer than some hundred texts says little."
     if "precision" in weak:
-        advice += f" Many look like no real image: raise {about.levers}."
+        advice += f" Many do not look like real images: raise {about.tuning_hint}."
     if "recall" in weak:
-        advice += " Many real images look like none of these: let it make more of them."
+        advice += " Many real images have no similar synthetic one: generate more."
     advice = easiest_first(advice, about)
     if about.aside:
         advice += f" And {about.aside}."
@@ -99,7 +391,7 @@ def _likeness(
 
 
 def _of_lengths(shift: float | None, longest: str) -> str:
-    """Which way lengths differ, and the next step; ``shift`` in words, None where unknown."""
+    """How lengths differ, and the next step. ``shift`` is in words; None if unknown."""
     if shift is None or abs(shift) < 1:
         how = "differ" if shift is None else "differ, but not their median"
         return f" Lengths {how}: look at {longest} and at the method's prompt."
@@ -115,17 +407,17 @@ def _of_lengths(shift: float | None, longest: str) -> str:
     )
 
 
-def _of_images(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> tuple[str, ...]:
-    """Why distances between images are missing, or flatter; empty where they are sound."""
+def _of_images(metrics: Sequence[Mapping[str, Any]], about: Availability) -> tuple[str, ...]:
+    """Why distances between images are missing or biased; empty if they are sound."""
     if about.texts:
         return ()
     what = "FID, KID, precision and recall"
-    if found := [str(metric["note"]) for metric in metrics if metric["name"] == "fid"]:
-        if _VOTER not in found[0]:
+    if notes := [str(metric["note"]) for metric in metrics if metric["name"] == "fid"]:
+        if _VOTER not in notes[0]:
             return ()
         return (
             f"{what} are in features of models.image_embedder: where it cast the votes of the "
-            "release they flatter. Run evaluate again to have them by evaluate.image_encoder.",
+            "release they are too good. Run evaluate again to measure with evaluate.image_encoder.",
         )
     why = (
         "evaluate.enabled is off."
@@ -144,11 +436,11 @@ def _of_images(metrics: Sequence[Mapping[str, Any]], about: Circumstances) -> tu
 
 
 _VOTER = "models.image_embedder="
-"""In the notes of releases that the voter's own encoder measured."""
+"""Marks the notes of metrics that used the encoder which cast the votes."""
 
 
 def _called(name: str) -> str:
-    """A metric as people call it."""
+    """Display name of a metric."""
     written = {"mauve": "MAUVE", "fid": "FID", "kid": "KID", "length_ks": "lengths (KS)"}
     written |= {
         "length_wasserstein": "lengths, words apart",
@@ -172,12 +464,12 @@ _READ = ("perplexity.", "in_context.")
 
 
 def _reading(
-    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Circumstances
+    value: Mapping[str, float], metrics: Sequence[Mapping[str, Any]], about: Availability
 ) -> list[Section]:
-    """What the public language model makes of the release; of texts alone."""
+    """Perplexity and in-context accuracy under the public language model. Texts only."""
     if not about.texts:
         return []
-    title = "What does the public model make of it?"
+    title = "How does the public model read it?"
     numbers = [
         Number(
             _called(str(m["name"])),
@@ -205,12 +497,14 @@ def _reading(
     grade: Grade | None = None
     if "perplexity.gap" in value:
         low, high = value["perplexity.gap_low"], value["perplexity.gap_high"]
+        # Good only if the whole interval is within the limit; an interval that includes 0 but is
+        # wide says that there are too few texts.
         none, small = low <= 0 <= high, abs(value["perplexity.gap"]) <= _WIDE
-        told = max(-low, high) <= _WIDE
-        grade = "good" if none and told else "fair" if none or small else "poor"
+        narrow = max(-low, high) <= _WIDE
+        grade = "good" if none and narrow else "fair" if none or small else "poor"
         advice = (
             "The model finds synthetic and real texts about equally surprising."
-            if none and told
+            if none and narrow
             else "Too few texts to tell whether synthetic or real ones surprise it more"
             + (
                 ". Raise evaluate.perplexity_texts."
@@ -219,10 +513,11 @@ def _reading(
             )
             if none
             else "Synthetic texts are more surprising to it than real ones: they may be broken. "
-            f"Read some; lower the method's temperature, or raise {about.levers}."
+            f"Read some; lower the method's temperature, or raise {about.tuning_hint}."
             if low > 0
-            else "Synthetic texts are less surprising to it than real ones: they hold more of what "
-            f"it writes anyway. Raise {about.levers}."
+            else "Synthetic texts are less surprising to it than real ones: they are closer to "
+            "what "
+            f"it writes anyway. Raise {about.tuning_hint}."
         )
     names = {
         "synthetic": "this release",
@@ -232,13 +527,13 @@ def _reading(
     }
     bars = [
         Bar(
-            said,
+            label,
             value[f"in_context.{name}"],
             value.get("in_context.low") if name == "synthetic" else None,
             value.get("in_context.high") if name == "synthetic" else None,
             ours=name == "synthetic",
         )
-        for name, said in names.items()
+        for name, label in names.items()
         if f"in_context.{name}" in value
     ]
     of = "Accuracy of the model on real records, with labelled examples in its prompt"
@@ -246,13 +541,13 @@ def _reading(
 
 
 _WIDE = 0.5
-"""A perplexity gap beyond which it is poor; good is one that may be none, and no larger."""
+"""Largest gap, in nats a token, that is not poor."""
 
 
 def _why_unread(
-    about: Circumstances, setting: Literal["perplexity_texts", "in_context_records"]
+    about: Availability, setting: Literal["perplexity_texts", "in_context_records"]
 ) -> str:
-    """Why the public model did not read the release, as far as it can be told."""
+    """Why the public model did not read the release."""
     if not about.enabled:
         return "evaluate.enabled is off"
     if not about.held_out:
@@ -261,17 +556,19 @@ def _why_unread(
         return CUT_OFF
     if about.failed:
         return f"measuring failed ({about.failed})"
-    asked = about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
-    if not asked:
+    requested = (
+        about.perplexity_texts if setting == "perplexity_texts" else about.in_context_records
+    )
+    if not requested:
         return f"evaluate.{setting} is 0"
     if not about.reader:
         return "models.language is not read on this machine (models.server is set)"
     if setting == "in_context_records":
         if not about.labelled:
-            return "the records have no labels to tell apart"
+            return "the records have fewer than two labels"
         few = f"fewer than {2 * FEWEST} real records with a label are held out"
-    elif asked < FEWEST:
-        return f"evaluate.{setting}={asked} is fewer than {FEWEST}"
+    elif requested < FEWEST:
+        return f"evaluate.{setting}={requested} is fewer than {FEWEST}"
     elif about.rows < FEWEST:
         return f"the release holds {about.rows} records, fewer than {FEWEST}"
     else:
@@ -285,26 +582,26 @@ def _grade_of(name: str, value: float) -> Grade:
     return "good" if value >= good else "fair" if value >= fair else "poor"
 
 
-MOST = 4
-"""Students that are shown at most."""
+MOST_STUDENTS = 4
+"""Most students that are shown."""
 
 _ACCURACY = "next_token_accuracy"
-_BESIDE = {
+_STUDENT_BASELINES = {
     "public": "public model alone",
     "private": "DP-SGD on the records",
     "non_private": "real records",
 }
-"""What a student is measured beside, by the first part of a metric's name."""
+"""Baselines of a student by the first part of a metric's name."""
 
 
 @dataclass(frozen=True)
-class Taught:
-    """A student of the release.
+class StudentMetrics:
+    """Metrics of a student of the release.
 
     Attributes:
         name: Its name.
-        parameters: How many it has.
-        values: What was measured of it, by the metric's name; empty where nothing was.
+        parameters: Number of parameters.
+        values: Value by metric name; empty if it was not measured.
     """
 
     name: str
@@ -312,62 +609,64 @@ class Taught:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def section(students: Sequence[Taught], release_id: str, why: str | None = None) -> Section:
-    """How often students of a release name the next token of held-out real texts.
+def student_section(
+    students: Sequence[StudentMetrics], release_id: str, why: str | None = None
+) -> Section:
+    """Next-token accuracy of the release's students on held-out real texts.
 
     Args:
-        students: Those that lie here; ``MOST`` are shown, those that were measured first.
+        students: Students in the workspace; ``MOST_STUDENTS`` are shown, measured ones first.
         release_id: The release.
-        why: Why none can be measured, in words; None where one can.
+        why: Why no student can be measured; None if one can.
     """
-    told = sorted(students, key=lambda student: _student(_ACCURACY) not in student.values)
+    ordered = sorted(students, key=lambda student: _student(_ACCURACY) not in student.values)
     blocks: list[Block] = []
     advice: list[str] = []
     grades: list[Grade] = []
-    for student in told[:MOST]:
+    for student in ordered[:MOST_STUDENTS]:
         if _student(_ACCURACY) in student.values:
-            blocks += _shown(student)
-            grade, said = _worth(student)
+            blocks += _student_blocks(student)
+            grade, summary = _student_worth(student)
             grades.append(grade)
-            advice.append(said)
+            advice.append(summary)
     if not advice:
-        blocks.append(Missing((_missing(students, release_id, why),)))
+        blocks.append(Missing((_no_student(students, release_id, why),)))
     if len(students) > len(advice) > 0:
         rest = f"{len(students) - len(advice)} more of its students are here and not shown."
         blocks.append(Missing((rest,)))
     title = "What does a small model learn from it?"
     order: tuple[Grade, ...] = ("good", "fair", "poor")
     best = next((grade for grade in order if grade in grades), None)
-    said = " ".join(advice) or "Not measured."
+    summary = " ".join(advice) or "Not measured."
     if grades and best != "good":
-        said += f" {_HELP}"
-    return Section("students", title, STAYS, tuple(blocks), best, said)
+        summary += f" {_HELP}"
+    return Section("students", title, STAYS, tuple(blocks), best, summary)
 
 
 def _student(name: str) -> str:
     return f"student.{name}"
 
 
-def _shown(student: Taught) -> tuple[Block, ...]:
+def _student_blocks(student: StudentMetrics) -> tuple[Block, ...]:
     value = student.values
-    own = Bar(
+    release = Bar(
         "this release",
         value[_student(_ACCURACY)],
         value.get(_student(f"{_ACCURACY}_low")),
         value.get(_student(f"{_ACCURACY}_high")),
         ours=True,
     )
-    bars = [own]
+    bars = [release]
     if (commonest := value.get(_student("commonest_token"))) is not None:
         bars.append(Bar("commonest token", commonest))
     bars += [
         Bar(called, value[f"{name}.{_ACCURACY}"])
-        for name, called in _BESIDE.items()
+        for name, called in _STUDENT_BASELINES.items()
         if f"{name}.{_ACCURACY}" in value
     ]
     numbers = [
         Number(f"cross entropy, {called}", value[f"{name}.cross_entropy"], "nats a token")
-        for name, called in {"student": "this release", **_BESIDE}.items()
+        for name, called in {"student": "this release", **_STUDENT_BASELINES}.items()
         if f"{name}.cross_entropy" in value
     ]
     of = (
@@ -385,39 +684,40 @@ _NO_PUBLIC = (
 
 
 _HELP = (
-    "More texts teach more: privsyn more, or more rows of the method; then raise "
-    "methods.distill.epochs, or begin with methods.distill.init: tiny."
+    "More texts help: privsyn more, or more rows of the method; then raise "
+    "methods.distill.epochs, or start from methods.distill.init: tiny."
 )
 
 
-def _worth(student: Taught) -> tuple[Grade, str]:
-    """Grade and words: beside the commonest token and the public model alone."""
+def _student_worth(student: StudentMetrics) -> tuple[Grade, str]:
+    """Grade and summary, compared with the most frequent token and the public model alone."""
     value = student.values
     low = value.get(_student(f"{_ACCURACY}_low"), 0.0)
     least, name = value.get(_student("commonest_token"), 0.0), student.name.rpartition(".")[2]
-    said = f"{name}: {value[_student(_ACCURACY)]:.3f} of next tokens right"
+    summary = f"{name}: {value[_student(_ACCURACY)]:.3f} of next tokens right"
     if low <= least:
         return (
             "poor",
-            f"{said}, no more than the commonest token alone: it learnt nothing to speak of.",
+            f"{summary}, no more than always naming the most frequent token: it learned almost "
+            "nothing.",
         )
     public = value.get(f"public.{_ACCURACY}")
     if public is None:
-        return "fair", f"{said}, more than the commonest token alone."
+        return "fair", f"{summary}, more than always naming the most frequent token."
     if low > public:
-        return "good", f"{said}, more than the public model alone ({public:.3f})."
+        return "good", f"{summary}, more than the public model alone ({public:.3f})."
     return "fair", (
-        f"{said}, not shown to be more than the public model alone ({public:.3f}), which may be "
+        f"{summary}, not shown to be more than the public model alone ({public:.3f}), which may be "
         "far larger."
     )
 
 
-def _missing(students: Sequence[Taught], release_id: str, why: str | None) -> str:
+def _no_student(students: Sequence[StudentMetrics], release_id: str, why: str | None) -> str:
     what = "Next-token accuracy of a small student: UNAVAILABLE, since"
     if why is not None:
         return f"{what} {why}."
     if not students:
-        return f"{what} none was made of this release: privsyn distill {release_id}"
+        return f"{what} this release has no student: privsyn distill {release_id}"
     return (
         f"{what} {students[0].name} was not measured, or there was no text to measure it by: "
         f"privsyn distill {release_id}"

@@ -14,7 +14,7 @@ from privsyn.section import Section
 
 
 class PaidConfig(Section):
-    """An accuracy that may be published, paid for with the release."""
+    """A noisy accuracy that may be published; it is part of the release's cost."""
 
     epsilon: float = Field(
         ge=1e-3,
@@ -25,28 +25,26 @@ class PaidConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """Evaluation against held-out real records: internal, but for what is paid for."""
+    """Evaluation against held-out real records: internal, except for the paid accuracy."""
 
     enabled: bool = Field(default=True, description="Train on synthetic, test on held-out real.")
     embeddings: bool = Field(
         default=True, description="Compare texts by sentence embeddings too (models.embedder)."
     )
-    embedded_texts: int = Field(
-        default=2000, ge=2, description="Texts a side that are embedded at most."
-    )
+    embedded_texts: int = Field(default=2000, ge=2, description="Most texts a side to embed.")
     image_encoder: Literal["efficientnet-lite0", "builtin"] = Field(
         default="efficientnet-lite0",
         description="Encoder that compares images: efficientnet-lite0 (ImageNet features, fetched "
-        "once: `privsyn models fetch efficientnet-lite0`) or builtin. Where it cast the votes of a "
-        "release it does not measure it.",
+        "once: `privsyn models fetch efficientnet-lite0`) or builtin. An encoder that cast the "
+        "votes of a "
+        "release does not measure it.",
     )
-    encoded_images: int = Field(
-        default=200, ge=2, description="Images a side that are encoded at most."
-    )
+    encoded_images: int = Field(default=200, ge=2, description="Most images a side to encode.")
     public_alone: bool = Field(
         default=True,
-        description="Have the public model write as many texts alone, twice where they are "
-        "100 or fewer, and measure them too: no private data, no budget; kept once written.",
+        description="Let the public model write as many texts without private data, twice if "
+        "they are "
+        "100 or fewer, and measure them too. Costs no budget; stored once written.",
     )
     paid: PaidConfig | None = Field(
         default=None,
@@ -56,20 +54,21 @@ class EvaluateConfig(Section):
     perplexity_texts: int = Field(
         default=32,
         ge=0,
-        description="Texts a side whose perplexity under models.language is compared; 0: none.",
+        description="Texts a side whose perplexity under models.language is compared; 0 turns it "
+        "off.",
     )
     in_context_records: int = Field(
         default=0,
         ge=0,
         description="Real records that models.language labels with synthetic examples in its "
-        "prompt; 0: none. Slow on a CPU: a pass a record, a label and a set of examples.",
+        "prompt; 0 turns it off. Slow on a CPU: a pass a record, a label and a set of examples.",
     )
     audit: Literal["off", "report", "block"] = Field(
         default="report",
-        description="Disclosure audit against held-out units. report: its numbers stay inside. "
-        "block: a release stays in quarantine until its audit has found no more than its claim; "
-        "one that cannot be audited stays there, too. Whether it leaves is a function of private "
-        "records that no epsilon covers, and shows outside.",
+        description="Disclosure audit against held-out units. report: its numbers are internal. "
+        "block: a release stays in quarantine until its audit finds no more than its claim; a "
+        "release that cannot be audited stays there too. Whether it leaves is a function of "
+        "private records that no epsilon covers, and is visible outside.",
     )
 
     @field_validator("audit", mode="before")
@@ -81,5 +80,5 @@ class EvaluateConfig(Section):
     @model_validator(mode="after")
     def _blocks_by_what_is_measured(self) -> EvaluateConfig:
         if self.audit == "block" and not self.enabled:
-            raise ValueError("audit=block needs enabled=true: evaluate is what audits")
+            raise ValueError("audit=block needs enabled=true: the audit is a part of evaluate")
         return self

@@ -1,7 +1,7 @@
-"""How many synthetic texts are records: JSON, of the schema, and with fields as real ones have.
+"""Structured records: share of valid JSON, and distances of the fields to those of real records.
 
-Fields that are compared are those that the public schema names: a name that stands in real records
-alone is never looked at, and no value of a real record gets into a number's name or note.
+privacy: only fields of the public schema are compared. A name that occurs in real records alone is
+never read, and no value of a real record appears in a metric's name or note.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from privsyn.validation.fields import number, objects, spelt
 
 MOST_FIELDS = 20
 FEWEST = 20
-"""Records a side that have a field below which it is not compared."""
+"""A field needs so many records a side."""
 
 _REPLICATES = 500
 _SEED = 20240615
 _MOST_WORDS = 5000
 
 _APART = 0.1, 0.3
-"""Where good and fair end, beyond what real records have between them."""
+"""Limits of good and fair, beyond the distance of real records to real records."""
 
 _KINDS = {
     "number": "Kolmogorov-Smirnov distance of its numbers",
     "value": "total variation distance of its values",
     "words": "total variation distance of its words",
 }
-"""How a field is compared, by what the schema says that it holds."""
+"""How a field is compared, by its type in the schema."""
 
 
 def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
     """Share of texts that parse, and that satisfy the schema: ``dp-release``.
 
-    Both are shares of all texts. Empty where there are none.
+    Both are shares of all texts. Empty if there are no texts.
     """
     if not texts:
         return []
@@ -54,6 +54,7 @@ def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
     for text in texts:
         try:
             record = json.loads(text)
+        # RecursionError: a model may write thousands of opening brackets
         except (ValueError, RecursionError):
             continue
         parsed += 1
@@ -73,10 +74,10 @@ def structure(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Metric]:
 def compare_fields(
     synthetic: Sequence[str], real: Sequence[str], schema: Mapping[str, Any]
 ) -> list[Metric]:
-    """How far the fields of synthetic records are from those of held-out real ones: ``internal``.
+    """Distances of the fields of synthetic records to held-out real ones: ``internal``.
 
-    As many records a side are compared, evenly spaced; what two samples of real records of that
-    size have between them is told beside it. The interval is over records of both sides.
+    The same number of records a side is compared, evenly spaced, and the distance of two real
+    samples of that size is given as a reference. The interval is over records of both sides.
 
     Args:
         synthetic: Synthetic texts.
@@ -94,26 +95,26 @@ def compare_fields(
         return []
     ours, theirs = objects(synthetic), objects(real)
     names = list(properties)[:MOST_FIELDS]
-    found = []
+    metrics = []
     for slug, name in zip(slugs(names), names, strict=True):
         kind = _kind(properties[name])
         if kind is None:
             continue
-        sides = [_held(kind, name, records) for records in (ours, theirs)]
+        sides = [_values(kind, name, records) for records in (ours, theirs)]
         count = min(len(sides[0]), len(sides[1]) // 2)
         if count < FEWEST:
             continue
-        found += _compared(slug, name, kind, sides, count)
+        metrics += _compared(slug, name, kind, sides, count)
         lack = (1 - len(side) / len(of) for side, of in zip(sides, (ours, theirs), strict=True))
         note = "share of synthetic records without a value of the kind, less that of real ones"
-        found.append(
+        metrics.append(
             Metric(f"fields.{slug}.lacking", next(lack) - next(lack), "internal", note, name)
         )
-    return found
+    return metrics
 
 
 def _kind(described: Any) -> str | None:
-    """How a field is compared, from the schema alone; None where it is not."""
+    """How a field is compared, from the schema alone; None if it is not."""
     if not isinstance(described, Mapping):
         return None
     types = described.get("type")
@@ -125,8 +126,8 @@ def _kind(described: Any) -> str | None:
     return "words" if "string" in types else None
 
 
-def _held(kind: str, name: str, records: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What the records that have a value of the kind hold."""
+def _values(kind: str, name: str, records: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The field's values of a kind, of the records that have one."""
     values = [record[name] for record in records if name in record]
     if kind == "number":
         return [read for value in values if (read := number(value)) is not None]
@@ -148,7 +149,8 @@ class _Binned:
     ordered: bool
 
     def apart(self, first: Any, second: Any) -> NDArray[np.float64]:
-        """Distance of the two histograms of each row, 0 to 1."""
+        """Distance of two histograms, 0 to 1, along the last axis."""
+        # Numbers: Kolmogorov-Smirnov, from cumulative histograms. Otherwise total variation.
         p, q = (part / np.maximum(part.sum(axis=-1, keepdims=True), 1) for part in (first, second))
         if self.ordered:
             return np.asarray(np.abs(np.cumsum(p - q, axis=-1)).max(axis=-1))
@@ -158,17 +160,18 @@ class _Binned:
 def _binned(kind: str, sides: Sequence[Sequence[Any]]) -> _Binned:
     from scipy.sparse import csr_array
 
-    held = [[value if kind == "words" else {value: 1} for value in side] for side in sides]
+    records = [[value if kind == "words" else {value: 1} for value in side] for side in sides]
     if kind == "words":
         total = Counter[str]()
-        for record in (record for side in held for record in side):
+        for record in (record for side in records for record in side):
             total.update(record)
         bins = [word for word, _ in total.most_common(_MOST_WORDS)]
     else:
-        bins = sorted({value for side in held for record in side for value in record})
+        bins = sorted({value for side in records for record in side for value in record})
     place = {value: i for i, value in enumerate(bins)}
     made = []
-    for side in held:
+    # sparse rows (row, bin, weight): a word list has thousands of bins, a text few of them
+    for side in records:
         cells = [
             (row, place[value], weight)
             for row, record in enumerate(side)
@@ -198,7 +201,7 @@ def _compared(
             for _ in range(_REPLICATES)
         ]
     )
-    # Samples of samples are further apart than the samples: the spread alone counts.
+    # Resamples are further apart than the samples, so they are biased: use their spread only.
     low, high = np.clip(value + np.quantile(drawn - drawn.mean(), [0.025, 0.975]), 0, 1)
     how = f"{_KINDS[kind]}, {count} records a side, 0 alike"
     numbers = {
@@ -214,58 +217,65 @@ def _compared(
 
 
 def _redrawn(side: Any, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """The histogram of as many records, drawn anew from these."""
+    """The histogram of a bootstrap sample of the records."""
     times = rng.multinomial(count, np.full(count, 1 / count))
     return np.asarray(side.T @ times, np.float64)
 
 
 def section(metrics: Sequence[Mapping[str, Any]], why: str | None = None) -> Section:
-    """Do the fields hold what those of real records hold?
+    """Are the fields distributed as those of real records?
 
     Args:
-        metrics: Of the release, as evaluation.json has them.
-        why: Why nothing could be compared, in words; None where it could.
+        metrics: The metrics of evaluation.json.
+        why: Why nothing could be compared; None if it could.
     """
-    title = "Do its fields hold what those of real records hold?"
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    title = "Are its fields distributed as those of real records?"
+    by_field: dict[str, dict[str, Mapping[str, Any]]] = {}
     for metric in metrics:
         if str(metric["name"]).startswith("fields."):
             part = str(metric["name"]).rpartition(".")[2]
-            found.setdefault(str(metric.get("label")), {})[part] = metric
-    if not found:
+            by_field.setdefault(str(metric.get("label")), {})[part] = metric
+    if not by_field:
         why = why or (
             f"no field of validation.json_schema is in {FEWEST} synthetic and {2 * FEWEST} "
-            "held-out real records, or none has a type that is compared"
+            "held-out real records, or no field has a type that is compared"
         )
         missing = Missing((f"Fields beside real ones: UNAVAILABLE, since {why}.",))
         return Section("structure", title, STAYS, (missing,), None, "Not measured.")
     value = {
         name: {part: float(one["value"]) for part, one in parts.items()}
-        for name, parts in found.items()
+        for name, parts in by_field.items()
     }
     beyond = {
-        name: max(own["apart"] - own["apart_real"], abs(own["lacking"]))
-        for name, own in value.items()
+        name: max(field["apart"] - field["apart_real"], abs(field["lacking"]))
+        for name, field in value.items()
     }
     worst = max(beyond, key=lambda name: beyond[name])
     good, fair = _APART
     grade: Grade = "good" if beyond[worst] <= good else "fair" if beyond[worst] <= fair else "poor"
     advice = "By every field compared."
     if grade != "good":
-        advice = f"Weakest is {worst}, {value[worst]['apart']:.2f} apart where real records have "
-        advice += f"{value[worst]['apart_real']:.2f} between them."
+        advice = (
+            f"The weakest is {worst}, {value[worst]['apart']:.2f} apart; two samples of "
+            "real records are "
+        )
+        advice += f"{value[worst]['apart_real']:.2f} apart."
         if abs(value[worst]["lacking"]) > good:
-            advice += f" Synthetic records lack it more often by {value[worst]['lacking']:+.2f}."
+            advice += (
+                " The share of synthetic records without it is "
+                f"{value[worst]['lacking']:+.2f} higher."
+            )
         advice += " Spend more privacy.epsilon."
     numbers = [
         Number(
             name,
-            own["apart"],
-            f"{found[name]['apart']['note']}; real to other real {own['apart_real']:.3g}; lacking "
-            f"more often by {own['lacking']:+.3g}",
-            own["apart_low"],
-            own["apart_high"],
+            field["apart"],
+            f"{by_field[name]['apart']['note']}; real to other real {field['apart_real']:.3g}; "
+            "lacking "
+            f"more often by {field['lacking']:+.3g}",
+            field["apart_low"],
+            field["apart_high"],
         )
-        for name, own in value.items()
+        for name, field in value.items()
     ]
     return Section("structure", title, STAYS, (Numbers(tuple(numbers)),), grade, advice)

@@ -301,7 +301,7 @@ class Method(Protocol[SettingsT]):
     """Whether it reads Poisson samples of the units, drawn anew at every step."""
     counts: ClassVar[str]
     """What its progress counts: tokens, steps, texts."""
-    levers: ClassVar[str]
+    tuning_hint: ClassVar[str]
     """The settings that first raise what its data is worth, for advice."""
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.errors import ValidationFailed
-from privsyn.evaluation.audit import IMAGES, TEXTS, Audit, Claim, Detector, audit, gather
+from privsyn.evaluation.audit import IMAGES, TEXTS, AuditResult, Claim, Detector, audit, gather
 from privsyn.release import layout
 from privsyn.release.plan import Plan
 from privsyn.stages.base import Context, open_plan
@@ -24,7 +24,7 @@ _HINT = (
 )
 
 
-def audit_release(ctx: Context, plan: Plan, folder: Path) -> Audit | None:
+def audit_release(ctx: Context, plan: Plan, folder: Path) -> AuditResult | None:
     """Audit a finished release; None where evaluate.audit is off.
 
     Args:
@@ -36,7 +36,7 @@ def audit_release(ctx: Context, plan: Plan, folder: Path) -> Audit | None:
     if ctx.config.evaluate.audit == "off":
         return None
     if not release.source.holdout:
-        return Audit(
+        return AuditResult(
             "no units are held out by keyed hash (dataset.holdout): those of a dataset.test_path "
             "may differ from the others for reasons of their own, so they bound nothing"
         )

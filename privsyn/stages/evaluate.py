@@ -15,7 +15,7 @@ from pathlib import Path
 from privsyn import __version__
 from privsyn.data.artifacts import private_folder, write_json_atomic
 from privsyn.errors import PolicyBroken, PrivsynError, ValidationFailed
-from privsyn.evaluation.audit import Audit
+from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.classifiers import verdict
 from privsyn.methods.base import Backends
 from privsyn.modalities.registry import modality_of
@@ -120,12 +120,12 @@ def _measure(
     metrics, plot_into = measure(ctx, plan, artifact, real, backends, failures)
     numbers = {metric.name: metric.value for metric in metrics}
     said, fell = verdict(numbers), fallen(ctx, plan, numbers)
-    audited: Audit | None = None
+    audited: AuditResult | None = None
     plots: list[Path] = []
     with failures.within(_AUDIT):
         audited = audit_release(ctx, plan, artifact.parent)
     if _AUDIT in failures.found:  # and is withheld where it blocks, as one that could not be made
-        audited = Audit(f"it failed ({failures.found[_AUDIT]})")
+        audited = AuditResult(f"it failed ({failures.found[_AUDIT]})")
     with failures.within("plots"):
         plots = plot_into(folder)
     metrics = [*metrics, *(audited.metrics() if audited else [])]

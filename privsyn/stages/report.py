@@ -11,11 +11,15 @@ from typing import Any
 from privsyn.data.artifacts import atomic_file, private_folder, write_json_atomic
 from privsyn.errors import PrivsynError
 from privsyn.evaluation.audit import section as disclosed
-from privsyn.evaluation.circumstances import CUT_OFF, Circumstances
 from privsyn.evaluation.classifiers import verdict
 from privsyn.evaluation.plots import IN_REPORT
-from privsyn.evaluation.report import Taught, sections
-from privsyn.evaluation.report import section as taught
+from privsyn.evaluation.report import (
+    CUT_OFF,
+    Availability,
+    StudentMetrics,
+    sections,
+    student_section,
+)
 from privsyn.evaluation.structured import section as structured
 from privsyn.modalities.text import Texts
 from privsyn.release import certificate, layout
@@ -66,7 +70,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     release = open_plan(ctx, plan)
     measured = _measured(ctx, plan.id)
     texts = release.modality.name == Texts.name
-    about = Circumstances(
+    about = Availability(
         texts=texts,
         held_out=sets_aside(release.source),
         labelled=len(plan.dataset.labels) > 1,
@@ -75,7 +79,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
         measured=bool(measured),
         rows=_rows(ctx, plan),
         encoder=None if texts else why_no_encoder(ctx, plan),
-        levers=_levers(release),
+        tuning_hint=_levers(release),
         failed=failed(measured),
         first=helps_first(ctx, plan),
         aside=language_of(plan, ctx.workspace.internal(plan.id)),
@@ -90,7 +94,7 @@ def graded(ctx: Context, plan: Plan) -> list[Section]:
     if texts and ctx.config.validation.json_schema is not None:
         found.append(structured(metrics, why or (None if measured else CUT_OFF)))
     if texts:
-        found.append(taught(students(ctx, plan), plan.id, why))
+        found.append(student_section(students(ctx, plan), plan.id, why))
     return [*found, disclosed(measured.get("audit"), plan.epsilon)]
 
 
@@ -105,7 +109,7 @@ def _levers(release: OpenPlan) -> str:
             f"the number of records (fewer train than the {suited.records:.0f} that "
             f"{suited.settings} of {where} suit; set these by public numbers alone)"
         )
-    return f"{release.method.levers} ({where})"
+    return f"{release.method.tuning_hint} ({where})"
 
 
 def _rows(ctx: Context, plan: Plan) -> int:
@@ -133,7 +137,7 @@ _BY_NOISE = ("noisy_label_split", "label_noise")
 """Settings by which a noisy histogram of the labels splits a release."""
 
 
-def students(ctx: Context, plan: Plan) -> list[Taught]:
+def students(ctx: Context, plan: Plan) -> list[StudentMetrics]:
     """The students of a release that lie here, and what was measured of them. Internal."""
     found = []
     for name in ctx.workspace.here():
@@ -144,11 +148,11 @@ def students(ctx: Context, plan: Plan) -> list[Taught]:
             made = certificate.read(folder)[1]["derived"][STUDENTS]["student"]
             metrics = _measured(ctx, name).get("metrics", ())
             values = {str(one["name"]): float(one["value"]) for one in metrics}
-            found.append(Taught(name, int(made["parameters"]), values))
+            found.append(StudentMetrics(name, int(made["parameters"]), values))
     return found
 
 
-def _why_not(about: Circumstances) -> str | None:
+def _why_not(about: Availability) -> str | None:
     if not about.enabled:
         return "evaluate.enabled is off"
     return None if about.held_out else "no real records are held out"

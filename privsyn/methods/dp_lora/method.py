@@ -75,7 +75,7 @@ class DPLora(Method[DPLoraSettings]):
     samples: ClassVar[bool] = True
     makes_students: ClassVar[bool] = True
     counts: ClassVar[str] = "texts"
-    levers: ClassVar[str] = "steps or expected_batch"
+    tuning_hint: ClassVar[str] = "steps or expected_batch"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "learning_rate": (0.001, 0.003, 0.01),
         "rank": (4, 16),

@@ -67,7 +67,7 @@ class InvisibleInk(Method[InvisibleInkSettings]):
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "tokens"
-    levers: ClassVar[str] = "batch_size or guidance"
+    tuning_hint: ClassVar[str] = "batch_size or guidance"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "prompt": (None, AS_EARLIER_TURN),
         "guidance": (1.0, 3.0, 6.0),

@@ -148,7 +148,7 @@ class KeyphraseSeeding(Method[KeyphraseSeedingSettings]):
     whole: ClassVar[bool] = True
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "steps"
-    levers: ClassVar[str] = "vocabulary_size or sequence_length"
+    tuning_hint: ClassVar[str] = "vocabulary_size or sequence_length"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "labels_public": (True, False),
         "vocabulary_size": (300, 1000),

@@ -92,7 +92,7 @@ class PrivateEvolution(Method[PrivateEvolutionConfig]):
     whole: ClassVar[bool] = True  # all labels vote in one histogram [E1]
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "candidates and votes"
-    levers: ClassVar[str] = "expansion or population"
+    tuning_hint: ClassVar[str] = "expansion or population"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "expansion": (4, 8, 16),
         "rounds": (1, 2),

@@ -75,7 +75,7 @@ class PrivatePrediction(Method[PrivatePredictionSettings]):
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "private tokens"
-    levers: ClassVar[str] = "batch_size"
+    tuning_hint: ClassVar[str] = "batch_size"
     tries: ClassVar[Mapping[str, Sequence[Any]]] = {
         "prompt": (None, AS_EARLIER_TURN),
         "temperature": (0.7, 1.0, 1.5),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 import privsyn
 from privsyn.errors import ConfigError, ValidationFailed
-from privsyn.evaluation.audit import Audit
+from privsyn.evaluation.audit import AuditResult
 from privsyn.evaluation.settings import EvaluateConfig
 from privsyn.handover.export import export
 from privsyn.methods.base import Backends
@@ -60,7 +60,7 @@ def leaks(monkeypatch, found):
     monkeypatch.setattr(stage, "audit", lambda *_: found)
 
 
-LEAK = Audit(training=90, held_out=60, p_value=1e-9, epsilon=21.5, exceeds=True)
+LEAK = AuditResult(training=90, held_out=60, p_value=1e-9, epsilon=21.5, exceeds=True)
 
 
 def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
@@ -80,7 +80,7 @@ def test_an_audit_is_made_of_all_units_and_stays_inside(tmp_path):
     titles = [
         part["title"] for part in json.loads((folder / "report.json").read_text())["sections"]
     ]
-    assert "Does it tell who is in it?" in titles
+    assert "Does it reveal who is in the data?" in titles
     outside = ctx.workspace.release(planned.id)
     for path in outside.rglob("*"):
         assert path.is_dir() or b"who is in it" not in path.read_bytes(), path
@@ -112,7 +112,7 @@ def test_an_audit_that_could_not_be_made_lets_nothing_through_where_it_blocks(
     def fails(*_):
         raise ZeroDivisionError(CANARY)
 
-    few = Audit("fewer than 20 units on one side", 3, 2)
+    few = AuditResult("fewer than 20 units on one side", 3, 2)
     for attempt in (lambda *_: few, lambda *_: LEAK, fails):  # all are said alike
         monkeypatch.setattr(stage, "audit", attempt)
         with pytest.raises(ValidationFailed) as blocked:
@@ -185,7 +185,7 @@ def test_nothing_is_handed_out_between_validation_and_an_audit_that_blocks(tmp_p
     assert (done.returncode, "lies in quarantine" in done.stderr) == (5, True)
     assert not (project.root / "exports").exists()
 
-    leaks(monkeypatch, Audit(training=90, held_out=60))
+    leaks(monkeypatch, AuditResult(training=90, held_out=60))
     evaluate(ctx, planned)
     assert ctx.workspace.release(planned.id).is_dir()
     calls = hand_outs(project, ctx, planned, tmp_path / "out")
@@ -262,7 +262,7 @@ def test_an_audit_that_finds_nothing_any_more_lets_a_release_out(tmp_path, monke
     leaks(monkeypatch, LEAK)
     with pytest.raises(ValidationFailed, match="held back"):
         evaluate(ctx, planned)
-    leaks(monkeypatch, Audit(training=90, held_out=60))
+    leaks(monkeypatch, AuditResult(training=90, held_out=60))
     evaluate(ctx, planned)
     assert publish(ctx, planned)["release_id"] == planned.id
     page = (ctx.workspace.release(planned.id) / "report.html").read_text()
@@ -313,7 +313,7 @@ def test_what_an_audit_has_not_let_through_is_in_no_public_run(tmp_path, monkeyp
         evaluate(ctx, planned)
     validate(ctx, planned)
     assert ("validation.json" in logged, set(runs)) == (False, {planned.id})
-    leaks(monkeypatch, Audit(training=90, held_out=60))
+    leaks(monkeypatch, AuditResult(training=90, held_out=60))
     evaluate(ctx, planned)
     assert ("validation.json" in logged, runs[-1]) == (True, "announced")
 

@@ -10,8 +10,7 @@ import pytest
 from privsyn import cli
 from privsyn.data.records import Record
 from privsyn.errors import ModelError
-from privsyn.evaluation.circumstances import Circumstances
-from privsyn.evaluation.report import sections
+from privsyn.evaluation.report import Availability, sections
 from privsyn.methods.base import Backends
 from privsyn.methods.registry import load_method
 from privsyn.release import verification
@@ -219,8 +218,8 @@ def test_little_to_measure_by_is_said_and_breaks_nothing(
     metrics, _ = MEASURES["text"].beside(
         ctx, planned, artifact, real, Backends(stand_ins()), Failures()
     )
-    about = Circumstances(
-        texts=True, held_out=True, labelled=True, embedded=True, rows=rows, levers="the dial"
+    about = Availability(
+        texts=True, held_out=True, labelled=True, embedded=True, rows=rows, tuning_hint="the dial"
     )
     found = {one.key: one for one in sections([metric.to_json() for metric in metrics], about)}
     shown = {key: json.dumps(section.to_json()) for key, section in found.items()}

@@ -547,7 +547,7 @@ def test_records_without_labels_to_tell_apart_have_a_headline_too(make_project, 
     assert found["verdict"] in said
     assert "TF-IDF" not in said
     page = (file.parent / "report.html").read_text()
-    assert "Does it come near what real records say?" in page
+    assert "Are its texts close to real ones?" in page
     alone = "".join(path.read_text() for path in (ctx.workspace.cache / "alone").iterdir())
     assert CANARY not in alone + page + said + file.read_text()
     assert "nearness" not in "".join(path.read_text() for path in folder.glob("*.json"))

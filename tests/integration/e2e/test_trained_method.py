@@ -57,7 +57,7 @@ class ToyTrainer:
     samples: ClassVar[bool] = False
     makes_students: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
-    levers: ClassVar[str] = "nothing"
+    tuning_hint: ClassVar[str] = "nothing"
     seen: ClassVar[list[str]] = []
     fits: ClassVar[bool] = True
 

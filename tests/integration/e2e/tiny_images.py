@@ -56,7 +56,7 @@ class TinyImages:
     Settings: ClassVar[type] = TinyConfig
     whole: ClassVar[bool] = True
     counts: ClassVar[str] = "steps"
-    levers: ClassVar[str] = "nothing"
+    tuning_hint: ClassVar[str] = "nothing"
 
     def roles(self, cfg):
         return ("image",)

@@ -45,7 +45,7 @@ class ToyDrawer:
     whole: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     counts: ClassVar[str] = "texts"
-    levers: ClassVar[str] = "nothing"
+    tuning_hint: ClassVar[str] = "nothing"
 
     def roles(self, cfg):
         return ()

@@ -15,7 +15,7 @@ from privsyn.evaluation.audit import (
     FEWEST,
     IMAGES,
     TEXTS,
-    Audit,
+    AuditResult,
     Claim,
     Guesses,
     Person,
@@ -205,9 +205,9 @@ def test_nothing_but_counts_is_written():
 @pytest.mark.parametrize(
     ("found", "grade", "says"),
     [
-        (Audit(p_value=0.4), "good", "no proof"),
-        (Audit(p_value=0.01, epsilon=0.5), "fair", "no more than epsilon 1 allows"),
-        (Audit(p_value=1e-9, epsilon=2.0, exceeds=True), "poor", "Do not hand it out"),
+        (AuditResult(p_value=0.4), "good", "no proof"),
+        (AuditResult(p_value=0.01, epsilon=0.5), "fair", "within what epsilon 1 allows"),
+        (AuditResult(p_value=1e-9, epsilon=2.0, exceeds=True), "poor", "Do not share it"),
     ],
 )
 def test_the_report_says_what_it_means(found, grade, says):

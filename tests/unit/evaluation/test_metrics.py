@@ -37,7 +37,7 @@ def test_a_metric_is_plain_json() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_is_finite(value: float) -> None:
-    with pytest.raises(ValueError, match="leave out what cannot be computed"):
+    with pytest.raises(ValueError, match="omit a metric that cannot be computed"):
         Metric("x", value, "dp-release", "n")
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.evaluation import grades
-from privsyn.evaluation.circumstances import Circumstances
 from privsyn.evaluation.classifiers import TAKEN_FOR
-from privsyn.evaluation.report import sections
+from privsyn.evaluation.report import _NO_GENERATOR, Availability, sections
 from privsyn.report.blocks import Bars, Missing, Number, Numbers
 from privsyn.report.document import STAYS
 
-ABOUT = Circumstances(
-    texts=True, held_out=True, labelled=True, embedded=True, rows=40, levers="the dial"
+ABOUT = Availability(
+    texts=True, held_out=True, labelled=True, embedded=True, rows=40, tuning_hint="the dial"
 )
 
 
@@ -53,7 +51,7 @@ def measured(**values: float) -> list[dict[str, object]]:
     ],
 )
 def test_a_release_is_graded_by_its_gain_over_what_is_free(values, grade):
-    about = Circumstances(**(vars(ABOUT) | {"aside": "what else may be the reason"}))
+    about = Availability(**(vars(ABOUT) | {"aside": "what else may be the reason"}))
     found, *_ = sections(measured(**values), about)
     assert ("And what else may be the reason." in found.advice) == (grade != "good")
     assert found.grade == grade
@@ -72,14 +70,14 @@ def test_what_is_measured_without_an_interval_is_shown_and_not_graded():
         {"name": f"downstream.{name}", "value": value, "note": "n"}
         for name, value in (("accuracy", 0.6), ("majority", 0.1))
     ]
-    found, *_ = sections(words, Circumstances(**(vars(ABOUT) | {"texts": False})))
+    found, *_ = sections(words, Availability(**(vars(ABOUT) | {"texts": False})))
     assert found.grade is None
     assert [(bar.name, bar.value) for bar in items(found, Bars)] == [
         ("this release", 0.6),
         ("commonest label", 0.1),
     ]
     assert found.advice == "Not graded."
-    assert items(found, Missing) == [grades._NO_GENERATOR], "of images nothing more is measured"
+    assert items(found, Missing) == [_NO_GENERATOR], "of images nothing more is measured"
     assert "words" not in " ".join(number.name for number in items(found, Numbers))
     assert "TF-IDF" not in " ".join(number.note for number in items(found, Numbers))
 
@@ -90,7 +88,7 @@ def test_without_the_public_model_the_commonest_label_is_what_is_beaten():
     )
     found, *_ = sections(measured(**alone), ABOUT)
     assert found.grade == "good"
-    assert items(found, Missing) == ["The public model alone was not measured beside it."]
+    assert items(found, Missing) == ["The public model alone was not measured."]
     found, *_ = sections(measured(**alone | {"vectors.accuracy_low": 0.19}), ABOUT)
     assert found.grade == "poor"
     assert "commonest label" in found.advice
@@ -102,11 +100,12 @@ def test_the_label_that_is_found_least_is_named():
         for label, value in (("Bills", 0.4), ("Visits", 0.1))
     ]
     found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls], ABOUT)
-    assert "Of Visits the smallest share is found, 0.10." in found.advice
+    assert "The lowest recall is that of Visits, 0.10." in found.advice
     confused = {"name": "downstream.confused.x", "label": "Visits", "value": 0.8}
     confused["note"] = f"{TAKEN_FOR}Bills"
     found, *_ = sections([*measured(**{"vectors.real": 0.9}), *recalls, confused], ABOUT)
-    assert "found, 0.10, and 0.80 are taken for Bills: synthetic records of the two" in found.advice
+    taken = "Visits, 0.10, and 0.80 are taken for Bills: synthetic records of the two"
+    assert taken in found.advice
     assert "the dial" in found.advice
 
 
@@ -124,7 +123,7 @@ def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
 @pytest.mark.parametrize(
     ("about", "why"),
     [
-        ({"texts": False}, "measured of texts alone"),
+        ({"texts": False}, "measured for texts only"),
         ({"held_out": False}, "no real records are held out"),
         ({"labelled": False}, "Nearness by sentence vectors"),
         ({"labelled": False, "rows": 9}, "9 records, fewer than 10"),
@@ -136,7 +135,7 @@ def test_what_the_model_finds_surprising_is_put_into_words(gap, said):
     ],
 )
 def test_what_cannot_be_measured_says_why(about, why):
-    circumstances = Circumstances(**(vars(ABOUT) | about))
+    circumstances = Availability(**(vars(ABOUT) | about))
     downstream, likeness, *_ = sections([], circumstances)
     assert downstream.grade is None
     assert likeness.grade is None
@@ -167,7 +166,7 @@ def test_every_section_is_internal_and_holds_every_number():
     assert Number("MAUVE", 0.95, "what mauve is") in shown
 
 
-IMAGES = Circumstances(**(vars(ABOUT) | {"texts": False}))
+IMAGES = Availability(**(vars(ABOUT) | {"texts": False}))
 
 
 def of_images(about=(), **values):
@@ -177,7 +176,7 @@ def of_images(about=(), **values):
         for name, value in values.items()
         if name != "note"
     ]
-    found = Circumstances(**(vars(IMAGES) | dict(about)))
+    found = Availability(**(vars(IMAGES) | dict(about)))
     return next(one for one in sections(metrics, found) if one.key == "likeness")
 
 
@@ -189,7 +188,7 @@ def test_images_are_graded_by_an_encoder_that_did_not_vote():
 def test_distances_by_the_encoder_that_voted_are_said_to_flatter():
     note = "24 a side, 8 features of models.image_embedder=builtin"
     found = of_images(fid=3.0, precision=0.9, recall=0.9, note=note)
-    assert "they flatter" in " ".join(items(found, Missing))
+    assert "they are too good" in " ".join(items(found, Missing))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_what_no_encoder_measured_says_why(about, why):
     [
         (0.9, 0.8, 0.95, "good", "as many real images"),
         (0.6, 0.5, 0.95, "fair", "0.35 behind as many real images. Raise the dial."),
-        (0.2, 0.1, 0.95, "poor", "Not shown to beat naming the commonest label. Raise the dial."),
+        (0.2, 0.1, 0.95, "poor", "Not shown to beat the commonest label. Raise the dial."),
     ],
 )
 def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, real, grade, said):
@@ -226,7 +225,7 @@ def test_a_release_of_images_is_graded_beside_as_many_real_ones(accuracy, low, r
     recall = {"name": "downstream.recall.a", "label": "a", "value": 0.25, "note": "n"}
     found, *_ = sections([*metrics, recall], IMAGES)
     assert (found.grade, said in found.advice) == (grade, True)
-    assert ("Of a the smallest share is found, 0.25." in found.advice) == (grade != "good")
+    assert ("The lowest recall is that of a, 0.25." in found.advice) == (grade != "good")
     assert [bar.name for bar in items(found, Bars)][-2:] == ["30 real records", "a"]
 
 
@@ -286,8 +285,8 @@ def test_the_interval_of_an_accuracy_by_words_stands_beside_it():
     assert (shown.value, shown.low, shown.high) == (0.6, 0.5, 0.7)
 
 
-def about(**changes: object) -> Circumstances:
-    return Circumstances(**(vars(ABOUT) | changes))
+def about(**changes: object) -> Availability:
+    return Availability(**(vars(ABOUT) | changes))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +321,7 @@ def test_where_the_public_model_teaches_as_much_as_real_records_there_is_nothing
 ):
     found, *_ = sections(measured(**{"vectors.gain_low": -0.05} | values), ABOUT)
     assert found.grade == "poor"
-    assert found.advice.startswith("Nothing to buy here") == nothing_to_buy
+    assert found.advice.startswith("Not worth any epsilon") == nothing_to_buy
     assert ("the dial" in found.advice) != nothing_to_buy
     assert "what costs nothing" in found.advice
 
@@ -358,14 +357,14 @@ def test_a_label_of_which_all_is_found_is_not_named_as_the_weakest():
     for share, said in ((0.99, True), (1.0, False)):
         recall = {"name": "downstream.recall.a", "value": share, "note": "n", "label": "a"}
         found, *_ = sections([*measured(**{"vectors.real": 0.85}), recall], ABOUT)
-        assert ("the smallest share is found" in found.advice) is said
+        assert ("The lowest recall is that of" in found.advice) is said
         assert ("By words:" in found.advice) is said
 
 
 def test_what_decides_the_shares_of_labels_is_said():
     metrics = measured(labels_apart=0.4)
     _, found, *_ = sections(metrics, about(proportions="Turn the knob."))
-    assert found.advice.endswith("than those of the real records. Turn the knob.")
+    assert found.advice.endswith("from those of the real records. Turn the knob.")
 
 
 @pytest.mark.parametrize(
@@ -375,7 +374,11 @@ def test_what_decides_the_shares_of_labels_is_said():
         ({"perplexity_texts": 10}, "perplexity_texts=10 is fewer than 20", "is 0"),
         ({"rows": 7, "in_context_records": 9}, "holds 7 records", "fewer than 40 real records"),
         ({"reader": False, "in_context_records": 9}, "models.server is set", "models.server"),
-        ({"labelled": False, "in_context_records": 9}, "fewer than 20 real", "no labels"),
+        (
+            {"labelled": False, "in_context_records": 9},
+            "fewer than 20 real",
+            "fewer than two labels",
+        ),
         ({"enabled": False}, "evaluate.enabled is off", "evaluate.enabled is off"),
     ],
 )
@@ -404,14 +407,14 @@ def test_records_without_labels_are_graded_by_how_near_they_come(gain, low, grad
     metrics = [
         {"name": f"nearness.{name}", "value": value, "note": ""} for name, value in numbers.items()
     ]
-    found, likeness, *_ = sections(metrics, Circumstances(**(vars(ABOUT) | {"labelled": False})))
+    found, likeness, *_ = sections(metrics, Availability(**(vars(ABOUT) | {"labelled": False})))
     assert found.grade == grade
     assert said in found.advice
     beside = ["public model alone", "30 real records"]
     assert [bar.name for bar in items(found, Bars)] == ["this release", *beside]
     assert not [line for line in items(likeness, Numbers) if "nearness" in str(line)]
     without = [one for one in metrics if "public" not in one["name"] and "gain" not in one["name"]]
-    found, *_ = sections(without, Circumstances(**(vars(ABOUT) | {"labelled": False})))
+    found, *_ = sections(without, Availability(**(vars(ABOUT) | {"labelled": False})))
     assert (found.grade, found.advice) == (None, "Not graded.")
 
 

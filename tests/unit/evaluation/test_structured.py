@@ -92,8 +92,8 @@ def test_the_field_that_is_far_off_is_named_with_what_it_lacks() -> None:
     assert found["fields.cost.lacking"] == 0.5
     said = section([metric.to_json() for metric in metrics])
     assert said.grade == "poor"
-    assert "Weakest is cost" in said.advice
-    assert "lack it more often by +0.50" in said.advice
+    assert "The weakest is cost" in said.advice
+    assert "without it is +0.50 higher" in said.advice
 
 
 def test_no_name_or_value_that_real_records_alone_have_is_in_any_number() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.evaluation.report import MOST, Taught, section
+from privsyn.evaluation.report import MOST_STUDENTS, StudentMetrics, student_section
 from privsyn.report.blocks import Bars, Missing
 from privsyn.report.document import STAYS
 
@@ -23,7 +23,7 @@ WHOLE = {
 
 def one(number=1, **changes):
     values = {name: value for name, value in (WHOLE | changes).items() if value is not None}
-    return Taught(f"{ID}.student-0000000{number}", 4_400_000, values)
+    return StudentMetrics(f"{ID}.student-0000000{number}", 4_400_000, values)
 
 
 def items(found, kind):
@@ -31,7 +31,7 @@ def items(found, kind):
 
 
 def test_a_student_stands_beside_its_baselines_with_its_interval():
-    found = section([one()], ID)
+    found = student_section([one()], ID)
     assert (found.cls, found.grade, items(found, Missing)) == (STAYS, "fair", [])
     bars = {bar.name: (bar.value, bar.low, bar.high, bar.ours) for bar in items(found, Bars)}
     assert bars == {
@@ -48,12 +48,12 @@ def test_a_student_stands_beside_its_baselines_with_its_interval():
     ("changes", "grade", "said"),
     [
         ({"public.next_token_accuracy": 0.2}, "good", "more than the public model alone (0.200)"),
-        ({"student.next_token_accuracy_low": 0.05}, "poor", "it learnt nothing to speak of"),
-        ({"public.next_token_accuracy": None}, "fair", "more than the commonest token alone."),
+        ({"student.next_token_accuracy_low": 0.05}, "poor", "it learned almost nothing"),
+        ({"public.next_token_accuracy": None}, "fair", "always naming the most frequent token."),
     ],
 )
 def test_what_its_number_means_is_said(changes, grade, said):
-    found = section([one(**changes)], ID)
+    found = student_section([one(**changes)], ID)
     assert (found.grade, said in found.advice) == (grade, True)
     assert ("methods.distill.epochs" in found.advice) == (grade != "good")
     assert bool(items(found, Missing)) == (changes.get("public.next_token_accuracy", 0) is None)
@@ -62,19 +62,21 @@ def test_what_its_number_means_is_said(changes, grade, said):
 @pytest.mark.parametrize(
     ("students", "why", "said"),
     [
-        ([], None, f"UNAVAILABLE, since none was made of this release: privsyn distill {ID}"),
+        ([], None, f"UNAVAILABLE, since this release has no student: privsyn distill {ID}"),
         ([], "no real records are held out", "UNAVAILABLE, since no real records are held out."),
-        ([Taught("x", 1)], None, "x was not measured"),
+        ([StudentMetrics("x", 1)], None, "x was not measured"),
     ],
 )
 def test_without_a_number_it_says_why_and_what_makes_one(students, why, said):
-    found = section(students, ID, why)
+    found = student_section(students, ID, why)
     assert (items(found, Bars), found.advice) == ([], "Not measured.")
     assert said in items(found, Missing)[0]
 
 
 def test_of_many_students_the_measured_are_shown():
-    many = [Taught(f"{ID}.student-{i}", 1) for i in range(3)] + [one(i) for i in range(MOST + 1)]
-    found = section(many, ID)
-    assert len([block for block in found.blocks if isinstance(block, Bars)]) == MOST
+    many = [StudentMetrics(f"{ID}.student-{i}", 1) for i in range(3)] + [
+        one(i) for i in range(MOST_STUDENTS + 1)
+    ]
+    found = student_section(many, ID)
+    assert len([block for block in found.blocks if isinstance(block, Bars)]) == MOST_STUDENTS
     assert items(found, Missing) == ["4 more of its students are here and not shown."]
